@@ -1,0 +1,86 @@
+"""Messages to bytes and back.
+
+`encode` and `decode` take any declared message in any version it has. Whatever the bytes are,
+`decode` gives a value or raises `RemoteProtocolError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire import compile as compiled
+from kohort.wire import primitives
+from kohort.wire.schema import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message, version: int) -> bytearray:
+    """Return the bytes of a message, without any header.
+
+    Raises:
+        LocalProtocolError: The message has no such version, or a value does not fit its field.
+    """
+    out = bytearray()
+    encode_into(out, message, version)
+    return out
+
+
+def encode_into(out: bytearray, message: Message, version: int) -> None:
+    """Append the bytes of a message to `out`; see `encode`."""
+    cls = type(message)
+    _check_version(cls, version, LocalProtocolError)
+    write = compiled.encoder(cls, version, cls.is_flexible(version))
+    try:
+        write(message, out)
+    except (struct.error, TypeError) as error:
+        raise LocalProtocolError(f"cannot write {cls.__name__} v{version}: {error}") from error
+
+
+def decode(cls: type[M], version: int, data: Buffer) -> M:
+    """Read a message that fills `data` exactly.
+
+    Raises:
+        RemoteProtocolError: The bytes are not such a message, or the version is not known.
+    """
+    return decode_rest(cls, version, memoryview(data), 0)
+
+
+def decode_rest(cls: type[M], version: int, data: memoryview, at: int) -> M:
+    """Read a message that fills `data` from `at` to its end; see `decode`."""
+    value, end = decode_from(cls, version, data, at)
+    if end != len(data):
+        raise RemoteProtocolError(f"{cls.__name__} v{version}: {len(data) - end} bytes left over")
+    return value
+
+
+def decode_from(cls: type[M], version: int, data: memoryview, at: int) -> tuple[M, int]:
+    """Read a message that starts at `at`; return it and the position after it."""
+    _check_version(cls, version, RemoteProtocolError)
+    read = compiled.decoder(cls, version, cls.is_flexible(version))
+    try:
+        value, end = read(data, at)
+    except (struct.error, IndexError):
+        raise RemoteProtocolError(f"{cls.__name__} v{version} ends too early") from None
+    if not isinstance(value, cls):
+        raise TypeError(f"decoder of {cls.__name__} made a {type(value).__name__}")
+    return value, end
+
+
+def skip_tags(data: memoryview, at: int) -> int:
+    """Pass over the tagged fields at `at`; return the position after them."""
+    try:
+        return primitives.skip_tags(data, at)
+    except IndexError:
+        raise RemoteProtocolError("tagged fields end too early") from None
+
+
+def _check_version(
+    cls: type[Message], version: int, error: type[LocalProtocolError | RemoteProtocolError]
+) -> None:
+    if not cls.min_version <= version <= cls.max_version:
+        raise error(
+            f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}"
+        )

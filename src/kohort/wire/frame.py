@@ -1,0 +1,126 @@
+"""Frames: a length, a header, a message.
+
+On a connection each request and each response is one frame: an int32 length, then a header whose
+version follows from the message's, then the message.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kohort.errors import RemoteProtocolError
+from kohort.wire import codec
+from kohort.wire.apis import request_class
+from kohort.wire.messages.api_versions import ApiVersionsResponse
+from kohort.wire.messages.headers import RequestHeader, ResponseHeader
+from kohort.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+_LENGTH = struct.Struct(">i")
+_HEAD = struct.Struct(">hhi")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """A request as it came off a connection.
+
+    Attributes:
+        version: Version it was sent in, which the answer must be written in.
+        correlation_id: Number the answer repeats.
+        client_id: What the client calls itself; may be None.
+        message: The request.
+    """
+
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Message
+
+
+def frame_length(head: bytes | bytearray | memoryview, limit: int) -> int:
+    """Return the length of the frame that starts with these four bytes.
+
+    Raises:
+        RemoteProtocolError: It is negative or exceeds `limit` bytes.
+    """
+    length: int = _LENGTH.unpack_from(head)[0]
+    if not 0 <= length <= limit:
+        raise RemoteProtocolError(f"frame of {length} bytes; the limit is {limit}")
+    return length
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """Return the whole frame of a request, its length included."""
+    out = bytearray(4)
+    header = RequestHeader(
+        request_api_key=message.api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    codec.encode_into(out, header, 1)
+    if message.is_flexible(version):
+        out.append(0)  # header version 2: no tagged fields
+    codec.encode_into(out, message, version)
+    _LENGTH.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response(message: Message, version: int, correlation_id: int) -> bytearray:
+    """Return the whole frame of a response, its length included."""
+    out = bytearray(4)
+    header = ResponseHeader(correlation_id=correlation_id)
+    codec.encode_into(out, header, _response_header_version(type(message), version))
+    codec.encode_into(out, message, version)
+    _LENGTH.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def peek_request(frame: memoryview) -> tuple[int, int, int]:
+    """Return api key, version and correlation id of a request frame (without its length)."""
+    if len(frame) < _HEAD.size:
+        raise RemoteProtocolError("frame is too short for a request header")
+    key, version, correlation_id = _HEAD.unpack_from(frame)
+    return key, version, correlation_id
+
+
+def decode_request(frame: memoryview) -> ReceivedRequest:
+    """Read a request from a frame (without its length).
+
+    Raises:
+        RemoteProtocolError: The API or version is not known, or the bytes are not such a request.
+    """
+    key, version, _ = peek_request(frame)
+    cls = request_class(key)
+    header, at = codec.decode_from(RequestHeader, 1, frame, 0)
+    if cls.is_flexible(version):
+        at = codec.skip_tags(frame, at)
+    message = codec.decode_rest(cls, version, frame, at)
+    return ReceivedRequest(version, header.correlation_id, header.client_id, message)
+
+
+def correlation_id_of(frame: memoryview) -> int:
+    """Return the correlation id of a response frame (without its length)."""
+    if len(frame) < 4:
+        raise RemoteProtocolError("frame is too short for a response header")
+    correlation_id: int = _LENGTH.unpack_from(frame)[0]
+    return correlation_id
+
+
+def decode_response(cls: type[R], version: int, frame: memoryview) -> R:
+    """Read a response from a frame (without its length)."""
+    header_version = _response_header_version(cls, version)
+    _, at = codec.decode_from(ResponseHeader, header_version, frame, 0)
+    return codec.decode_rest(cls, version, frame, at)
+
+
+def _response_header_version(cls: type[Message], version: int) -> int:
+    # ApiVersions is read before either side knows what the other can do: its header never changed.
+    if cls is ApiVersionsResponse:
+        return 0
+    return 1 if cls.is_flexible(version) else 0

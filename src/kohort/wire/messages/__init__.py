@@ -1,0 +1,1 @@
+"""Kafka's messages, one file per API family; fields and structures bear Kafka's own names."""

@@ -1,0 +1,68 @@
+"""ApiVersions: which requests a broker answers, in which versions (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Request,
+    String,
+    Struct,
+    Tag,
+    message,
+    since,
+    struct,
+)
+
+
+@message(api_key=18, versions=(0, 4), flexible_since=3)
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
+    """Ask which APIs a broker serves; the first request on a connection."""
+
+    client_software_name: Annotated[String, since(3)] = ""
+    client_software_version: Annotated[String, since(3)] = ""
+
+
+@struct
+class ApiVersion(Struct):
+    """One API and the versions a broker serves."""
+
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
+
+
+@struct
+class SupportedFeatureKey(Struct):
+    """A feature and the levels a broker supports (KIP-584)."""
+
+    name: String
+    min_version: Int16
+    max_version: Int16
+
+
+@struct
+class FinalizedFeatureKey(Struct):
+    """A feature level the whole cluster has agreed on."""
+
+    name: String
+    max_version_level: Int16
+    min_version_level: Int16
+
+
+@message(api_key=18, versions=(0, 4), flexible_since=3)
+class ApiVersionsResponse(Message):
+    """The APIs a broker serves; its header has no tagged fields in any version."""
+
+    error_code: Int16
+    api_keys: tuple[ApiVersion, ...]
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    supported_features: Annotated[tuple[SupportedFeatureKey, ...], since(3), Tag(0)] = ()
+    finalized_features_epoch: Annotated[Int64, since(3), Tag(1)] = -1
+    finalized_features: Annotated[tuple[FinalizedFeatureKey, ...], since(3), Tag(2)] = ()
+    zk_migration_ready: Annotated[Bool, since(3), Tag(3)] = False

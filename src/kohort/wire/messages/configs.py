@@ -1,0 +1,80 @@
+"""DescribeConfigs: settings of brokers, topics and groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+)
+
+
+@struct
+class DescribeConfigsResource(Struct):
+    """A resource whose settings are asked for."""
+
+    resource_type: Int8
+    resource_name: String
+    configuration_keys: tuple[String, ...] | None
+
+
+@message(api_key=32, versions=(1, 4), flexible_since=4)
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
+    """Ask for the settings of resources."""
+
+    resources: tuple[DescribeConfigsResource, ...]
+    include_synonyms: Bool = False
+    include_documentation: Annotated[Bool, since(3)] = False
+
+
+@struct
+class DescribeConfigsSynonym(Struct):
+    """Another place that sets the same setting."""
+
+    name: String
+    value: NullableString
+    source: Int8
+
+
+@struct
+class DescribeConfigsResourceResult(Struct):
+    """One setting."""
+
+    name: String
+    value: NullableString
+    read_only: Bool
+    config_source: Int8 = -1
+    is_sensitive: Bool
+    synonyms: tuple[DescribeConfigsSynonym, ...]
+    config_type: Annotated[Int8, since(3)] = 0
+    documentation: Annotated[NullableString, since(3)] = None
+
+
+@struct
+class DescribeConfigsResult(Struct):
+    """The settings of one resource."""
+
+    error_code: Int16
+    error_message: NullableString
+    resource_type: Int8
+    resource_name: String
+    configs: tuple[DescribeConfigsResourceResult, ...]
+
+
+@message(api_key=32, versions=(1, 4), flexible_since=4)
+class DescribeConfigsResponse(Message):
+    """The settings of each resource."""
+
+    throttle_time_ms: Int32 = 0
+    results: tuple[DescribeConfigsResult, ...]

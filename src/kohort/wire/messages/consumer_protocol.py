@@ -1,0 +1,48 @@
+"""The bytes inside JoinGroup and SyncGroup: what a consumer subscribes to and what it is given.
+
+The group protocol carries them without looking; each starts with an int16 version. A reader that
+meets a newer version reads the part it knows (KIP-429, KIP-792, KIP-881).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    Int32,
+    Message,
+    NullableBytes,
+    NullableString,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+)
+
+
+@struct
+class ConsumerProtocolTopicPartitions(Struct):
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: tuple[Int32, ...]
+
+
+@message(versions=(0, 3))
+class ConsumerProtocolSubscription(Message):
+    """What a member subscribes to, and what it owns while it joins."""
+
+    topics: tuple[String, ...]
+    user_data: NullableBytes = None
+    owned_partitions: Annotated[tuple[ConsumerProtocolTopicPartitions, ...], since(1)] = ()
+    generation_id: Annotated[Int32, since(2)] = -1
+    rack_id: Annotated[NullableString, since(3)] = None
+
+
+@message(versions=(0, 3))
+class ConsumerProtocolAssignment(Message):
+    """What the leader gives to a member."""
+
+    assigned_partitions: tuple[ConsumerProtocolTopicPartitions, ...]
+    user_data: NullableBytes = None

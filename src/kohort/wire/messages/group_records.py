@@ -1,0 +1,80 @@
+"""Records of the classic protocol in the `__consumer_offsets` topic.
+
+Key and value of each record start with an int16 version. The version of the key says what kind of
+record it is: 0 and 1 an offset commit, 2 a group.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    ZERO_UUID,
+    Bytes,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    String,
+    Struct,
+    Tag,
+    Uuid,
+    between,
+    message,
+    since,
+    struct,
+)
+
+
+@message(versions=(0, 1))
+class OffsetCommitKey(Message):
+    """Which position: of which group in which partition."""
+
+    group: String
+    topic: String
+    partition: Int32
+
+
+@message(versions=(0, 4), flexible_since=4)
+class OffsetCommitValue(Message):
+    """A stored position."""
+
+    offset: Int64
+    leader_epoch: Annotated[Int32, since(3)] = -1
+    metadata: String
+    commit_timestamp: Int64
+    expire_timestamp: Annotated[Int64, between(1, 1)] = -1
+    topic_id: Annotated[Uuid, since(4), Tag(0)] = ZERO_UUID
+
+
+@message(versions=(2, 2))
+class GroupMetadataKey(Message):
+    """Which group."""
+
+    group: String
+
+
+@struct
+class MemberMetadata(Struct):
+    """A member of a stored group; only its subscription for the chosen assignor is kept."""
+
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(3)] = None
+    client_id: String
+    client_host: String
+    rebalance_timeout: Annotated[Int32, since(1)] = 0
+    session_timeout: Int32
+    subscription: Bytes
+    assignment: Bytes
+
+
+@message(versions=(0, 4), flexible_since=4)
+class GroupMetadataValue(Message):
+    """A classic group as it was when its members had their assignment, or when it became empty."""
+
+    protocol_type: String
+    generation: Int32
+    protocol: NullableString
+    leader: NullableString
+    current_state_timestamp: Annotated[Int64, since(2)] = -1
+    members: tuple[MemberMetadata, ...]

@@ -1,0 +1,24 @@
+"""The headers in front of every request and response."""
+
+from __future__ import annotations
+
+from kohort.wire.schema import Int16, Int32, Message, NullableString, message
+
+
+# Version 2 is version 1 and a tag section: the client id keeps its classic encoding there, which no
+# annotation can say. `kohort.wire.frame` adds and skips those tags.
+@message(versions=(1, 1))
+class RequestHeader(Message):
+    """Version 1 of the header of a request."""
+
+    request_api_key: Int16
+    request_api_version: Int16
+    correlation_id: Int32
+    client_id: NullableString
+
+
+@message(versions=(0, 1), flexible_since=1)
+class ResponseHeader(Message):
+    """Header of a response: the number of the request it answers."""
+
+    correlation_id: Int32

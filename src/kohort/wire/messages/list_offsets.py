@@ -1,0 +1,73 @@
+"""ListOffsets: the offset that belongs to a timestamp, or to either end of a partition."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Request,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+)
+
+
+@struct
+class ListOffsetsPartition(Struct):
+    """A partition and the timestamp asked for; -1 is the end, -2 the start."""
+
+    partition_index: Int32
+    current_leader_epoch: Annotated[Int32, since(4)] = -1
+    timestamp: Int64
+
+
+@struct
+class ListOffsetsTopic(Struct):
+    """The partitions of one topic."""
+
+    name: String
+    partitions: tuple[ListOffsetsPartition, ...]
+
+
+@message(api_key=2, versions=(1, 11), flexible_since=6)
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+    """Ask for offsets by timestamp."""
+
+    replica_id: Int32
+    isolation_level: Annotated[Int8, since(2)] = 0
+    topics: tuple[ListOffsetsTopic, ...]
+    timeout_ms: Annotated[Int32, since(10)] = 0
+
+
+@struct
+class ListOffsetsPartitionResponse(Struct):
+    """The offset found, -1 when none."""
+
+    partition_index: Int32
+    error_code: Int16
+    timestamp: Int64 = -1
+    offset: Int64 = -1
+    leader_epoch: Annotated[Int32, since(4)] = -1
+
+
+@struct
+class ListOffsetsTopicResponse(Struct):
+    """The offsets of one topic."""
+
+    name: String
+    partitions: tuple[ListOffsetsPartitionResponse, ...]
+
+
+@message(api_key=2, versions=(1, 11), flexible_since=6)
+class ListOffsetsResponse(Message):
+    """The offsets found."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    topics: tuple[ListOffsetsTopicResponse, ...]

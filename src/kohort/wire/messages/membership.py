@@ -1,0 +1,154 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the classic group protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    NullableSince,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+    until,
+)
+
+
+@struct
+class JoinGroupRequestProtocol(Struct):
+    """An assignor the member knows, and its subscription in that assignor's bytes."""
+
+    name: String
+    metadata: Bytes
+
+
+@message(api_key=11, versions=(0, 9), flexible_since=6)
+class JoinGroupRequest(Request["JoinGroupResponse"]):
+    """Join a group, or join again because it is rebalancing."""
+
+    group_id: String
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Annotated[Int32, since(1)] = -1
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(5)] = None
+    protocol_type: String
+    protocols: tuple[JoinGroupRequestProtocol, ...]
+    reason: Annotated[NullableString, since(8)] = None
+
+
+@struct
+class JoinGroupResponseMember(Struct):
+    """A member as the leader sees it."""
+
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(5)] = None
+    metadata: Bytes
+
+
+@message(api_key=11, versions=(0, 9), flexible_since=6)
+class JoinGroupResponse(Message):
+    """The new generation; only the leader is told the members."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    error_code: Int16
+    generation_id: Int32 = -1
+    protocol_type: Annotated[NullableString, since(7)] = None
+    protocol_name: Annotated[NullableString, NullableSince(7)]
+    leader: String
+    skip_assignment: Annotated[Bool, since(9)] = False
+    member_id: String
+    members: tuple[JoinGroupResponseMember, ...]
+
+
+@struct
+class SyncGroupRequestAssignment(Struct):
+    """The assignment of one member, as the protocol's bytes."""
+
+    member_id: String
+    assignment: Bytes
+
+
+@message(api_key=14, versions=(0, 5), flexible_since=4)
+class SyncGroupRequest(Request["SyncGroupResponse"]):
+    """Hand over the assignment (leader), or ask for it (the others)."""
+
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(3)] = None
+    protocol_type: Annotated[NullableString, since(5)] = None
+    protocol_name: Annotated[NullableString, since(5)] = None
+    assignments: tuple[SyncGroupRequestAssignment, ...]
+
+
+@message(api_key=14, versions=(0, 5), flexible_since=4)
+class SyncGroupResponse(Message):
+    """The assignment of the member that asked."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    error_code: Int16
+    protocol_type: Annotated[NullableString, since(5)] = None
+    protocol_name: Annotated[NullableString, since(5)] = None
+    assignment: Bytes
+
+
+@message(api_key=12, versions=(0, 4), flexible_since=4)
+class HeartbeatRequest(Request["HeartbeatResponse"]):
+    """Say that a member is alive, and ask whether the group is rebalancing."""
+
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(3)] = None
+
+
+@message(api_key=12, versions=(0, 4), flexible_since=4)
+class HeartbeatResponse(Message):
+    """Whether the member may go on."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    error_code: Int16
+
+
+@struct
+class MemberIdentity(Struct):
+    """A member that leaves."""
+
+    member_id: String
+    group_instance_id: NullableString = None
+    reason: Annotated[NullableString, since(5)] = None
+
+
+@message(api_key=13, versions=(0, 5), flexible_since=4)
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+    """Take members out of a group; several at once since version 3 (KIP-345)."""
+
+    group_id: String
+    member_id: Annotated[String, until(2)] = ""
+    members: Annotated[tuple[MemberIdentity, ...], since(3)] = ()
+
+
+@struct
+class MemberResponse(Struct):
+    """What became of a member that leaves."""
+
+    member_id: String
+    group_instance_id: NullableString
+    error_code: Int16
+
+
+@message(api_key=13, versions=(0, 5), flexible_since=4)
+class LeaveGroupResponse(Message):
+    """What became of each member."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    error_code: Int16
+    members: Annotated[tuple[MemberResponse, ...], since(3)] = ()

@@ -1,0 +1,224 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: the positions a group has stored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableSince,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+    between,
+    message,
+    since,
+    struct,
+    until,
+)
+
+
+@struct
+class OffsetCommitRequestPartition(Struct):
+    """The position of one partition."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Annotated[Int32, since(6)] = -1
+    committed_metadata: NullableString
+
+
+@struct
+class OffsetCommitRequestTopic(Struct):
+    """The positions of one topic."""
+
+    name: Annotated[String, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    partitions: tuple[OffsetCommitRequestPartition, ...]
+
+
+@message(api_key=8, versions=(2, 10), flexible_since=8)
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+    """Store positions for a group."""
+
+    group_id: String
+    generation_id_or_member_epoch: Int32 = -1
+    member_id: String
+    group_instance_id: Annotated[NullableString, since(7)] = None
+    retention_time_ms: Annotated[Int64, until(4)] = -1
+    topics: tuple[OffsetCommitRequestTopic, ...]
+
+
+@struct
+class OffsetCommitResponsePartition(Struct):
+    """What became of one position."""
+
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class OffsetCommitResponseTopic(Struct):
+    """What became of one topic's positions."""
+
+    name: Annotated[String, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    partitions: tuple[OffsetCommitResponsePartition, ...]
+
+
+@message(api_key=8, versions=(2, 10), flexible_since=8)
+class OffsetCommitResponse(Message):
+    """What became of each position."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    topics: tuple[OffsetCommitResponseTopic, ...]
+
+
+@struct
+class OffsetFetchRequestTopic(Struct):
+    """The partitions of one topic, up to version 7."""
+
+    name: String
+    partition_indexes: tuple[Int32, ...]
+
+
+@struct
+class OffsetFetchRequestTopics(Struct):
+    """The partitions of one topic, since version 8."""
+
+    name: Annotated[String, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    partition_indexes: tuple[Int32, ...]
+
+
+@struct
+class OffsetFetchRequestGroup(Struct):
+    """A group and the partitions asked for."""
+
+    group_id: String
+    member_id: Annotated[NullableString, since(9)] = None
+    member_epoch: Annotated[Int32, since(9)] = -1
+    topics: tuple[OffsetFetchRequestTopics, ...] | None
+
+
+@message(api_key=9, versions=(1, 10), flexible_since=6)
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
+    """Ask for stored positions; null topics mean all, several groups since version 8 (KIP-709)."""
+
+    group_id: Annotated[String, until(7)] = ""
+    topics: Annotated[tuple[OffsetFetchRequestTopic, ...] | None, until(7), NullableSince(2)] = ()
+    groups: Annotated[tuple[OffsetFetchRequestGroup, ...], since(8)] = ()
+    require_stable: Annotated[Bool, since(7)] = False
+
+
+@struct
+class OffsetFetchResponsePartition(Struct):
+    """One position, up to version 7."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Annotated[Int32, since(5)] = -1
+    metadata: NullableString
+    error_code: Int16
+
+
+@struct
+class OffsetFetchResponseTopic(Struct):
+    """The positions of one topic, up to version 7."""
+
+    name: String
+    partitions: tuple[OffsetFetchResponsePartition, ...]
+
+
+@struct
+class OffsetFetchResponsePartitions(Struct):
+    """One position, since version 8."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = -1
+    metadata: NullableString
+    error_code: Int16
+
+
+@struct
+class OffsetFetchResponseTopics(Struct):
+    """The positions of one topic, since version 8."""
+
+    name: Annotated[String, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    partitions: tuple[OffsetFetchResponsePartitions, ...]
+
+
+@struct
+class OffsetFetchResponseGroup(Struct):
+    """The positions of one group."""
+
+    group_id: String
+    topics: tuple[OffsetFetchResponseTopics, ...]
+    error_code: Int16 = 0
+
+
+@message(api_key=9, versions=(1, 10), flexible_since=6)
+class OffsetFetchResponse(Message):
+    """The stored positions; -1 where there is none."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    topics: Annotated[tuple[OffsetFetchResponseTopic, ...], until(7)] = ()
+    error_code: Annotated[Int16, between(2, 7)] = 0
+    groups: Annotated[tuple[OffsetFetchResponseGroup, ...], since(8)] = ()
+
+
+@struct
+class OffsetDeleteRequestPartition(Struct):
+    """A partition whose position is to go."""
+
+    partition_index: Int32
+
+
+@struct
+class OffsetDeleteRequestTopic(Struct):
+    """The partitions of one topic."""
+
+    name: String
+    partitions: tuple[OffsetDeleteRequestPartition, ...]
+
+
+@message(api_key=47, versions=(0, 0))
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+    """Forget positions of a group (KIP-496)."""
+
+    group_id: String
+    topics: tuple[OffsetDeleteRequestTopic, ...]
+
+
+@struct
+class OffsetDeleteResponsePartition(Struct):
+    """What became of one partition."""
+
+    partition_index: Int32
+    error_code: Int16
+
+
+@struct
+class OffsetDeleteResponseTopic(Struct):
+    """What became of one topic."""
+
+    name: String
+    partitions: tuple[OffsetDeleteResponsePartition, ...]
+
+
+@message(api_key=47, versions=(0, 0))
+class OffsetDeleteResponse(Message):
+    """What became of each."""
+
+    error_code: Int16
+    throttle_time_ms: Int32 = 0
+    topics: tuple[OffsetDeleteResponseTopic, ...]

@@ -1,0 +1,109 @@
+"""Produce: append record batches to partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Records,
+    Request,
+    String,
+    Struct,
+    Tag,
+    Uuid,
+    message,
+    since,
+    struct,
+    until,
+)
+
+
+@struct
+class PartitionProduceData(Struct):
+    """The batches for one partition."""
+
+    index: Int32
+    records: Records
+
+
+@struct
+class TopicProduceData(Struct):
+    """The batches for one topic."""
+
+    name: Annotated[String, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    partition_data: tuple[PartitionProduceData, ...]
+
+
+@message(api_key=0, versions=(3, 13), flexible_since=9)
+class ProduceRequest(Request["ProduceResponse"]):
+    """Append record batches; with acks 0 there is no response."""
+
+    transactional_id: NullableString = None
+    acks: Int16
+    timeout_ms: Int32
+    topic_data: tuple[TopicProduceData, ...]
+
+
+@struct
+class BatchIndexAndErrorMessage(Struct):
+    """A record that was refused, and why (KIP-467)."""
+
+    batch_index: Int32
+    batch_index_error_message: NullableString = None
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    """The leader of a partition."""
+
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+@struct
+class PartitionProduceResponse(Struct):
+    """Where the batches went, or why not."""
+
+    index: Int32
+    error_code: Int16
+    base_offset: Int64
+    log_append_time_ms: Int64 = -1
+    log_start_offset: Annotated[Int64, since(5)] = -1
+    record_errors: Annotated[tuple[BatchIndexAndErrorMessage, ...], since(8)] = ()
+    error_message: Annotated[NullableString, since(8)] = None
+    current_leader: Annotated[LeaderIdAndEpoch, since(10), Tag(0)] = LeaderIdAndEpoch()
+
+
+@struct
+class TopicProduceResponse(Struct):
+    """Where one topic's batches went."""
+
+    name: Annotated[String, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    partition_responses: tuple[PartitionProduceResponse, ...]
+
+
+@struct
+class NodeEndpoint(Struct):
+    """The address of a leader, so that a client need not ask again (KIP-951)."""
+
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: NullableString = None
+
+
+@message(api_key=0, versions=(3, 13), flexible_since=9)
+class ProduceResponse(Message):
+    """Where each partition's batches went."""
+
+    responses: tuple[TopicProduceResponse, ...]
+    throttle_time_ms: Int32 = 0
+    node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(10), Tag(0)] = ()

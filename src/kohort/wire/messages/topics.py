@@ -1,0 +1,171 @@
+"""CreateTopics, DeleteTopics and CreatePartitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableSince,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Tag,
+    Uuid,
+    message,
+    since,
+    struct,
+    until,
+)
+
+
+@struct
+class CreatableReplicaAssignment(Struct):
+    """The brokers that shall hold one partition."""
+
+    partition_index: Int32
+    broker_ids: tuple[Int32, ...]
+
+
+@struct
+class CreatableTopicConfig(Struct):
+    """A setting of a topic to create."""
+
+    name: String
+    value: NullableString
+
+
+@struct
+class CreatableTopic(Struct):
+    """A topic to create."""
+
+    name: String
+    num_partitions: Int32
+    replication_factor: Int16
+    assignments: tuple[CreatableReplicaAssignment, ...]
+    configs: tuple[CreatableTopicConfig, ...]
+
+
+@message(api_key=19, versions=(2, 7), flexible_since=5)
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
+    """Create topics."""
+
+    topics: tuple[CreatableTopic, ...]
+    timeout_ms: Int32 = 60000
+    validate_only: Bool = False
+
+
+@struct
+class CreatableTopicConfigs(Struct):
+    """A setting that a created topic has."""
+
+    name: String
+    value: NullableString
+    read_only: Bool
+    config_source: Int8 = -1
+    is_sensitive: Bool
+
+
+@struct
+class CreatableTopicResult(Struct):
+    """What became of one topic to create."""
+
+    name: String
+    topic_id: Annotated[Uuid, since(7)] = ZERO_UUID
+    error_code: Int16
+    error_message: NullableString
+    topic_config_error_code: Annotated[Int16, since(5), Tag(0)] = 0
+    num_partitions: Annotated[Int32, since(5)] = -1
+    replication_factor: Annotated[Int16, since(5)] = -1
+    configs: Annotated[tuple[CreatableTopicConfigs, ...] | None, since(5)] = ()
+
+
+@message(api_key=19, versions=(2, 7), flexible_since=5)
+class CreateTopicsResponse(Message):
+    """What became of each topic to create."""
+
+    throttle_time_ms: Int32 = 0
+    topics: tuple[CreatableTopicResult, ...]
+
+
+@struct
+class DeleteTopicState(Struct):
+    """A topic to delete, by name or by id."""
+
+    name: NullableString = None
+    topic_id: Uuid
+
+
+@message(api_key=20, versions=(1, 6), flexible_since=4)
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
+    """Delete topics."""
+
+    topics: Annotated[tuple[DeleteTopicState, ...], since(6)] = ()
+    topic_names: Annotated[tuple[String, ...], until(5)] = ()
+    timeout_ms: Int32
+
+
+@struct
+class DeletableTopicResult(Struct):
+    """What became of one topic to delete."""
+
+    name: Annotated[NullableString, NullableSince(6)]
+    topic_id: Annotated[Uuid, since(6)] = ZERO_UUID
+    error_code: Int16
+    error_message: Annotated[NullableString, since(5)] = None
+
+
+@message(api_key=20, versions=(1, 6), flexible_since=4)
+class DeleteTopicsResponse(Message):
+    """What became of each topic to delete."""
+
+    throttle_time_ms: Int32 = 0
+    responses: tuple[DeletableTopicResult, ...]
+
+
+@struct
+class CreatePartitionsAssignment(Struct):
+    """The brokers that shall hold one new partition."""
+
+    broker_ids: tuple[Int32, ...]
+
+
+@struct
+class CreatePartitionsTopic(Struct):
+    """A topic and the number of partitions it shall have."""
+
+    name: String
+    count: Int32
+    assignments: tuple[CreatePartitionsAssignment, ...] | None
+
+
+@message(api_key=37, versions=(0, 3), flexible_since=2)
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
+    """Give topics more partitions (KIP-195)."""
+
+    topics: tuple[CreatePartitionsTopic, ...]
+    timeout_ms: Int32
+    validate_only: Bool
+
+
+@struct
+class CreatePartitionsTopicResult(Struct):
+    """What became of one topic to grow."""
+
+    name: String
+    error_code: Int16
+    error_message: NullableString = None
+
+
+@message(api_key=37, versions=(0, 3), flexible_since=2)
+class CreatePartitionsResponse(Message):
+    """What became of each topic."""
+
+    throttle_time_ms: Int32 = 0
+    results: tuple[CreatePartitionsTopicResult, ...]

@@ -1,0 +1,255 @@
+"""How a message is declared: one frozen dataclass, each field annotated with its Kafka type.
+
+A field's annotation says its type on the wire and, where it is not in every version, the versions
+that have it. The same class serves all versions of a message:
+
+    @message(api_key=12, versions=(0, 4), flexible_since=4)
+    class HeartbeatRequest(Request["HeartbeatResponse"]):
+        group_id: String
+        generation_id: Int32
+        member_id: String
+        group_instance_id: Annotated[NullableString, since(3)] = None
+
+A field that a version does not have is left out when that version is written, and has its default
+after that version was read. `kohort.wire.compile` turns a declaration into an encoder and a decoder
+for each version, once, on first use.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import (
+    Annotated,
+    ClassVar,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+EVERY_VERSION = 32767
+ZERO_UUID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A primitive type of Kafka's protocol, by the name Kafka's schemas give it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions, both ends included, that have a field."""
+
+    first: int = 0
+    last: int = EVERY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Marks a tagged field (KIP-482) and gives its number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NullableSince:
+    """Marks a field that may be null only from this version on."""
+
+    version: int
+
+
+def since(version: int) -> Versions:
+    """Say that a field exists from `version` on."""
+    return Versions(first=version)
+
+
+def until(version: int) -> Versions:
+    """Say that a field exists up to and including `version`."""
+    return Versions(last=version)
+
+
+def between(first: int, last: int) -> Versions:
+    """Say that a field exists from `first` to `last`, both included."""
+    return Versions(first, last)
+
+
+Bool = Annotated[bool, Kind("bool")]
+Int8 = Annotated[int, Kind("int8")]
+Int16 = Annotated[int, Kind("int16")]
+Int32 = Annotated[int, Kind("int32")]
+Int64 = Annotated[int, Kind("int64")]
+UInt16 = Annotated[int, Kind("uint16")]
+UInt32 = Annotated[int, Kind("uint32")]
+Float64 = Annotated[float, Kind("float64")]
+Uuid = Annotated[uuid.UUID, Kind("uuid")]
+String = Annotated[str, Kind("string")]
+NullableString = Annotated[str | None, Kind("string")]
+Bytes = Annotated[bytes, Kind("bytes")]
+NullableBytes = Annotated[bytes | None, Kind("bytes")]
+# Record batches stay bytes here: a decoded message holds a view into the frame it came from.
+Records = Annotated[bytes | bytearray | memoryview | None, Kind("records")]
+
+
+class Struct:
+    """Base of every message and of every structure inside one."""
+
+    __slots__ = ()
+
+
+class Message(Struct):
+    """A structure that stands on its own: a request, a response, a header, a log record.
+
+    Attributes:
+        api_key: Kafka's number of the API; -1 for what is not a request or response.
+        min_version: Oldest version that can be read and written.
+        max_version: Newest version that can be read and written.
+        flexible_since: First version with compact lengths and tagged fields (KIP-482).
+    """
+
+    __slots__ = ()
+
+    api_key: ClassVar[int]
+    min_version: ClassVar[int]
+    max_version: ClassVar[int]
+    flexible_since: ClassVar[int]
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Whether `version` uses compact lengths and tagged fields."""
+        return version >= cls.flexible_since
+
+
+R = TypeVar("R", bound=Message)
+C = TypeVar("C", bound=type[Struct])
+M = TypeVar("M", bound=type[Message])
+
+
+class Request(Message, Generic[R]):
+    """A request; its type parameter is the class of its response."""
+
+    __slots__ = ()
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def struct(cls: C) -> C:
+    """Declare a structure that occurs inside messages."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def message(
+    *, versions: tuple[int, int], flexible_since: int = EVERY_VERSION, api_key: int = -1
+) -> Callable[[M], M]:
+    """Declare a message.
+
+    Args:
+        versions: Oldest and newest version, both included.
+        flexible_since: First version with compact lengths and tagged fields; none by default.
+        api_key: Kafka's number of the API, for requests and responses.
+    """
+
+    def declare(cls: M) -> M:
+        made = struct(cls)
+        made.api_key = api_key
+        made.min_version, made.max_version = versions
+        made.flexible_since = flexible_since
+        return made
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One field of one structure as one version has it.
+
+    Attributes:
+        name: Attribute name.
+        kind: Name of the primitive type; "struct" where `struct` is set.
+        struct: Class of the structure, or of each element of the array.
+        array: Whether it is an array of `kind`.
+        nullable: Whether null is legal in this version.
+        tag: Number of the tagged field, or None.
+        default: Value of the field where it is not sent; `MISSING` when it has none.
+    """
+
+    name: str
+    kind: str
+    struct: type[Struct] | None
+    array: bool
+    nullable: bool
+    tag: int | None
+    default: object
+
+
+def fields_of(cls: type[Struct], version: int) -> tuple[FieldSpec, ...]:
+    """Return the fields of a structure that `version` has, in the order of the wire."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    specs = (_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
+    return tuple(spec for spec in specs if spec is not None)
+
+
+def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec | None:
+    inner, marks = _peel(hint)
+    versions = _mark(marks, Versions) or Versions()
+    if not versions.first <= version <= versions.last:
+        return None
+    inner, nullable = _without_none(inner)
+    inner, element_marks = _peel(inner)
+    marks = (*element_marks, *marks)
+    array = get_origin(inner) is tuple
+    if array:
+        inner, marks_inside = _peel(get_args(inner)[0])
+        marks = (*marks_inside, *marks)
+    limit = _mark(marks, NullableSince)
+    tag = _mark(marks, Tag)
+    kind = _mark(marks, Kind)
+    is_struct = isinstance(inner, type) and issubclass(inner, Struct)
+    if kind is None and not is_struct:
+        raise TypeError(f"field {item.name} of type {hint!r} has no Kafka type")
+    return FieldSpec(
+        name=item.name,
+        kind="struct" if is_struct else kind.name if kind else "",
+        struct=inner if isinstance(inner, type) and issubclass(inner, Struct) else None,
+        array=array,
+        nullable=nullable and (limit is None or version >= limit.version),
+        tag=tag.number if tag else None,
+        default=_default(item),
+    )
+
+
+def _default(item: Field[object]) -> object:
+    return item.default if item.default is not MISSING else MISSING
+
+
+def _peel(hint: object) -> tuple[object, tuple[object, ...]]:
+    """Split `Annotated[X, marks...]` into X and its marks."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        return inner, tuple(marks)
+    return hint, ()
+
+
+def _without_none(hint: object) -> tuple[object, bool]:
+    """Split `X | None` into X and whether None was there."""
+    if get_origin(hint) in (Union, types.UnionType):
+        kept = [arg for arg in get_args(hint) if arg is not type(None)]
+        return kept[0], len(kept) < len(get_args(hint))
+    return hint, False
+
+
+T = TypeVar("T")
+
+
+def _mark(marks: Iterable[object], wanted: type[T]) -> T | None:
+    return next((mark for mark in marks if isinstance(mark, wanted)), None)
