@@ -1,0 +1,1 @@
+"""Record batches: what Kafka's log is made of."""
