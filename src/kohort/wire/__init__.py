@@ -1,1 +1,12 @@
-"""Bytes to messages and back: frames, messages, record batches."""
+"""Bytes to messages and back; no sockets here.
+
+Bytes come from an enemy on both sides: whatever they are, reading gives a value or raises
+`RemoteProtocolError`. Where to look:
+
+* `messages`: Kafka's messages, one file per API family; `schema`: how a message is declared.
+* `codec`: one message in one version to bytes and back; `compile` and `primitives` do its work.
+* `frame`: messages behind their headers, as they travel on a connection; `apis`: all by key.
+* `consumer_protocol`, `group_log`: the bytes that travel or lie inside other messages.
+* `records`: record batches.
+* `limits`: how large anything may be.
+"""

@@ -16,6 +16,8 @@ from kohort.wire.schema import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
+_VERSION = struct.Struct(">h")
+
 
 def encode(message: Message, version: int) -> bytearray:
     """Return the bytes of a message, without any header.
@@ -67,6 +69,21 @@ def decode_from(cls: type[M], version: int, data: memoryview, at: int) -> tuple[
     if not isinstance(value, cls):
         raise TypeError(f"decoder of {cls.__name__} made a {type(value).__name__}")
     return value, end
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """Return an int16 version and the message: how structures lie inside other bytes."""
+    out = bytearray(_VERSION.pack(version))
+    encode_into(out, message, version)
+    return bytes(out)
+
+
+def read_version(data: memoryview) -> tuple[int, int]:
+    """Return the int16 version that `data` starts with, and the position after it."""
+    if len(data) < _VERSION.size:
+        raise RemoteProtocolError(f"{len(data)} bytes are too few for a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    return version, _VERSION.size
 
 
 def skip_tags(data: memoryview, at: int) -> int:

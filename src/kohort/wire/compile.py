@@ -18,7 +18,7 @@ from functools import cache
 from typing import TypeAlias
 
 from kohort.wire import primitives
-from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
+from kohort.wire.schema import FieldSpec, Struct, fields_of
 
 Encoder: TypeAlias = Callable[[Struct, bytearray], None]
 Decoder: TypeAlias = Callable[[memoryview, int], tuple[Struct, int]]

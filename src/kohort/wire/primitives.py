@@ -1,7 +1,7 @@
 """Kafka's variable-length primitives, as the compiled encoders and decoders call them.
 
-Readers take `(data, at)` and return `(value, position after it)`. They check each length against the
-bytes that remain before they slice or allocate. `_compact` names are the flexible encodings of
+Readers take `(data, at)` and return `(value, position after it)`. They check each length against
+the bytes that remain before they slice or allocate. `_compact` names are the flexible encodings of
 KIP-482: an unsigned varint that holds the length plus one, 0 for null.
 """
 
@@ -11,9 +11,8 @@ import struct
 import uuid
 from collections.abc import Sized
 
-from kohort.wire.limits import DEFAULT_LIMITS
-
 from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire.limits import DEFAULT_LIMITS
 from kohort.wire.schema import Buffer
 
 pack_format = struct.pack

@@ -6,7 +6,8 @@ record it is: 0 and 1 an offset commit, 2 a group.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from kohort.wire.schema import (
     ZERO_UUID,
@@ -78,3 +79,15 @@ class GroupMetadataValue(Message):
     leader: NullableString
     current_state_timestamp: Annotated[Int64, since(2)] = -1
     members: tuple[MemberMetadata, ...]
+
+
+GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey
+GroupValue: TypeAlias = OffsetCommitValue | GroupMetadataValue
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One record of the log: which position or group, and what it is now; None: it is gone."""
+
+    key: GroupKey
+    value: GroupValue | None

@@ -1,0 +1,81 @@
+"""The bytes inside JoinGroup and SyncGroup: an int16 version, then a structure of that version.
+
+The group protocol carries them without looking, so any client may have put anything there. As in
+Kafka's own client a version newer than known is read as its known prefix, and bytes after what is
+known are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kohort.errors import RemoteProtocolError
+from kohort.wire import codec
+from kohort.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kohort.wire.schema import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+
+def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
+    """Return a subscription as the metadata of a JoinGroup protocol.
+
+    Raises:
+        LocalProtocolError: There is no such version, or a value does not fit its field.
+    """
+    return codec.encode_versioned(subscription, version)
+
+
+def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
+    """Read a subscription; fields its version does not have get their defaults.
+
+    Raises:
+        RemoteProtocolError: The bytes are not a subscription.
+    """
+    return _decode(ConsumerProtocolSubscription, data)
+
+
+def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
+    """Return an assignment as SyncGroup carries it; errors as `encode_subscription`."""
+    return codec.encode_versioned(assignment, version)
+
+
+def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
+    """Read an assignment.
+
+    Raises:
+        RemoteProtocolError: The bytes are not an assignment.
+    """
+    return _decode(ConsumerProtocolAssignment, data)
+
+
+def subscribed_topics(data: Buffer) -> frozenset[str] | None:
+    """Return the topics of a subscription, or None where the bytes are not one.
+
+    A coordinator asks only this of its members' metadata, and like Kafka's it reads no further
+    than version 0: a group whose members do not speak the consumer protocol is legal.
+    """
+    view = memoryview(data)
+    try:
+        _, at = _checked_version(view)
+        prefix, _ = codec.decode_from(ConsumerProtocolSubscription, 0, view, at)
+    except RemoteProtocolError:
+        return None
+    return frozenset(prefix.topics)
+
+
+def _decode(cls: type[M], data: Buffer) -> M:
+    view = memoryview(data)
+    version, at = _checked_version(view)
+    message, _ = codec.decode_from(cls, min(version, cls.max_version), view, at)
+    return message
+
+
+def _checked_version(view: memoryview) -> tuple[int, int]:
+    version, at = codec.read_version(view)
+    if version < 0:
+        raise RemoteProtocolError(f"version {version} of the consumer protocol")
+    return version, at

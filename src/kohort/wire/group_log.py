@@ -1,0 +1,75 @@
+"""Records of the `__consumer_offsets` topic: key and value to bytes and back.
+
+Key and value each start with an int16 version, and the key's version also says what kind of record
+it is. A null value is a tombstone: the position, or the group, is gone.
+"""
+
+from __future__ import annotations
+
+from kohort.errors import LocalProtocolError
+from kohort.wire import codec
+from kohort.wire.messages.group_records import (
+    GroupKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    GroupValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kohort.wire.schema import ZERO_UUID, Buffer
+
+_KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+}
+
+
+def encode_record(key: GroupKey, value: GroupValue | None) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a log record, in the versions that Kafka 4 writes.
+
+    Raises:
+        LocalProtocolError: Key and value do not belong together, or a field does not fit.
+    """
+    kind = _KINDS[key.max_version][1]
+    if value is not None and not isinstance(value, kind):
+        raise LocalProtocolError(f"{type(value).__name__} under a {type(key).__name__}")
+    encoded_key = codec.encode_versioned(key, key.max_version)
+    if value is None:
+        return encoded_key, None
+    return encoded_key, codec.encode_versioned(value, _value_version(value))
+
+
+def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
+    """Read a record of the log; None where it is of a kind this package does not know.
+
+    Newer brokers write kinds that did not exist before: a reader passes over them, as Kafka does.
+
+    Raises:
+        RemoteProtocolError: It is of a known kind, but not well-formed.
+    """
+    view = memoryview(key)
+    version, at = codec.read_version(view)
+    if version not in _KINDS:
+        return None
+    key_class, value_class = _KINDS[version]
+    read_key = codec.decode_rest(key_class, version, view, at)
+    if value is None:
+        return GroupRecord(read_key, None)
+    view = memoryview(value)
+    version, at = codec.read_version(view)
+    return GroupRecord(read_key, codec.decode_rest(value_class, version, view, at))
+
+
+def _value_version(value: GroupValue) -> int:
+    """Return the newest version without tagged fields, or the one that has what is set.
+
+    So does Kafka: whoever returns to an older broker can read the log.
+    """
+    if isinstance(value, OffsetCommitValue):
+        if value.expire_timestamp != -1:
+            return 1
+        if value.topic_id != ZERO_UUID:
+            return 4
+    return 3
