@@ -35,7 +35,7 @@ class Limits:
         decompressed_bytes_always_allowed: The ratio counts only above this size: one value of a
             million zeros is odd but honest.
         max_records_per_batch: Records of one batch. The smallest record has 7 bytes, so the count
-            is bounded by the bytes as well; this bounds the 100 bytes per record that objects cost.
+            is bounded by the bytes as well; this bounds what each costs beside its bytes.
         max_headers_per_record: Headers of one record. Kafka has no limit; people use a handful.
     """
 
@@ -47,7 +47,7 @@ class Limits:
     max_decompressed_bytes: int = 128 * _MIB
     max_decompression_ratio: int = 256
     decompressed_bytes_always_allowed: int = 16 * _MIB
-    max_records_per_batch: int = 16 * _MIB
+    max_records_per_batch: int = 4 * _MIB
     max_headers_per_record: int = 64 * _KIB
 
     def decompressed_bytes(self, compressed_bytes: int) -> int:

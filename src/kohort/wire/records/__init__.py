@@ -1,1 +1,33 @@
-"""Record batches: what Kafka's log is made of."""
+"""Record batches, format v2: what Kafka's log is made of.
+
+`header` is enough for a broker, `encode` makes batches of objects and objects of batches, `arrow`
+(imported by name, because it loads pyarrow) makes columns.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.records.encode import RecordBatchBuilder, decode_records, encode_batch
+from kohort.wire.records.header import (
+    BatchHeader,
+    Compression,
+    TimestampType,
+    iter_batches,
+    parse_header,
+    verify_crc,
+    with_base_offset,
+)
+from kohort.wire.records.record import Record
+
+__all__ = [
+    "BatchHeader",
+    "Compression",
+    "Record",
+    "RecordBatchBuilder",
+    "TimestampType",
+    "decode_records",
+    "encode_batch",
+    "iter_batches",
+    "parse_header",
+    "verify_crc",
+    "with_base_offset",
+]

@@ -11,14 +11,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
-
-import google_crc32c
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from kohort.wire.records._crc32c import crc32c
+from kohort.wire.schema import Buffer
 
 HEADER_SIZE = 61
 """Bytes of a batch before its first record."""
@@ -192,8 +189,8 @@ def iter_batches(
 
 def verify_crc(batch: Buffer) -> bool:
     """Return whether the CRC of one whole batch fits its bytes."""
-    (expected,) = _CRC.unpack_from(batch, _CRC_AT)
-    return bool(google_crc32c.value(bytes(memoryview(batch)[CRC_START:])) == expected)
+    expected: int = _CRC.unpack_from(batch, _CRC_AT)[0]
+    return crc32c(memoryview(batch)[CRC_START:]) == expected
 
 
 def with_base_offset(
@@ -216,7 +213,7 @@ def with_base_offset(
         (attributes,) = _ATTRIBUTES.unpack_from(out, _ATTRIBUTES_AT)
         _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
         _MAX_TIMESTAMP.pack_into(out, _MAX_TIMESTAMP_AT, log_append_time)
-        _CRC.pack_into(out, _CRC_AT, google_crc32c.value(bytes(memoryview(out)[CRC_START:])))
+        _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[CRC_START:]))
     return bytes(out)
 
 

@@ -1,0 +1,133 @@
+# cython: language_level=3, freethreading_compatible=True
+"""CRC-32C (Castagnoli), as the processor computes it.
+
+The library we would use takes `bytes` alone, so that each batch out of a larger buffer is copied to
+be checked, and it cannot be called from C without the interpreter lock. The tests compare this one
+with it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <string.h>
+
+    #if defined(__x86_64__) && defined(__GNUC__)
+      #include <nmmintrin.h>
+      #define KOHORT_CRC_TARGET __attribute__((target("sse4.2")))
+      #define KOHORT_CRC_PRESENT __builtin_cpu_supports("sse4.2")
+      #define KOHORT_CRC_WORD(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+    #elif defined(__ARM_FEATURE_CRC32)
+      #include <arm_acle.h>
+      #define KOHORT_CRC_TARGET
+      #define KOHORT_CRC_PRESENT 1
+      #define KOHORT_CRC_WORD(crc, word) __crc32cd((crc), (word))
+    #endif
+
+    /* The instruction takes three cycles and one can start in each, so three runs of this many
+       bytes are summed side by side. Longer runs leave longer tails, which are summed one by one. */
+    #define KOHORT_CRC_RUN 1024
+
+    static uint32_t kohort_crc_bytes[8][256];  /* one byte followed by 0..7 zeros */
+    static uint32_t kohort_crc_skip[4][256];   /* a byte of a CRC, then KOHORT_CRC_RUN zeros */
+
+    static uint32_t kohort_crc_portable(uint32_t crc, const uint8_t* p, size_t n) {
+        for (; n >= 8; p += 8, n -= 8) {
+            crc = kohort_crc_bytes[7][p[0] ^ (crc & 255)]
+                ^ kohort_crc_bytes[6][p[1] ^ (crc >> 8 & 255)]
+                ^ kohort_crc_bytes[5][p[2] ^ (crc >> 16 & 255)]
+                ^ kohort_crc_bytes[4][p[3] ^ (crc >> 24)]
+                ^ kohort_crc_bytes[3][p[4]] ^ kohort_crc_bytes[2][p[5]]
+                ^ kohort_crc_bytes[1][p[6]] ^ kohort_crc_bytes[0][p[7]];
+        }
+        while (n--) crc = crc >> 8 ^ kohort_crc_bytes[0][(crc ^ *p++) & 255];
+        return crc;
+    }
+
+    static void kohort_crc_prepare(void) {
+        static const uint8_t zeros[KOHORT_CRC_RUN];
+        for (uint32_t b = 0; b < 256; b++) {
+            uint32_t crc = b;
+            for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+            kohort_crc_bytes[0][b] = crc;
+        }
+        for (int k = 1; k < 8; k++)
+            for (uint32_t b = 0; b < 256; b++) {
+                uint32_t crc = kohort_crc_bytes[k - 1][b];
+                kohort_crc_bytes[k][b] = crc >> 8 ^ kohort_crc_bytes[0][crc & 255];
+            }
+        for (int k = 0; k < 4; k++)
+            for (uint32_t b = 0; b < 256; b++)
+                kohort_crc_skip[k][b] = kohort_crc_portable(b << 8 * k, zeros, KOHORT_CRC_RUN);
+    }
+
+    #ifdef KOHORT_CRC_WORD
+    static uint32_t kohort_crc_after_run(uint32_t crc) {
+        return kohort_crc_skip[0][crc & 255] ^ kohort_crc_skip[1][crc >> 8 & 255]
+             ^ kohort_crc_skip[2][crc >> 16 & 255] ^ kohort_crc_skip[3][crc >> 24];
+    }
+
+    static uint64_t kohort_crc_load(const uint8_t* p) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        return word;
+    }
+
+    KOHORT_CRC_TARGET
+    static uint32_t kohort_crc_hardware(uint32_t crc, const uint8_t* p, size_t n) {
+        for (; n >= 3 * KOHORT_CRC_RUN; p += 3 * KOHORT_CRC_RUN, n -= 3 * KOHORT_CRC_RUN) {
+            uint32_t second = 0, third = 0;
+            for (size_t i = 0; i < KOHORT_CRC_RUN; i += 8) {
+                crc = KOHORT_CRC_WORD(crc, kohort_crc_load(p + i));
+                second = KOHORT_CRC_WORD(second, kohort_crc_load(p + i + KOHORT_CRC_RUN));
+                third = KOHORT_CRC_WORD(third, kohort_crc_load(p + i + 2 * KOHORT_CRC_RUN));
+            }
+            crc = kohort_crc_after_run(kohort_crc_after_run(crc) ^ second) ^ third;
+        }
+        for (; n >= 8; p += 8, n -= 8) crc = KOHORT_CRC_WORD(crc, kohort_crc_load(p));
+        return kohort_crc_portable(crc, p, n);
+    }
+
+    static uint32_t kohort_crc(uint32_t crc, const uint8_t* p, size_t n) {
+        return KOHORT_CRC_PRESENT ? kohort_crc_hardware(crc, p, n) : kohort_crc_portable(crc, p, n);
+    }
+    #else
+    #define kohort_crc kohort_crc_portable
+    #endif
+    """
+    void kohort_crc_prepare() noexcept nogil
+    uint32_t kohort_crc(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil
+    uint32_t kohort_crc_portable(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil
+
+
+cdef uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil:
+    return ~kohort_crc(~crc, data, size)
+
+
+def crc32c(data, uint32_t crc=0):
+    """Return the CRC-32C of `data`, or of what gave `crc` followed by `data`."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            crc = crc32c_extend(crc, <const uint8_t*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return crc
+
+
+def _portable_crc32c(data, uint32_t crc=0):
+    """The same without the processor's help, for the tests."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        crc = ~kohort_crc_portable(~crc, <const uint8_t*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return crc
+
+
+kohort_crc_prepare()

@@ -1,0 +1,260 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The records of a batch from objects to bytes and back.
+
+A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers. All
+numbers are varints; a negative length of a key or a value means null, as in Kafka's own reader.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from kohort.wire.records._varint cimport read_varint, varint_size, write_varint
+
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire.records.record import Record
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef extern from *:
+    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* result) noexcept nogil
+    bint __builtin_sub_overflow(int64_t a, int64_t b, int64_t* result) noexcept nogil
+
+
+cdef class RecordWriter:
+    """Writes records one after the other into the records part of a batch."""
+
+    cdef uint8_t* _data
+    cdef Py_ssize_t _capacity
+    cdef readonly Py_ssize_t size
+    cdef readonly int64_t count
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+
+    def __cinit__(self):
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+        self.last_offset = -1
+
+    def __dealloc__(self):
+        free(self._data)
+
+    def append(self, int64_t timestamp, key, value, headers=(), offset=None):
+        """Append a record; see the stub."""
+        cdef int64_t at = self.last_offset + 1 if offset is None else offset
+        if self.count == 0:
+            self.base_offset = at
+            self.base_timestamp = timestamp
+        cdef int64_t offset_delta = at - self.base_offset
+        cdef int64_t timestamp_delta
+        if at < 0 or offset_delta < 0 or offset_delta > INT32_MAX or (
+            self.count > 0 and at <= self.last_offset
+        ):
+            raise LocalProtocolError(f"offset {at} cannot follow {self.last_offset} in a batch")
+        if __builtin_sub_overflow(timestamp, self.base_timestamp, &timestamp_delta):
+            raise LocalProtocolError(f"timestamp {timestamp} is too far from the batch's first")
+        key = _as_bytes(key)
+        value = _as_bytes(value)
+        cdef list encoded = _encoded_headers(headers)
+        cdef int64_t body = (
+            1 + varint_size(timestamp_delta) + varint_size(offset_delta)
+            + _bytes_size(key) + _bytes_size(value) + varint_size(len(encoded) // 2)
+        )
+        for item in encoded:
+            body += _bytes_size(item)
+        if body > INT32_MAX - self.size - 64:
+            raise LocalProtocolError(f"record of {body} bytes does not fit into its batch")
+        self._reserve(varint_size(body) + body)
+        cdef uint8_t* out = write_varint(self._data + self.size, body)
+        out[0] = 0
+        out = write_varint(out + 1, timestamp_delta)
+        out = write_varint(out, offset_delta)
+        out = _write_bytes(out, key)
+        out = _write_bytes(out, value)
+        out = write_varint(out, len(encoded) // 2)
+        for item in encoded:
+            out = _write_bytes(out, item)
+        self.size = out - self._data
+        self.count += 1
+        self.last_offset = at
+        if self.count == 1 or timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+
+    def records(self):
+        """Return the bytes written so far."""
+        return PyBytes_FromStringAndSize(<const char*>self._data, self.size)
+
+    cdef int _reserve(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t needed = self.size + more
+        cdef uint8_t* grown
+        if needed > self._capacity:
+            needed = max(needed, 2 * self._capacity, 1024)
+            grown = <uint8_t*>realloc(self._data, needed)
+            if grown == NULL:
+                raise MemoryError
+            self._data = grown
+            self._capacity = needed
+        return 0
+
+
+cdef inline bytes _as_bytes(data):
+    if data is None or type(data) is bytes:
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        raise LocalProtocolError(
+            f"keys and values are bytes, not {type(data).__name__}: serialize them first"
+        ) from None
+
+
+cdef list _encoded_headers(headers):
+    """Return names and values in turn, as bytes; most records have none."""
+    cdef list encoded = []
+    for name, value in headers:
+        try:
+            encoded.append(name.encode())
+        except (AttributeError, UnicodeEncodeError):
+            raise LocalProtocolError(f"header name {name!r:.80} is not text") from None
+        encoded.append(_as_bytes(value))
+    return encoded
+
+
+cdef inline int64_t _bytes_size(bytes data):
+    if data is None:
+        return 1
+    return varint_size(PyBytes_GET_SIZE(data)) + PyBytes_GET_SIZE(data)
+
+
+cdef inline uint8_t* _write_bytes(uint8_t* out, bytes data):
+    if data is None:
+        out[0] = 1  # -1, zig-zag
+        return out + 1
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    out = write_varint(out, size)
+    memcpy(out, PyBytes_AS_STRING(data), size)
+    return out + size
+
+
+cdef class RecordReader:
+    """Reads the records part of a batch into a list."""
+
+    cdef const uint8_t* _at
+    cdef const uint8_t* _end
+    cdef int64_t _base_offset
+    cdef int64_t _last_offset_delta
+    cdef int64_t _base_timestamp
+    cdef int64_t _max_headers
+    cdef object _append_time
+
+    def __init__(self, header, append_time, max_headers):
+        self._base_offset = header.base_offset
+        self._last_offset_delta = header.last_offset_delta
+        self._base_timestamp = header.base_timestamp
+        self._append_time = append_time
+        self._max_headers = max_headers
+
+    def read(self, records, Py_ssize_t count):
+        """Return the `count` records that `records`, uncompressed, consists of."""
+        cdef Py_buffer view
+        cdef Py_ssize_t i
+        cdef list result = []
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        try:
+            self._at = <const uint8_t*>view.buf
+            self._end = self._at + view.len
+            for i in range(count):
+                result.append(self._record())
+            if self._at != self._end:
+                raise RemoteProtocolError(f"{self._end - self._at} bytes after the last record")
+        finally:
+            PyBuffer_Release(&view)
+        return result
+
+    cdef object _record(self):
+        cdef const uint8_t* batch_end = self._end
+        cdef int64_t length = self._number(32)
+        if length < 1 or length > batch_end - self._at:
+            raise _malformed("length", length)
+        cdef const uint8_t* record_end = self._at + length
+        cdef int64_t timestamp, timestamp_delta, offset_delta
+        self._end = record_end
+        self._at += 1
+        timestamp_delta = self._number(64)
+        offset_delta = self._number(32)
+        if offset_delta < 0 or offset_delta > self._last_offset_delta:
+            raise _malformed("offset delta", offset_delta)
+        if __builtin_add_overflow(self._base_timestamp, timestamp_delta, &timestamp):
+            raise _malformed("timestamp delta", timestamp_delta)
+        key = self._bytes()
+        value = self._bytes()
+        headers = self._headers()
+        if self._at != record_end:
+            raise _malformed("length", length)
+        self._end = batch_end
+        return _new_record(
+            self._base_offset + offset_delta,
+            timestamp if self._append_time is None else self._append_time,
+            key, value, headers,
+        )
+
+    cdef int64_t _number(self, int bits) except? -1:
+        cdef int64_t value
+        cdef const uint8_t* after = read_varint(self._at, self._end, bits, &value)
+        if after == NULL:
+            raise RemoteProtocolError("record holds a varint that is cut off or too long")
+        self._at = after
+        return value
+
+    cdef bytes _bytes(self):
+        cdef int64_t size = self._number(32)
+        if size < 0:
+            return None
+        if size > self._end - self._at:
+            raise _malformed("field length", size)
+        cdef bytes data = PyBytes_FromStringAndSize(<const char*>self._at, size)
+        self._at += size
+        return data
+
+    cdef tuple _headers(self):
+        cdef int64_t count = self._number(32)
+        if count == 0:
+            return ()
+        if count < 0 or count > (self._end - self._at) // 2 or count > self._max_headers:
+            raise _malformed("header count", count)
+        cdef list headers = []
+        cdef int64_t i
+        for i in range(count):
+            name = self._name()
+            headers.append((name, self._bytes()))
+        return tuple(headers)
+
+    cdef str _name(self):
+        cdef int64_t size = self._number(32)
+        if size < 0 or size > self._end - self._at:
+            raise _malformed("header name length", size)
+        try:
+            name = PyUnicode_DecodeUTF8(<const char*>self._at, size, NULL)
+        except UnicodeDecodeError:
+            raise RemoteProtocolError("record holds a header name that is not UTF-8") from None
+        self._at += size
+        return name
+
+
+cdef object _make = tuple.__new__
+
+
+cdef inline object _new_record(int64_t offset, timestamp, key, value, headers):
+    return _make(Record, (offset, timestamp, key, value, headers))
+
+
+cdef object _malformed(str what, int64_t value):
+    return RemoteProtocolError(f"record has {what} {value}, which does not fit its batch")
