@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import compile as compiled
@@ -31,14 +31,13 @@ def encode(message: Message, version: int) -> bytearray:
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """Append the bytes of a message to `out`; see `encode`."""
-    cls = type(message)
-    _check_version(cls, version, LocalProtocolError)
-    write = compiled.encoder(cls, version, cls.is_flexible(version))
+    """Append the bytes of a message to `out`, or a part of them before it raises; see `encode`."""
+    write = compiled.encoder(type(message), version)
     try:
         write(message, out)
-    except (struct.error, TypeError) as error:
-        raise LocalProtocolError(f"cannot write {cls.__name__} v{version}: {error}") from error
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        name = type(message).__name__
+        raise LocalProtocolError(f"cannot write {name} v{version}: {error}") from error
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
@@ -47,10 +46,10 @@ def decode(cls: type[M], version: int, data: Buffer) -> M:
     Raises:
         RemoteProtocolError: The bytes are not such a message, or the version is not known.
     """
-    return decode_rest(cls, version, memoryview(data), 0)
+    return decode_rest(cls, version, data, 0)
 
 
-def decode_rest(cls: type[M], version: int, data: memoryview, at: int) -> M:
+def decode_rest(cls: type[M], version: int, data: Buffer, at: int) -> M:
     """Read a message that fills `data` from `at` to its end; see `decode`."""
     value, end = decode_from(cls, version, data, at)
     if end != len(data):
@@ -58,17 +57,19 @@ def decode_rest(cls: type[M], version: int, data: memoryview, at: int) -> M:
     return value
 
 
-def decode_from(cls: type[M], version: int, data: memoryview, at: int) -> tuple[M, int]:
+def decode_from(cls: type[M], version: int, data: Buffer, at: int) -> tuple[M, int]:
     """Read a message that starts at `at`; return it and the position after it."""
-    _check_version(cls, version, RemoteProtocolError)
-    read = compiled.decoder(cls, version, cls.is_flexible(version))
+    read, views = compiled.decoder(cls, version)
     try:
-        value, end = read(data, at)
+        value, end = read(memoryview(data) if views else bytes(data), at)
     except (struct.error, IndexError):
         raise RemoteProtocolError(f"{cls.__name__} v{version} ends too early") from None
-    if not isinstance(value, cls):
-        raise TypeError(f"decoder of {cls.__name__} made a {type(value).__name__}")
-    return value, end
+    except UnicodeDecodeError as error:
+        reason = f"a string that is not UTF-8: {error.reason}"
+        raise RemoteProtocolError(f"{cls.__name__} v{version} has {reason}") from None
+    if end > len(data):
+        raise RemoteProtocolError(f"{cls.__name__} v{version} ends too early")
+    return cast("M", value), end
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
@@ -89,15 +90,9 @@ def read_version(data: memoryview) -> tuple[int, int]:
 def skip_tags(data: memoryview, at: int) -> int:
     """Pass over the tagged fields at `at`; return the position after them."""
     try:
-        return primitives.skip_tags(data, at)
+        end = primitives.skip_tags(data, at)
     except IndexError:
-        raise RemoteProtocolError("tagged fields end too early") from None
-
-
-def _check_version(
-    cls: type[Message], version: int, error: type[LocalProtocolError | RemoteProtocolError]
-) -> None:
-    if not cls.min_version <= version <= cls.max_version:
-        raise error(
-            f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}"
-        )
+        end = len(data) + 1
+    if end > len(data):
+        raise RemoteProtocolError("tagged fields end too early")
+    return end

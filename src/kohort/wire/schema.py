@@ -10,8 +10,11 @@ that have it. The same class serves all versions of a message:
         member_id: String
         group_instance_id: Annotated[NullableString, since(3)] = None
 
-A field that a version does not have is left out when that version is written, and has its default
-after that version was read. `kohort.wire.compile` turns a declaration into an encoder and a decoder
+A field that a version does not have has its default after that version was read. When that version
+is written the field must have its default, unless it is marked `IGNORABLE`: then it is left out
+without a word. Kafka's schemas say which fields are ignorable.
+
+`kohort.wire.compile` turns a declaration into an encoder and a decoder
 for each version, once, on first use.
 """
 
@@ -21,7 +24,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import (
     Annotated,
     ClassVar,
@@ -29,6 +32,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -60,6 +64,14 @@ class Tag:
     """Marks a tagged field (KIP-482) and gives its number."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ignorable:
+    """Marks a field that is dropped silently when a version without it is written."""
+
+
+IGNORABLE = Ignorable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,7 @@ class Request(Message, Generic[R]):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: C) -> C:
     """Declare a structure that occurs inside messages."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    return cast("C", dataclass(frozen=True, slots=True, kw_only=True)(cls))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -180,7 +192,9 @@ class FieldSpec:
         array: Whether it is an array of `kind`.
         nullable: Whether null is legal in this version.
         tag: Number of the tagged field, or None.
-        default: Value of the field where it is not sent; `MISSING` when it has none.
+        default: Value of the field where it is not sent.
+        present: Whether this version has the field.
+        ignorable: Whether a version without the field may be written whatever its value is.
     """
 
     name: str
@@ -190,46 +204,64 @@ class FieldSpec:
     nullable: bool
     tag: int | None
     default: object
+    present: bool
+    ignorable: bool
+
+    @property
+    def element(self) -> FieldSpec:
+        """What one element of an array field looks like; elements are never null."""
+        return replace(self, array=False, nullable=False, tag=None)
 
 
 def fields_of(cls: type[Struct], version: int) -> tuple[FieldSpec, ...]:
-    """Return the fields of a structure that `version` has, in the order of the wire."""
+    """Return the fields of a structure in the order of the wire, absent ones included."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    specs = (_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
-    return tuple(spec for spec in specs if spec is not None)
+    return tuple(_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
 
 
-def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec | None:
-    inner, marks = _peel(hint)
+def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec:
+    core, array, nullable, marks = _taken_apart(hint)
     versions = _mark(marks, Versions) or Versions()
-    if not versions.first <= version <= versions.last:
-        return None
-    inner, nullable = _without_none(inner)
-    inner, element_marks = _peel(inner)
-    marks = (*element_marks, *marks)
-    array = get_origin(inner) is tuple
-    if array:
-        inner, marks_inside = _peel(get_args(inner)[0])
-        marks = (*marks_inside, *marks)
-    limit = _mark(marks, NullableSince)
+    null_since = _mark(marks, NullableSince) or NullableSince(0)
     tag = _mark(marks, Tag)
     kind = _mark(marks, Kind)
-    is_struct = isinstance(inner, type) and issubclass(inner, Struct)
-    if kind is None and not is_struct:
+    inner = core if isinstance(core, type) and issubclass(core, Struct) else None
+    if kind is None and inner is None:
         raise TypeError(f"field {item.name} of type {hint!r} has no Kafka type")
+    name = kind.name if kind else "struct"
+    implied = () if array else None if nullable else _IMPLIED_DEFAULTS.get(name, 0)
     return FieldSpec(
         name=item.name,
-        kind="struct" if is_struct else kind.name if kind else "",
-        struct=inner if isinstance(inner, type) and issubclass(inner, Struct) else None,
+        kind=name,
+        struct=inner,
         array=array,
-        nullable=nullable and (limit is None or version >= limit.version),
+        nullable=nullable and version >= null_since.version,
         tag=tag.number if tag else None,
-        default=_default(item),
+        default=implied if item.default is MISSING else item.default,
+        present=versions.first <= version <= versions.last,
+        ignorable=_mark(marks, Ignorable) is not None,
     )
 
 
-def _default(item: Field[object]) -> object:
-    return item.default if item.default is not MISSING else MISSING
+_IMPLIED_DEFAULTS: dict[str, object] = {
+    "bool": False,
+    "bytes": b"",
+    "string": "",
+    "struct": None,
+    "uuid": ZERO_UUID,
+}
+
+
+def _taken_apart(hint: object) -> tuple[object, bool, bool, tuple[object, ...]]:
+    """Return the innermost type, whether it is an array of it, whether nullable, and all marks."""
+    core, marks = _peel(hint)
+    core, nullable = _without_none(core)
+    core, more = _peel(core)
+    marks = (*more, *marks)
+    if get_origin(core) is not tuple:
+        return core, False, nullable, marks
+    core, more = _peel(get_args(core)[0])
+    return core, True, nullable, (*more, *marks)
 
 
 def _peel(hint: object) -> tuple[object, tuple[object, ...]]:

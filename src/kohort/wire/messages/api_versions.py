@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Bool,
     Int16,
     Int32,
@@ -24,8 +25,8 @@ from kohort.wire.schema import (
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """Ask which APIs a broker serves; the first request on a connection."""
 
-    client_software_name: Annotated[String, since(3)] = ""
-    client_software_version: Annotated[String, since(3)] = ""
+    client_software_name: Annotated[String, since(3), IGNORABLE] = ""
+    client_software_version: Annotated[String, since(3), IGNORABLE] = ""
 
 
 @struct
@@ -61,8 +62,8 @@ class ApiVersionsResponse(Message):
 
     error_code: Int16
     api_keys: tuple[ApiVersion, ...]
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
-    supported_features: Annotated[tuple[SupportedFeatureKey, ...], since(3), Tag(0)] = ()
-    finalized_features_epoch: Annotated[Int64, since(3), Tag(1)] = -1
-    finalized_features: Annotated[tuple[FinalizedFeatureKey, ...], since(3), Tag(2)] = ()
-    zk_migration_ready: Annotated[Bool, since(3), Tag(3)] = False
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
+    supported_features: Annotated[tuple[SupportedFeatureKey, ...], since(3), Tag(0), IGNORABLE] = ()
+    finalized_features_epoch: Annotated[Int64, since(3), Tag(1), IGNORABLE] = -1
+    finalized_features: Annotated[tuple[FinalizedFeatureKey, ...], since(3), Tag(2), IGNORABLE] = ()
+    zk_migration_ready: Annotated[Bool, since(3), Tag(3), IGNORABLE] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Bool,
     Int8,
     Int16,
@@ -57,8 +58,8 @@ class DescribeConfigsResourceResult(Struct):
     config_source: Int8 = -1
     is_sensitive: Bool
     synonyms: tuple[DescribeConfigsSynonym, ...]
-    config_type: Annotated[Int8, since(3)] = 0
-    documentation: Annotated[NullableString, since(3)] = None
+    config_type: Annotated[Int8, since(3), IGNORABLE] = 0
+    documentation: Annotated[NullableString, since(3), IGNORABLE] = None
 
 
 @struct

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Int32,
     Message,
     NullableBytes,
@@ -35,9 +36,11 @@ class ConsumerProtocolSubscription(Message):
 
     topics: tuple[String, ...]
     user_data: NullableBytes = None
-    owned_partitions: Annotated[tuple[ConsumerProtocolTopicPartitions, ...], since(1)] = ()
-    generation_id: Annotated[Int32, since(2)] = -1
-    rack_id: Annotated[NullableString, since(3)] = None
+    owned_partitions: Annotated[
+        tuple[ConsumerProtocolTopicPartitions, ...], since(1), IGNORABLE
+    ] = ()
+    generation_id: Annotated[Int32, since(2), IGNORABLE] = -1
+    rack_id: Annotated[NullableString, since(3), IGNORABLE] = None
 
 
 @message(versions=(0, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Int8,
     Int16,
@@ -38,21 +39,21 @@ class FetchPartition(Struct):
     """A partition to read and where to start."""
 
     partition: Int32
-    current_leader_epoch: Annotated[Int32, since(9)] = -1
+    current_leader_epoch: Annotated[Int32, since(9), IGNORABLE] = -1
     fetch_offset: Int64
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
-    log_start_offset: Annotated[Int64, since(5)] = -1
+    log_start_offset: Annotated[Int64, since(5), IGNORABLE] = -1
     partition_max_bytes: Int32
-    replica_directory_id: Annotated[Uuid, since(17), Tag(0)] = ZERO_UUID
-    high_watermark: Annotated[Int64, since(18), Tag(1)] = 0x7FFFFFFFFFFFFFFF
+    replica_directory_id: Annotated[Uuid, since(17), Tag(0), IGNORABLE] = ZERO_UUID
+    high_watermark: Annotated[Int64, since(18), Tag(1), IGNORABLE] = 0x7FFFFFFFFFFFFFFF
 
 
 @struct
 class FetchTopic(Struct):
     """The partitions of one topic to read."""
 
-    topic: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    topic: Annotated[String, until(12), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
     partitions: tuple[FetchPartition, ...]
 
 
@@ -60,8 +61,8 @@ class FetchTopic(Struct):
 class ForgottenTopic(Struct):
     """Partitions that leave a fetch session (KIP-227)."""
 
-    topic: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    topic: Annotated[String, until(12), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
     partitions: tuple[Int32, ...]
 
 
@@ -69,18 +70,18 @@ class ForgottenTopic(Struct):
 class FetchRequest(Request["FetchResponse"]):
     """Read from partitions, waiting for data if there is too little."""
 
-    cluster_id: Annotated[NullableString, since(12), Tag(0)] = None
+    cluster_id: Annotated[NullableString, since(12), Tag(0), IGNORABLE] = None
     replica_id: Annotated[Int32, until(14)] = -1
     replica_state: Annotated[ReplicaState, since(15), Tag(1)] = ReplicaState()
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Int32 = 0x7FFFFFFF
     isolation_level: Int8 = 0
-    session_id: Annotated[Int32, since(7)] = 0
-    session_epoch: Annotated[Int32, since(7)] = -1
+    session_id: Annotated[Int32, since(7), IGNORABLE] = 0
+    session_epoch: Annotated[Int32, since(7), IGNORABLE] = -1
     topics: tuple[FetchTopic, ...]
     forgotten_topics_data: Annotated[tuple[ForgottenTopic, ...], since(7)] = ()
-    rack_id: Annotated[String, since(11)] = ""
+    rack_id: Annotated[String, since(11), IGNORABLE] = ""
 
 
 @struct
@@ -123,7 +124,7 @@ class PartitionData(Struct):
     error_code: Int16
     high_watermark: Int64
     last_stable_offset: Int64 = -1
-    log_start_offset: Annotated[Int64, since(5)] = -1
+    log_start_offset: Annotated[Int64, since(5), IGNORABLE] = -1
     diverging_epoch: Annotated[EpochEndOffset, since(12), Tag(0)] = EpochEndOffset()
     current_leader: Annotated[LeaderIdAndEpoch, since(12), Tag(1)] = LeaderIdAndEpoch()
     snapshot_id: Annotated[SnapshotId, since(12), Tag(2)] = SnapshotId()
@@ -136,8 +137,8 @@ class PartitionData(Struct):
 class FetchableTopicResponse(Struct):
     """What was read of one topic."""
 
-    topic: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    topic: Annotated[String, until(12), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
     partitions: tuple[PartitionData, ...]
 
 
@@ -156,7 +157,7 @@ class FetchResponse(Message):
     """Record batches of each partition; the first may start before the offset asked for."""
 
     throttle_time_ms: Int32 = 0
-    error_code: Annotated[Int16, since(7)] = 0
+    error_code: Annotated[Int16, since(7), IGNORABLE] = 0
     session_id: Annotated[Int32, since(7)] = 0
     responses: tuple[FetchableTopicResponse, ...]
     node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(16), Tag(0)] = ()

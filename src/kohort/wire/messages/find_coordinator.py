@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Int8,
     Int16,
     Int32,
@@ -46,9 +47,9 @@ class Coordinator(Struct):
 class FindCoordinatorResponse(Message):
     """The coordinators; one in the fields of version 3 and before, any number after."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Annotated[Int16, until(3)] = 0
-    error_message: Annotated[NullableString, between(1, 3)] = None
+    error_message: Annotated[NullableString, between(1, 3), IGNORABLE] = None
     node_id: Annotated[Int32, until(3)] = 0
     host: Annotated[String, until(3)] = ""
     port: Annotated[Int32, until(3)] = 0

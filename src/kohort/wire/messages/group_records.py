@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Bytes,
     Int32,
@@ -41,11 +42,11 @@ class OffsetCommitValue(Message):
     """A stored position."""
 
     offset: Int64
-    leader_epoch: Annotated[Int32, since(3)] = -1
+    leader_epoch: Annotated[Int32, since(3), IGNORABLE] = -1
     metadata: String
     commit_timestamp: Int64
-    expire_timestamp: Annotated[Int64, between(1, 1)] = -1
-    topic_id: Annotated[Uuid, since(4), Tag(0)] = ZERO_UUID
+    expire_timestamp: Annotated[Int64, between(1, 1), IGNORABLE] = -1
+    topic_id: Annotated[Uuid, since(4), Tag(0), IGNORABLE] = ZERO_UUID
 
 
 @message(versions=(2, 2))
@@ -60,10 +61,10 @@ class MemberMetadata(Struct):
     """A member of a stored group; only its subscription for the chosen assignor is kept."""
 
     member_id: String
-    group_instance_id: Annotated[NullableString, since(3)] = None
+    group_instance_id: Annotated[NullableString, since(3), IGNORABLE] = None
     client_id: String
     client_host: String
-    rebalance_timeout: Annotated[Int32, since(1)] = 0
+    rebalance_timeout: Annotated[Int32, since(1), IGNORABLE] = 0
     session_timeout: Int32
     subscription: Bytes
     assignment: Bytes
@@ -77,7 +78,7 @@ class GroupMetadataValue(Message):
     generation: Int32
     protocol: NullableString
     leader: NullableString
-    current_state_timestamp: Annotated[Int64, since(2)] = -1
+    current_state_timestamp: Annotated[Int64, since(2), IGNORABLE] = -1
     members: tuple[MemberMetadata, ...]
 
 

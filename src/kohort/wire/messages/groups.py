@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Bool,
     Bytes,
     Int16,
@@ -33,7 +34,7 @@ class DescribedGroupMember(Struct):
     """A member, its subscription and its assignment as the protocol's bytes."""
 
     member_id: String
-    group_instance_id: Annotated[NullableString, since(4)] = None
+    group_instance_id: Annotated[NullableString, since(4), IGNORABLE] = None
     client_id: String
     client_host: String
     member_metadata: Bytes
@@ -58,7 +59,7 @@ class DescribedGroup(Struct):
 class DescribeGroupsResponse(Message):
     """The groups, with their members."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     groups: tuple[DescribedGroup, ...]
 
 
@@ -76,15 +77,15 @@ class ListedGroup(Struct):
 
     group_id: String
     protocol_type: String
-    group_state: Annotated[String, since(4)] = ""
-    group_type: Annotated[String, since(5)] = ""
+    group_state: Annotated[String, since(4), IGNORABLE] = ""
+    group_type: Annotated[String, since(5), IGNORABLE] = ""
 
 
 @message(api_key=16, versions=(0, 5), flexible_since=3)
 class ListGroupsResponse(Message):
     """The groups."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
     groups: tuple[ListedGroup, ...]
 

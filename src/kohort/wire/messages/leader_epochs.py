@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Int16,
     Int32,
     Int64,
@@ -39,7 +40,7 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Ask where leader epochs ended."""
 
-    replica_id: Annotated[Int32, since(3)] = -2
+    replica_id: Annotated[Int32, since(3), IGNORABLE] = -2
     topics: tuple[OffsetForLeaderTopic, ...]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Int8,
     Int16,
     Int32,
@@ -24,7 +25,7 @@ class ListOffsetsPartition(Struct):
     """A partition and the timestamp asked for; -1 is the end, -2 the start."""
 
     partition_index: Int32
-    current_leader_epoch: Annotated[Int32, since(4)] = -1
+    current_leader_epoch: Annotated[Int32, since(4), IGNORABLE] = -1
     timestamp: Int64
 
 
@@ -43,7 +44,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     replica_id: Int32
     isolation_level: Annotated[Int8, since(2)] = 0
     topics: tuple[ListOffsetsTopic, ...]
-    timeout_ms: Annotated[Int32, since(10)] = 0
+    timeout_ms: Annotated[Int32, since(10), IGNORABLE] = 0
 
 
 @struct
@@ -69,5 +70,5 @@ class ListOffsetsTopicResponse(Struct):
 class ListOffsetsResponse(Message):
     """The offsets found."""
 
-    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    throttle_time_ms: Annotated[Int32, since(2), IGNORABLE] = 0
     topics: tuple[ListOffsetsTopicResponse, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Bool,
     Bytes,
     Int16,
@@ -36,12 +37,12 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
     group_id: String
     session_timeout_ms: Int32
-    rebalance_timeout_ms: Annotated[Int32, since(1)] = -1
+    rebalance_timeout_ms: Annotated[Int32, since(1), IGNORABLE] = -1
     member_id: String
     group_instance_id: Annotated[NullableString, since(5)] = None
     protocol_type: String
     protocols: tuple[JoinGroupRequestProtocol, ...]
-    reason: Annotated[NullableString, since(8)] = None
+    reason: Annotated[NullableString, since(8), IGNORABLE] = None
 
 
 @struct
@@ -49,7 +50,7 @@ class JoinGroupResponseMember(Struct):
     """A member as the leader sees it."""
 
     member_id: String
-    group_instance_id: Annotated[NullableString, since(5)] = None
+    group_instance_id: Annotated[NullableString, since(5), IGNORABLE] = None
     metadata: Bytes
 
 
@@ -57,10 +58,10 @@ class JoinGroupResponseMember(Struct):
 class JoinGroupResponse(Message):
     """The new generation; only the leader is told the members."""
 
-    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    throttle_time_ms: Annotated[Int32, since(2), IGNORABLE] = 0
     error_code: Int16
     generation_id: Int32 = -1
-    protocol_type: Annotated[NullableString, since(7)] = None
+    protocol_type: Annotated[NullableString, since(7), IGNORABLE] = None
     protocol_name: Annotated[NullableString, NullableSince(7)]
     leader: String
     skip_assignment: Annotated[Bool, since(9)] = False
@@ -84,8 +85,8 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     generation_id: Int32
     member_id: String
     group_instance_id: Annotated[NullableString, since(3)] = None
-    protocol_type: Annotated[NullableString, since(5)] = None
-    protocol_name: Annotated[NullableString, since(5)] = None
+    protocol_type: Annotated[NullableString, since(5), IGNORABLE] = None
+    protocol_name: Annotated[NullableString, since(5), IGNORABLE] = None
     assignments: tuple[SyncGroupRequestAssignment, ...]
 
 
@@ -93,10 +94,10 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 class SyncGroupResponse(Message):
     """The assignment of the member that asked."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
-    protocol_type: Annotated[NullableString, since(5)] = None
-    protocol_name: Annotated[NullableString, since(5)] = None
+    protocol_type: Annotated[NullableString, since(5), IGNORABLE] = None
+    protocol_name: Annotated[NullableString, since(5), IGNORABLE] = None
     assignment: Bytes
 
 
@@ -114,7 +115,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 class HeartbeatResponse(Message):
     """Whether the member may go on."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
 
 
@@ -124,7 +125,7 @@ class MemberIdentity(Struct):
 
     member_id: String
     group_instance_id: NullableString = None
-    reason: Annotated[NullableString, since(5)] = None
+    reason: Annotated[NullableString, since(5), IGNORABLE] = None
 
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
@@ -149,6 +150,6 @@ class MemberResponse(Struct):
 class LeaveGroupResponse(Message):
     """What became of each member."""
 
-    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
     members: Annotated[tuple[MemberResponse, ...], since(3)] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Bool,
     Int16,
@@ -27,7 +28,7 @@ from kohort.wire.schema import (
 class MetadataRequestTopic(Struct):
     """A topic, by name or by id (KIP-516)."""
 
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
     name: Annotated[NullableString, NullableSince(10)]
 
 
@@ -48,7 +49,7 @@ class MetadataResponseBroker(Struct):
     node_id: Int32
     host: String
     port: Int32
-    rack: Annotated[NullableString, since(1)] = None
+    rack: Annotated[NullableString, since(1), IGNORABLE] = None
 
 
 @struct
@@ -58,10 +59,10 @@ class MetadataResponsePartition(Struct):
     error_code: Int16
     partition_index: Int32
     leader_id: Int32
-    leader_epoch: Annotated[Int32, since(7)] = -1
+    leader_epoch: Annotated[Int32, since(7), IGNORABLE] = -1
     replica_nodes: tuple[Int32, ...]
     isr_nodes: tuple[Int32, ...]
-    offline_replicas: Annotated[tuple[Int32, ...], since(5)] = ()
+    offline_replicas: Annotated[tuple[Int32, ...], since(5), IGNORABLE] = ()
 
 
 @struct
@@ -70,8 +71,8 @@ class MetadataResponseTopic(Struct):
 
     error_code: Int16
     name: Annotated[NullableString, NullableSince(12)]
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
-    is_internal: Annotated[Bool, since(1)] = False
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
+    is_internal: Annotated[Bool, since(1), IGNORABLE] = False
     partitions: tuple[MetadataResponsePartition, ...]
     topic_authorized_operations: Annotated[Int32, since(8)] = -2147483648
 
@@ -80,10 +81,10 @@ class MetadataResponseTopic(Struct):
 class MetadataResponse(Message):
     """Brokers, and the topics asked for."""
 
-    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     brokers: tuple[MetadataResponseBroker, ...]
-    cluster_id: Annotated[NullableString, since(2)] = None
-    controller_id: Annotated[Int32, since(1)] = -1
+    cluster_id: Annotated[NullableString, since(2), IGNORABLE] = None
+    controller_id: Annotated[Int32, since(1), IGNORABLE] = -1
     topics: tuple[MetadataResponseTopic, ...]
     cluster_authorized_operations: Annotated[Int32, between(8, 10)] = -2147483648
-    error_code: Annotated[Int16, since(13)] = 0
+    error_code: Annotated[Int16, since(13), IGNORABLE] = 0

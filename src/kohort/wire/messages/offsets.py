@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Bool,
     Int16,
@@ -31,7 +32,7 @@ class OffsetCommitRequestPartition(Struct):
 
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Annotated[Int32, since(6)] = -1
+    committed_leader_epoch: Annotated[Int32, since(6), IGNORABLE] = -1
     committed_metadata: NullableString
 
 
@@ -39,8 +40,8 @@ class OffsetCommitRequestPartition(Struct):
 class OffsetCommitRequestTopic(Struct):
     """The positions of one topic."""
 
-    name: Annotated[String, until(9)] = ""
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    name: Annotated[String, until(9), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
     partitions: tuple[OffsetCommitRequestPartition, ...]
 
 
@@ -52,7 +53,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     generation_id_or_member_epoch: Int32 = -1
     member_id: String
     group_instance_id: Annotated[NullableString, since(7)] = None
-    retention_time_ms: Annotated[Int64, until(4)] = -1
+    retention_time_ms: Annotated[Int64, until(4), IGNORABLE] = -1
     topics: tuple[OffsetCommitRequestTopic, ...]
 
 
@@ -68,8 +69,8 @@ class OffsetCommitResponsePartition(Struct):
 class OffsetCommitResponseTopic(Struct):
     """What became of one topic's positions."""
 
-    name: Annotated[String, until(9)] = ""
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    name: Annotated[String, until(9), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
     partitions: tuple[OffsetCommitResponsePartition, ...]
 
 
@@ -77,7 +78,7 @@ class OffsetCommitResponseTopic(Struct):
 class OffsetCommitResponse(Message):
     """What became of each position."""
 
-    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: tuple[OffsetCommitResponseTopic, ...]
 
 
@@ -93,8 +94,8 @@ class OffsetFetchRequestTopic(Struct):
 class OffsetFetchRequestTopics(Struct):
     """The partitions of one topic, since version 8."""
 
-    name: Annotated[String, until(9)] = ""
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    name: Annotated[String, until(9), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
     partition_indexes: tuple[Int32, ...]
 
 
@@ -103,8 +104,8 @@ class OffsetFetchRequestGroup(Struct):
     """A group and the partitions asked for."""
 
     group_id: String
-    member_id: Annotated[NullableString, since(9)] = None
-    member_epoch: Annotated[Int32, since(9)] = -1
+    member_id: Annotated[NullableString, since(9), IGNORABLE] = None
+    member_epoch: Annotated[Int32, since(9), IGNORABLE] = -1
     topics: tuple[OffsetFetchRequestTopics, ...] | None
 
 
@@ -124,7 +125,7 @@ class OffsetFetchResponsePartition(Struct):
 
     partition_index: Int32
     committed_offset: Int64
-    committed_leader_epoch: Annotated[Int32, since(5)] = -1
+    committed_leader_epoch: Annotated[Int32, since(5), IGNORABLE] = -1
     metadata: NullableString
     error_code: Int16
 
@@ -152,8 +153,8 @@ class OffsetFetchResponsePartitions(Struct):
 class OffsetFetchResponseTopics(Struct):
     """The positions of one topic, since version 8."""
 
-    name: Annotated[String, until(9)] = ""
-    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
+    name: Annotated[String, until(9), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
     partitions: tuple[OffsetFetchResponsePartitions, ...]
 
 
@@ -170,9 +171,9 @@ class OffsetFetchResponseGroup(Struct):
 class OffsetFetchResponse(Message):
     """The stored positions; -1 where there is none."""
 
-    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: Annotated[tuple[OffsetFetchResponseTopic, ...], until(7)] = ()
-    error_code: Annotated[Int16, between(2, 7)] = 0
+    error_code: Annotated[Int16, between(2, 7), IGNORABLE] = 0
     groups: Annotated[tuple[OffsetFetchResponseGroup, ...], since(8)] = ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Int16,
     Int32,
@@ -36,8 +37,8 @@ class PartitionProduceData(Struct):
 class TopicProduceData(Struct):
     """The batches for one topic."""
 
-    name: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    name: Annotated[String, until(12), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
     partition_data: tuple[PartitionProduceData, ...]
 
 
@@ -75,9 +76,9 @@ class PartitionProduceResponse(Struct):
     error_code: Int16
     base_offset: Int64
     log_append_time_ms: Int64 = -1
-    log_start_offset: Annotated[Int64, since(5)] = -1
-    record_errors: Annotated[tuple[BatchIndexAndErrorMessage, ...], since(8)] = ()
-    error_message: Annotated[NullableString, since(8)] = None
+    log_start_offset: Annotated[Int64, since(5), IGNORABLE] = -1
+    record_errors: Annotated[tuple[BatchIndexAndErrorMessage, ...], since(8), IGNORABLE] = ()
+    error_message: Annotated[NullableString, since(8), IGNORABLE] = None
     current_leader: Annotated[LeaderIdAndEpoch, since(10), Tag(0)] = LeaderIdAndEpoch()
 
 
@@ -85,8 +86,8 @@ class PartitionProduceResponse(Struct):
 class TopicProduceResponse(Struct):
     """Where one topic's batches went."""
 
-    name: Annotated[String, until(12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
+    name: Annotated[String, until(12), IGNORABLE] = ""
+    topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
     partition_responses: tuple[PartitionProduceResponse, ...]
 
 

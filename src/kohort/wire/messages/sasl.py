@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     Bytes,
     Int16,
     Int64,
@@ -46,4 +47,4 @@ class SaslAuthenticateResponse(Message):
     error_code: Int16
     error_message: NullableString
     auth_bytes: Bytes
-    session_lifetime_ms: Annotated[Int64, since(1)] = 0
+    session_lifetime_ms: Annotated[Int64, since(1), IGNORABLE] = 0

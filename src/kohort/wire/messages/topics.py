@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kohort.wire.schema import (
+    IGNORABLE,
     ZERO_UUID,
     Bool,
     Int8,
@@ -77,13 +78,13 @@ class CreatableTopicResult(Struct):
     """What became of one topic to create."""
 
     name: String
-    topic_id: Annotated[Uuid, since(7)] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(7), IGNORABLE] = ZERO_UUID
     error_code: Int16
     error_message: NullableString
-    topic_config_error_code: Annotated[Int16, since(5), Tag(0)] = 0
-    num_partitions: Annotated[Int32, since(5)] = -1
-    replication_factor: Annotated[Int16, since(5)] = -1
-    configs: Annotated[tuple[CreatableTopicConfigs, ...] | None, since(5)] = ()
+    topic_config_error_code: Annotated[Int16, since(5), Tag(0), IGNORABLE] = 0
+    num_partitions: Annotated[Int32, since(5), IGNORABLE] = -1
+    replication_factor: Annotated[Int16, since(5), IGNORABLE] = -1
+    configs: Annotated[tuple[CreatableTopicConfigs, ...] | None, since(5), IGNORABLE] = ()
 
 
 @message(api_key=19, versions=(2, 7), flexible_since=5)
@@ -107,7 +108,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Delete topics."""
 
     topics: Annotated[tuple[DeleteTopicState, ...], since(6)] = ()
-    topic_names: Annotated[tuple[String, ...], until(5)] = ()
+    topic_names: Annotated[tuple[String, ...], until(5), IGNORABLE] = ()
     timeout_ms: Int32
 
 
@@ -116,9 +117,9 @@ class DeletableTopicResult(Struct):
     """What became of one topic to delete."""
 
     name: Annotated[NullableString, NullableSince(6)]
-    topic_id: Annotated[Uuid, since(6)] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(6), IGNORABLE] = ZERO_UUID
     error_code: Int16
-    error_message: Annotated[NullableString, since(5)] = None
+    error_message: Annotated[NullableString, since(5), IGNORABLE] = None
 
 
 @message(api_key=20, versions=(1, 6), flexible_since=4)
