@@ -1,4 +1,4 @@
-"""Lets Spark find the data source ``kohort`` by its name: it imports every ``pyspark_*`` package."""
+"""Lets Spark find the data source by its name: it looks into every package `pyspark_*`."""
 
 from kohort.spark import KohortDataSource as DefaultSource
 

@@ -1,0 +1,33 @@
+# `make demo` and `make test` are all a bare clone needs: both install what is missing first.
+# PYTHON=/path/to/python chooses an interpreter, ARGS="--quick" are options of the demo or of pytest.
+
+PYTHON ?=
+ARGS ?=
+SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
+CHECK = .venv/bin/python tools/check.py
+
+.PHONY: help demo test lint types imports clean
+
+help:
+	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
+	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
+	@echo 'make lint     style alone; also: make types, make imports'
+	@echo 'make clean    remove what was built and installed'
+
+demo:
+	@$(SETUP) $(if $(findstring --quick,$(ARGS)),quick,demo)
+	@.venv/bin/kohort demo $(ARGS)
+
+test:
+	@$(SETUP) test
+	@$(CHECK) $(ARGS)
+
+lint:
+	@$(CHECK) style format
+
+types imports:
+	@$(CHECK) $@
+
+clean:
+	rm -rf .venv build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete

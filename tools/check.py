@@ -1,0 +1,83 @@
+"""Run every check and test of the project: `make test`.
+
+The order is from fast to slow: style, types, import contracts, tests. Spark needs Java and Apache
+Kafka needs Java and Maven; where one is missing, the tests that need it are left out, which is said
+before and after the run. With KOHORT_REQUIRE_ALL=1 leaving out, like a skipped test, is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import install
+
+BIN = Path(sys.executable).parent
+CHECKS = {
+    "style": ["ruff", "check", "--quiet"],
+    "format": ["ruff", "format", "--check", "--quiet"],
+    "types": ["mypy"],
+    "imports": ["lint-imports"],
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the checks named, or all of them and the tests; further arguments go to pytest."""
+    named = [name for name in arguments if name in CHECKS]
+    if named:
+        return max(run_check(name) for name in named)
+    absent = parts_absent()
+    if absent and os.environ.get("KOHORT_REQUIRE_ALL"):
+        announce(absent)
+        return 1
+    failed = [name for name in CHECKS if run_check(name)]
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+        return 1
+    announce(absent)
+    status = run_tests(absent, arguments)
+    announce(absent)
+    return status
+
+
+def parts_absent() -> dict[str, str]:
+    """The parts of the tests that cannot run here, each with the reason."""
+    absent = {}
+    if not install.has_java():
+        absent["spark"] = "no Java 17 or newer"
+    if not install.has_java() or not install.stamp_of(install.KAFKA_LIBS):
+        absent["real_kafka"] = "no Java 17 or newer, or no Maven to fetch Apache Kafka"
+    return absent
+
+
+def announce(absent: dict[str, str]) -> None:
+    """Say in a way that cannot be overlooked what is left out."""
+    for part, reason in absent.items():
+        print(f"\n!!! LEFT OUT: the tests that need {part}: {reason}\n", flush=True)
+
+
+def run_check(name: str) -> int:
+    """Run one check and say how it went and how long it took."""
+    command, *arguments = CHECKS[name]
+    started = time.monotonic()
+    words = [str(BIN / command), *arguments]
+    done = subprocess.run(words, cwd=install.ROOT, capture_output=True, check=False)
+    outcome = "failed" if done.returncode else "ok"
+    print(f"{name:8} {outcome:6} {time.monotonic() - started:5.1f} s", flush=True)
+    if done.returncode:
+        print((done.stdout + done.stderr).decode(), flush=True)
+    return done.returncode
+
+
+def run_tests(absent: dict[str, str], arguments: list[str]) -> int:
+    """Run pytest; the last line it prints is the result."""
+    left_out = [f"--leave-out={part}" for part in absent]
+    command = [sys.executable, "-m", "pytest", *left_out, *arguments]
+    return subprocess.run(command, cwd=install.ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
