@@ -1,0 +1,16 @@
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from kohort.wire.limits import Limits
+from kohort.wire.schema import Buffer
+
+class ColumnDecoder:
+    def __init__(
+        self, include_headers: bool, check_crc: bool, max_bytes: int, limits: Limits
+    ) -> None: ...
+    def expect(self, fetched: Iterable[tuple[str, int, Buffer, int, int]]) -> None: ...
+    def add(
+        self, topic: str, partition: int, data: Buffer, from_offset: int, to_offset: int
+    ) -> int: ...
+    def finish(self, schema: pa.Schema) -> pa.RecordBatch: ...

@@ -1,0 +1,66 @@
+# What the record loop reads from and writes to.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum:
+    # What every buffer has beyond its capacity, for copies in wide moves.
+    SLACK = 128
+
+cdef enum Outcome:
+    GOOD
+    BAD_VARINT
+    BAD_LENGTH
+    BAD_END
+    BAD_FIELD
+    BAD_OFFSET
+    BAD_TIMESTAMP
+    BAD_HEADER_COUNT
+    BAD_HEADER_NAME
+    BAD_TAIL
+    # not an error: there are headers, and no room for them yet
+    HEADERS_FOUND
+
+
+cdef struct Bytes:
+    # a column of byte strings: element i is data[ends[i]:ends[i + 1]]
+    int32_t* ends
+    uint8_t* data
+    uint8_t* validity
+    int64_t size
+    int64_t nulls
+
+
+cdef struct Rows:
+    # the columns that differ from record to record; headers are a column of lists
+    int64_t count
+    Bytes keys
+    Bytes values
+    int64_t* offsets
+    int64_t* timestamps
+    int32_t* header_ends
+    uint8_t* header_validity
+    int64_t headers
+    int64_t with_headers
+    Bytes names
+    Bytes contents
+
+
+cdef struct Batch:
+    const uint8_t* records
+    const uint8_t* end
+    const uint8_t* readable_end
+    int64_t count
+    int64_t base_offset
+    int64_t last_offset_delta
+    int64_t base_timestamp
+    int64_t append_time
+    bint has_append_time
+    int64_t from_offset
+    int64_t to_offset
+    int64_t max_headers
+    # whether headers are a column, and whether it has room for those of this batch
+    bint keep_headers
+    bint room_for_headers
+
+
+cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil

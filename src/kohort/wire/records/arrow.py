@@ -1,0 +1,98 @@
+"""Fetched record batches as Arrow columns, the ones of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.records._decode import ColumnDecoder
+from kohort.wire.schema import Buffer
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""The columns without `headers`, in Spark's order, names and types."""
+
+SCHEMA_WITH_HEADERS = SCHEMA.append(
+    pa.field(
+        "headers",
+        pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    )
+)
+"""All columns; `headers` is null for a record that has none."""
+
+NO_END = 2**63 - 1
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+
+
+class Fetched(NamedTuple):
+    """What one partition contributes.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its number.
+        records: Record batches as fetched; a cut-off last one is ignored.
+        from_offset: First offset wanted, which may be inside a batch.
+        to_offset: First offset not wanted.
+    """
+
+    topic: str
+    partition: int
+    records: Buffer
+    from_offset: int = 0
+    to_offset: int = NO_END
+
+
+class Decoded(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        batch: The rows, in the order of what was fetched.
+        next_offsets: For each `Fetched`, the offset to go on from. It is past control records and
+            past offsets that compaction removed, so it may exceed the last row's by more than one.
+    """
+
+    batch: pa.RecordBatch
+    next_offsets: list[int]
+
+
+def decode_to_arrow(
+    fetched: Sequence[Fetched],
+    *,
+    include_headers: bool = True,
+    check_crc: bool = True,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Decoded:
+    """Decode record batches of any number of partitions into one RecordBatch.
+
+    Transaction markers are left out; batches of aborted transactions are not known here.
+
+    Args:
+        fetched: The batches, by partition.
+        include_headers: Whether the headers column is there at all.
+        check_crc: Whether to check each batch's CRC; not needed if it was checked before.
+        max_bytes: About how large the RecordBatch may become. At least one batch is decoded; what
+            does not fit stays for a second call with `from_offset` set to the returned
+            `next_offsets`. At most 2 GiB, which is what Arrow's 32-bit offsets reach.
+        limits: Bounds on each batch.
+
+    Raises:
+        RemoteProtocolError: The bytes are not record batches, a CRC does not fit, or a limit is
+            exceeded; it names the partition and the offset.
+    """
+    decoder = ColumnDecoder(include_headers, check_crc, max_bytes, limits)
+    decoder.expect(fetched)
+    next_offsets = [decoder.add(*part) for part in fetched]
+    return Decoded(decoder.finish(SCHEMA_WITH_HEADERS if include_headers else SCHEMA), next_offsets)
