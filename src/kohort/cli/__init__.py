@@ -1,0 +1,4 @@
+"""The `kohort` command.
+
+Stability: experimental.
+"""

@@ -1,0 +1,175 @@
+"""The applications of the demo: child processes that are told what to do line by line.
+
+An actor is sent commands on its standard input (`go`, `drain`) and answers with JSON lines on its
+standard output. Everything else it prints goes to its log file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from kohort.errors import KohortError
+
+# Marks the lines of an actor's output that are meant for the demo.
+PREFIX = "kohort-demo "
+
+
+class ActorError(KohortError):
+    """An application of the demo ended or failed to answer when it should not have."""
+
+
+@dataclass(slots=True)
+class ActorState:
+    """What an actor has said so far.
+
+    Attributes:
+        said: Names of its events, in order.
+        read: Records it has read, by its own count; shown, never judged.
+        open_batch: Records of the batch it has read but not yet finished.
+        fatal: Its own account of why it gave up.
+    """
+
+    said: list[str] = field(default_factory=list)
+    read: int = 0
+    open_batch: int = 0
+    fatal: str | None = None
+
+
+class Actor:
+    """One application, in a process of its own."""
+
+    def __init__(self, name: str, module: str, arguments: Sequence[str], log: Path) -> None:
+        """Start the process; it warms up and then waits to be told to go.
+
+        Args:
+            name: Name of the application; its client id in the group.
+            module: Python module to run.
+            arguments: Command line of the module.
+            log: File for everything the process prints.
+        """
+        self.name = name
+        self.state = ActorState()
+        self._log_path = log
+        self._changed = threading.Condition()
+        self._log = log.open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"demo-{name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the application's driver."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is running."""
+        return self._process.poll() is None
+
+    def tell(self, command: str) -> None:
+        """Send a command.
+
+        Raises:
+            ActorError: The process is gone.
+        """
+        if self._process.stdin is None:
+            raise ActorError(f"{self.name} has no standard input")
+        try:
+            self._process.stdin.write(command.encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise ActorError(f"{self.name} is gone: {error}; see {self._log_path}") from error
+
+    def wait_for(self, event: str, timeout_s: float) -> None:
+        """Wait until the actor has said `event`.
+
+        Raises:
+            ActorError: It ended first, or the time is up.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: event in self.state.said or self._gone(), timeout_s)
+            if event in self.state.said:
+                return
+        why = self.state.fatal or ("it ended" if self._gone() else f"nothing in {timeout_s:.0f} s")
+        raise ActorError(f"{self.name} never said {event!r}: {why}; see {self._log_path}")
+
+    def wait_for_open_batch(self, timeout_s: float) -> int:
+        """Wait until the actor has a batch open; return the number of its records."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.state.open_batch > 0 or self._gone(), timeout_s)
+            return self.state.open_batch
+
+    def kill(self) -> None:
+        """Kill the process and everything it started at the same instant.
+
+        Spark's Python workers lead process groups of their own, so one signal to a group would
+        leave some of them alive to say goodbye to the broker.
+        """
+        family = [psutil.Process(self.pid)] if self.alive else []
+        family += family[0].children(recursive=True) if family else []
+        for process in family:
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait(timeout=30)
+
+    def close(self) -> None:
+        """End the process if it still runs, and release what belongs to it."""
+        self.kill()
+        self._reader.join(timeout=10)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+    def _gone(self) -> bool:
+        return not self.alive and not self._reader.is_alive()
+
+    def _read(self) -> None:
+        if self._process.stdout is None:
+            return
+        for raw in self._process.stdout:
+            line = raw.decode(errors="replace")
+            if line.startswith(PREFIX):
+                self._note(json.loads(line[len(PREFIX) :]))
+            else:
+                self._log.write(raw)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _note(self, event: dict[str, object]) -> None:
+        with self._changed:
+            self.state.said.append(str(event["event"]))
+            records = event.get("records", 0)
+            if event["event"] == "batch-open" and isinstance(records, int):
+                self.state.open_batch = records
+            elif event["event"] == "batch-done":
+                self.state.read += self.state.open_batch
+                self.state.open_batch = 0
+            elif event["event"] == "fatal":
+                self.state.fatal = str(event.get("why"))
+            self._changed.notify_all()
+
+
+def say(event: str, **values: object) -> None:
+    """Tell the demo something; called inside an application."""
+    sys.stdout.write(PREFIX + json.dumps({"event": event, **values}) + "\n")
+    sys.stdout.flush()

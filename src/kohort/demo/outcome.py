@@ -1,0 +1,209 @@
+"""The end of the demo: the verdict on the screen, in JSON, and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kohort.demo.flights import CarrierFigures
+from kohort.demo.panel import carrier_table
+from kohort.demo.settings import APPLICATIONS, DemoSettings
+from kohort.demo.verdict import TableFacts, Verdict
+from kohort.observe.rebalances import Rebalance, describe_moves
+from kohort.observe.report import Section, render
+from kohort.observe.svg import Marker, draw
+from kohort.observe.timeline import OwnershipTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """What another client reads of one partition of the group.
+
+    Attributes:
+        partition: Number of the partition.
+        committed: The group's offset.
+        end: Offset after the last record.
+    """
+
+    partition: int
+    committed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Records that the group has not committed."""
+        return self.end - self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that is told at the end."""
+
+    settings: DemoSettings
+    verdict: Verdict
+    facts: TableFacts
+    expected: Mapping[str, CarrierFigures]
+    timeline: OwnershipTimeline
+    rebalances: tuple[Rebalance, ...]
+    markers: tuple[Marker, ...]
+    end_ms: int
+    offsets: tuple[GroupOffset, ...]
+    reread: int
+    seconds: float
+    table_read_by: str
+    ownership_seen_by: str
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        if not self.verdict.passed:
+            return "Failed: " + "; ".join(self.verdict.reasons) + "."
+        return (
+            f"Exactly once: {self.facts.distinct:,} flights, lost 0, twice in the table 0, "
+            f"re-read after the kill {self.reread:,}."
+        )
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """Print the closing tables, the verdict and what to try next."""
+    console.print(carrier_table(_figures(outcome)))
+    console.print(f"\nRebalances (seen by {outcome.ownership_seen_by}):")
+    for row in _rebalance_rows(outcome):
+        console.print("  " + "  ".join(row), highlight=False)
+    committed = sum(offset.committed for offset in outcome.offsets)
+    lag = sum(offset.lag for offset in outcome.offsets)
+    console.print(f"\nGroup as confluent-kafka reads it: committed {committed:,}, lag {lag:,}")
+    for name in APPLICATIONS:
+        console.print(f"  {name} wrote {outcome.facts.read_by.get(name, 0):,} flights")
+    style = "bold green" if outcome.verdict.passed else "bold red"
+    console.print(f"\n{outcome.sentence}", style=style, highlight=False)
+    console.print(f"{outcome.seconds:.0f} s. Report: {outcome.settings.out / 'report.html'}\n")
+    _next_steps(outcome, console)
+
+
+def _next_steps(outcome: Outcome, console: Console) -> None:
+    console.print("Try next:")
+    for line in (
+        f"open {outcome.settings.out / 'report.html'}",
+        "kohort demo --quick --sabotage   # commits too early: watch it lose flights, exit 1",
+        "kohort broker --data ./data      # an empty broker of your own on a free port",
+    ):
+        console.print(f"  {line}", highlight=False)
+
+
+def as_dict(outcome: Outcome) -> dict[str, object]:
+    """Return the outcome for `--json`."""
+    return {
+        "passed": outcome.verdict.passed,
+        "reasons": list(outcome.verdict.reasons),
+        "flights": outcome.facts.distinct,
+        "lost": outcome.verdict.lost,
+        "twice": outcome.verdict.twice,
+        "reread": outcome.reread,
+        "seconds": round(outcome.seconds, 1),
+        "written_by": dict(outcome.facts.read_by),
+        "rebalances": [
+            {
+                "generation": rebalance.generation,
+                "member": rebalance.member,
+                "cause": rebalance.cause,
+                "moved": len(rebalance.moves),
+                "longest_gap_ms": rebalance.longest_gap_ms,
+            }
+            for rebalance in outcome.rebalances
+        ],
+        "lag": sum(offset.lag for offset in outcome.offsets),
+    }
+
+
+def write_files(outcome: Outcome) -> None:
+    """Write `timeline.svg` and `report.html` into the demo's folder."""
+    svg = draw(outcome.timeline, outcome.end_ms, APPLICATIONS, outcome.markers)
+    (outcome.settings.out / "timeline.svg").write_text(svg, encoding="utf-8")
+    (outcome.settings.out / "report.html").write_text(_page(outcome, svg), encoding="utf-8")
+
+
+def _page(outcome: Outcome, svg: str) -> str:
+    kind = "plain Python consumers" if outcome.settings.quick else "Spark applications"
+    sections = [
+        Section(
+            "Who owned which partition",
+            f"As seen by {outcome.ownership_seen_by}. The grey stretches are unowned.",
+            svg=svg,
+        ),
+        Section(
+            "Rebalances",
+            "What caused each, what moved, and the longest time a partition had no owner.",
+            ("at", "cause", "moved", "#longest gap"),
+            _rebalance_rows(outcome),
+        ),
+        Section(
+            "Flights and mean departure delay",
+            f"The table as read by {outcome.table_read_by}, beside the same figures from the CSV.",
+            ("carrier", "#flights, table", "#flights, CSV", "#delay, table", "#delay, CSV"),
+            _carrier_rows(outcome),
+        ),
+        Section(
+            "Offsets of the group",
+            "As read by confluent-kafka after the end.",
+            ("partition", "#committed", "#end", "#lag"),
+            [(str(o.partition), str(o.committed), str(o.end), str(o.lag)) for o in outcome.offsets],
+        ),
+    ]
+    subtitle = f"336,776 flights of 2013, one group, three {kind}; {outcome.seconds:.0f} s"
+    title = "kohort demo: one group, three applications"
+    return render(title, subtitle, outcome.sentence, outcome.verdict.passed, sections)
+
+
+def _figures(outcome: Outcome) -> dict[str, tuple[int, float, int, float]]:
+    empty = CarrierFigures(0, 0, 0)
+    rows = {}
+    for carrier in {*outcome.expected, *outcome.facts.figures}:
+        found = outcome.facts.figures.get(carrier, empty)
+        wanted = outcome.expected.get(carrier, empty)
+        rows[carrier] = (found.flights, found.mean_delay, wanted.flights, wanted.mean_delay)
+    return rows
+
+
+def _carrier_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
+    return [
+        (carrier, f"{flights:,}", f"{flights_csv:,}", f"{delay:.2f}", f"{delay_csv:.2f}")
+        for carrier, (flights, delay, flights_csv, delay_csv) in sorted(_figures(outcome).items())
+    ]
+
+
+def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
+    start = outcome.timeline.start_ms
+    return [
+        (
+            f"{(rebalance.start_ms - start) / 1000:6.1f} s",
+            f"{rebalance.member or '-'} {rebalance.cause}",
+            describe_moves(rebalance.moves),
+            f"{rebalance.longest_gap_ms / 1000:.1f} s",
+        )
+        for rebalance in outcome.rebalances
+    ]
+
+
+def demo_folder(out: Path) -> Path:
+    """Return the folder of the demo's files, made empty.
+
+    Only what an earlier demo left is removed; a folder with anything else in it is refused.
+    """
+    marker = out / ".kohort-demo"
+    if out.exists() and any(out.iterdir()):
+        if not marker.exists():
+            raise FileExistsError(f"{out} is not a folder of this demo; name another with --out")
+        _remove(out)
+    out.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return out
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder)

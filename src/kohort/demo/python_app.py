@@ -1,0 +1,120 @@
+"""One plain Python application of `kohort demo --quick`: a Consumer in, one Delta table out."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kohort.demo.actors import say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kohort.client import Consumer
+
+BATCH_RECORDS = 20_000
+POLL_MS = 200
+
+
+def commands() -> queue.Queue[str]:
+    """Return a queue of the lines that the demo sends."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line.strip())
+        lines.put("drain")
+
+    threading.Thread(target=read, name="commands", daemon=True).start()
+    return lines
+
+
+def parse(batch: pa.RecordBatch, application: str) -> pa.Table:
+    """Turn fetched records into rows of the table: the JSON's fields and the record's place."""
+    import pyarrow as pa
+    import pyarrow.json
+
+    lines = b"\n".join(batch.column("value").to_pylist())
+    fields = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("carrier", pa.string()),
+            ("flight", pa.int32()),
+            ("tailnum", pa.string()),
+            ("origin", pa.string()),
+            ("dest", pa.string()),
+            ("dep_delay", pa.int64()),
+            ("month", pa.int32()),
+            ("day", pa.int32()),
+        ]
+    )
+    options = pyarrow.json.ParseOptions(explicit_schema=fields)
+    table = pyarrow.json.read_json(pa.BufferReader(lines), parse_options=options)
+    for name in ("topic", "partition", "offset"):
+        table = table.append_column(name, pa.chunked_array([batch.column(name)]))
+    names = pa.array([application] * table.num_rows, pa.string())
+    return table.append_column("application", names)
+
+
+class Application:
+    """Reads, writes, commits; in that order, unless it is told to sabotage itself."""
+
+    def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
+        """Take a subscribed consumer and the settings of the command line."""
+        from kohort.spark.delta import DeltaTransactions
+
+        self._consumer = consumer
+        self._name = arguments.name
+        self._sabotage = arguments.sabotage
+        self._table = DeltaTransactions(Path(arguments.table), group_id=arguments.group)
+
+    def step(self) -> None:
+        """Handle one batch."""
+        batch = self._consumer.poll_arrow(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
+        if batch.num_rows == 0:
+            return
+        if self._sabotage:
+            self._consumer.commit()
+        say("batch-open", records=batch.num_rows)
+        self._table.append(parse(batch, self._name))
+        if not self._sabotage:
+            self._consumer.commit()
+        say("batch-done")
+
+
+def main() -> None:
+    """Run the application until it is told to drain, or killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for option in ("name", "bootstrap", "topic", "group", "table"):
+        parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--sabotage", action="store_true")
+    arguments = parser.parse_args()
+    from kohort.client import Consumer
+
+    orders = commands()
+    say("ready")
+    if orders.get() != "go":
+        return
+    with Consumer(
+        bootstrap_servers=arguments.bootstrap,
+        group_id=arguments.group,
+        client_id=arguments.name,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=500,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
+        consumer.subscribe([arguments.topic])
+        say("going")
+        application = Application(consumer, arguments)
+        while orders.empty():
+            application.step()
+    say("drained")
+
+
+if __name__ == "__main__":
+    main()

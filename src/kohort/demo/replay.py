@@ -1,0 +1,118 @@
+"""Publish the flights in the order they flew, at so many days a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.demo.flights import Flight, in_order
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from kohort.client import Producer
+    from kohort.client.producer import RecordMetadata
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the replay has come; written by its thread, read by the panel's."""
+
+    day: int = 0
+    published: int = 0
+    done: bool = False
+    error: BaseException | None = None
+
+
+class Replay:
+    """A thread that publishes the flights and keeps the pace of the calendar."""
+
+    def __init__(
+        self, table: pa.Table, producer: Callable[[], Producer], topic: str, days_per_second: float
+    ) -> None:
+        """Prepare the replay; nothing is sent before `start`.
+
+        Args:
+            table: The data set.
+            producer: Makes the producer, inside the thread that uses it.
+            topic: Topic to publish to.
+            days_per_second: Pace of the calendar.
+        """
+        self.progress = Progress()
+        self._table = table
+        self._producer = producer
+        self._topic = topic
+        self._pace = days_per_second
+        self._turn = threading.Condition()
+        self._hold_day: int | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="demo-replay", daemon=True)
+
+    def start(self) -> None:
+        """Begin to publish."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop publishing and wait for the thread."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+
+    def hold_at(self, day: int | None) -> None:
+        """Do not go past the end of `day` until told otherwise; None: go on to the end."""
+        with self._turn:
+            self._hold_day = day
+            self._turn.notify_all()
+
+    def _run(self) -> None:
+        try:
+            with self._producer() as producer:
+                self._publish(producer)
+                producer.flush()
+        except BaseException as error:  # shown by the demo, which then ends
+            self.progress.error = error
+        finally:
+            self.progress.done = True
+
+    def _publish(self, producer: Producer) -> None:
+        pending: list[Future[RecordMetadata]] = []
+        for flight in in_order(self._table):
+            if flight.day != self.progress.day:
+                self._settle(pending)
+                if not self._turn_page(flight.day):
+                    return
+            pending.append(self._send(producer, flight))
+        producer.flush()
+        self._settle(pending)
+
+    def _turn_page(self, day: int) -> bool:
+        """Wait until it is time for the next day; return False when told to stop."""
+        until = time.monotonic() + 1 / self._pace
+        with self._turn:
+            self._turn.wait_for(lambda: self._stopping, until - time.monotonic())
+            self._turn.wait_for(lambda: self._stopping or not self._held(day))
+            if self._stopping:
+                return False
+        self.progress.day = day
+        return True
+
+    def _held(self, day: int) -> bool:
+        return self._hold_day is not None and day > self._hold_day
+
+    def _send(self, producer: Producer, flight: Flight) -> Future[RecordMetadata]:
+        return producer.send(self._topic, key=flight.key, value=flight.value)
+
+    def _settle(self, pending: list[Future[RecordMetadata]]) -> None:
+        """Count what has been acknowledged, so that `published` means published."""
+        done = [future for future in pending if future.done()]
+        for future in done:
+            future.result()
+        self.progress.published += len(done)
+        pending[:] = [future for future in pending if not future.done()]

@@ -1,0 +1,154 @@
+"""The acts: who joins, who dies, and what must be true before the next act begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from kohort.demo.actors import Actor
+from kohort.demo.replay import Replay
+from kohort.demo.settings import PARTITIONS, Calendar
+from kohort.errors import KohortError
+from kohort.observe.svg import Marker
+
+_TICK_S = 0.05
+_ACT_TIMEOUT_S = 90.0
+
+
+class ActFailed(KohortError):
+    """An act did not come about in the time it has."""
+
+
+class GroupView(Protocol):
+    """What the script needs to know of the group."""
+
+    def owned_by(self, name: str) -> int:
+        """Return how many partitions an application owns now."""
+
+    def gone(self, name: str) -> None:
+        """Note that an application was killed: it owns nothing from now on."""
+
+    def lag(self) -> int:
+        """Return how many published records the group has not committed."""
+
+    def now_ms(self) -> int:
+        """Return the time on the clock of the timeline."""
+
+
+class Script:
+    """Plays the acts, calling `draw` while it waits."""
+
+    def __init__(
+        self,
+        actors: dict[str, Actor],
+        group: GroupView,
+        replay: Replay,
+        draw: Callable[[str], None],
+        calendar: Calendar,
+    ) -> None:
+        """Take the stage.
+
+        Args:
+            actors: The parked applications by name: north, south and west.
+            group: What is known of the group.
+            replay: The publisher of the flights, not yet started.
+            draw: Shows the present state under a caption.
+            calendar: The days at which the acts turn.
+        """
+        self.markers: list[Marker] = []
+        self.reread = 0
+        self._actors = actors
+        self._group = group
+        self._replay = replay
+        self._draw = draw
+        self._calendar = calendar
+        self._caption = ""
+
+    def play(self) -> None:
+        """Play all acts.
+
+        Raises:
+            ActFailed: One did not come about in time.
+        """
+        self._north_alone()
+        self._south_joins()
+        self._south_is_killed()
+        self._west_joins()
+        self._drain()
+
+    def _north_alone(self) -> None:
+        self._act("north starts alone and takes all partitions")
+        self._replay.start()
+        self._replay.hold_at(self._calendar.south_joins)
+        self._actors["north"].tell("go")
+        self._until(lambda: self._group.owned_by("north") == PARTITIONS, "north owns all")
+        self._until(lambda: self._actors["north"].state.read > 0, "north has read")
+        self._until_day(self._calendar.south_joins)
+
+    def _south_joins(self) -> None:
+        self._act("south joins: four partitions each", "south joins")
+        self._actors["south"].tell("go")
+        self._until(lambda: self._halves("north", "south"), "north and south own half each")
+        self._until(lambda: self._actors["south"].state.read > 0, "south has read")
+        self._replay.hold_at(self._calendar.south_dies)
+        self._until_day(self._calendar.south_dies - 5)
+
+    def _south_is_killed(self) -> None:
+        south = self._actors["south"]
+        self._replay.hold_at(self._calendar.west_joins)
+        self.reread = south.wait_for_open_batch(_ACT_TIMEOUT_S)
+        south.kill()
+        self._group.gone("south")
+        self._act("south is killed: nobody says goodbye, the session has to expire", "south killed")
+        self._until(lambda: self._group.owned_by("north") == PARTITIONS, "north owns all again")
+        self._until_day(self._calendar.west_joins)
+
+    def _west_joins(self) -> None:
+        self._act("west joins and takes its share", "west joins")
+        self._replay.hold_at(self._calendar.west_owns)
+        self._actors["west"].tell("go")
+        self._until(lambda: self._halves("north", "west"), "north and west own half each")
+        self._until(lambda: self._actors["west"].state.read > 0, "west has read")
+        self._replay.hold_at(None)
+        self._until(lambda: self._replay.progress.done, "all flights are published")
+
+    def _drain(self) -> None:
+        self._act("the year is over: everything is drained", "drain")
+        self._until(lambda: self._group.lag() == 0, "the group has committed everything")
+        for name in ("west", "north"):
+            self._actors[name].tell("drain")
+            self._until(lambda name=name: self._has_drained(name), f"{name} has drained")  # type: ignore[misc]  # mypy does not infer a lambda's default
+        self._act("done")
+
+    def _has_drained(self, name: str) -> bool:
+        return "drained" in self._actors[name].state.said
+
+    def _halves(self, one: str, other: str) -> bool:
+        half = PARTITIONS // 2
+        return self._group.owned_by(one) == half and self._group.owned_by(other) == half
+
+    def _act(self, caption: str, marker: str | None = None) -> None:
+        self._caption = caption
+        if marker:
+            self.markers.append(Marker(self._group.now_ms(), marker))
+        self._draw(caption)
+
+    def _until_day(self, day: int) -> None:
+        self._until(lambda: self._replay.progress.day >= day, f"the calendar reaches day {day}")
+
+    def _until(self, reached: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _ACT_TIMEOUT_S
+        while not reached():
+            self._check_alive()
+            if time.monotonic() > deadline:
+                raise ActFailed(f"{what}: not within {_ACT_TIMEOUT_S:.0f} s ({self._caption})")
+            self._draw(self._caption)
+            time.sleep(_TICK_S)
+
+    def _check_alive(self) -> None:
+        if self._replay.progress.error is not None:
+            raise ActFailed("the replay failed") from self._replay.progress.error
+        for name, actor in self._actors.items():
+            if actor.state.fatal:
+                raise ActFailed(f"{name} failed: {actor.state.fatal}")

@@ -1,0 +1,46 @@
+"""What a run of the demo was asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+APPLICATIONS = ("north", "south", "west")
+PARTITIONS = 8
+SESSION_TIMEOUT_MS = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """The options of `kohort demo`.
+
+    Attributes:
+        out: Folder for the table, the report and the logs; it is emptied first.
+        quick: Three plain Python consumers instead of three Spark applications.
+        sabotage: Commit before the sink has written, so that the verdict must be bad.
+        bootstrap_servers: The reader's own Kafka; None starts the embedded broker.
+        days_per_second: Pace of the calendar.
+        as_json: Print one JSON object at the end and no panel.
+    """
+
+    out: Path
+    quick: bool = False
+    sabotage: bool = False
+    bootstrap_servers: str | None = None
+    days_per_second: float = 8.0
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """The days of 2013 at which the acts turn.
+
+    The replay waits at a day until the act before it has happened, so that a slow machine sees the
+    same story as a fast one.
+    """
+
+    south_joins: int = 45
+    south_dies: int = 190
+    west_joins: int = 215
+    west_owns: int = 230
+    end: int = 364

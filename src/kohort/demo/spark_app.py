@@ -1,0 +1,137 @@
+"""One Spark application of the demo: the kohort source in, one Delta table out.
+
+Started by the demo as a process of its own. It warms its JVM up, says `ready`, and waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from kohort.demo.actors import say
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FLIGHT = "id long, carrier string, flight int, tailnum string, origin string, dest string"
+SCHEMA = FLIGHT + ", dep_delay long, month int, day int"
+
+
+def session(name: str) -> SparkSession:
+    """Start Spark with the settings the kohort source wants, small enough for three at once."""
+    from pyspark.sql import SparkSession
+
+    from kohort.spark import KohortDataSource, session_config
+
+    builder = SparkSession.builder.appName(f"kohort-demo-{name}").master("local[1]")
+    for key, value in {
+        **session_config(),
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    spark.dataSource.register(KohortDataSource)
+    return spark
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Make Spark load what the first batch needs: planner, JSON reader, Python workers."""
+    from pyspark.sql.functions import col, from_json
+
+    frame = spark.range(10).select(from_json(col("id").cast("string"), SCHEMA).alias("flight"))
+    frame.mapInArrow(lambda batches: batches, frame.schema).collect()
+
+
+def flights(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    """Return the stream of parsed flights with their place in the topic."""
+    from pyspark.sql.functions import col, from_json, lit
+
+    stream = (
+        spark.readStream.format(arguments.source)
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("subscribe", arguments.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "60000")
+        .option("kafka.group.id", arguments.group)
+        .option("kafka.client.id", arguments.name)
+        .option("kafka.session.timeout.ms", "6000")
+        .option("kafka.heartbeat.interval.ms", "500")
+        .load()
+    )
+    parsed = from_json(col("value").cast("string"), SCHEMA).alias("flight")
+    return stream.select("topic", "partition", "offset", parsed).select(
+        "topic", "partition", "offset", "flight.*", lit(arguments.name).alias("application")
+    )
+
+
+def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
+    """Start the query that appends to the table."""
+    from kohort.spark import DeltaAppend
+
+    append = DeltaAppend(arguments.table, group_id=arguments.group)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        append(frame, batch_id)
+        report = append.last_batch
+        say("batch-open", records=report.rows_read)
+        say("batch-done")
+
+    return (
+        flights(spark, arguments)
+        .writeStream.foreachBatch(write)
+        .trigger(processingTime="1 second")
+        .option("checkpointLocation", arguments.checkpoint)
+        .queryName(arguments.name)
+        .start()
+    )
+
+
+def main() -> None:
+    """Run the application until it is told to drain, or killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
+    for option in names:
+        parser.add_argument(f"--{option}", required=True)
+    arguments = parser.parse_args()
+    spark = session(arguments.name)
+    if arguments.source != "kohort":
+        from kohort.demo.sabotage import EagerCommitDataSource
+
+        spark.dataSource.register(EagerCommitDataSource)
+    warm_up(spark)
+    say("ready")
+    query: StreamingQuery | None = None
+    for line in sys.stdin:
+        if line.strip() == "go":
+            query = start(spark, arguments)
+            say("going")
+        elif line.strip() == "drain":
+            finish(query)
+            break
+    spark.stop()
+
+
+def finish(query: StreamingQuery | None) -> None:
+    """Drain the query and say how it ended."""
+    from kohort.spark import drain
+
+    if query is None:
+        return
+    failure = query.exception()
+    if failure is not None:
+        say("fatal", why=str(failure)[:2000])
+        return
+    drain(query)
+    say("drained")
+
+
+if __name__ == "__main__":
+    main()

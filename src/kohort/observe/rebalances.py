@@ -1,0 +1,113 @@
+"""The rebalances of one group: who caused them, why, what moved, and how long nobody owned it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.observe.timeline import OwnershipTimeline
+from kohort.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that changed hands.
+
+    Attributes:
+        partition: The partition.
+        source: Its owner before; None when it had none.
+        target: Its owner after; None when it has none.
+    """
+
+    partition: TopicPartition
+    source: str | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """One change of the group's assignment, from its cause to the new owners.
+
+    Attributes:
+        generation: Generation (classic protocol) or group epoch that it led to.
+        start_ms: When it began, on the observer's clock.
+        end_ms: When the new owners had their partitions.
+        member: Label of the member that caused it; empty when no member did.
+        cause: What happened, in a few words.
+        moves: The partitions whose owner is another than before.
+        longest_gap_ms: Longest time that a partition had no owner since the rebalance before; so
+            it counts from the death of a member, not from when the coordinator learned of it.
+    """
+
+    generation: int
+    start_ms: int
+    end_ms: int
+    member: str
+    cause: str
+    moves: tuple[Move, ...]
+    longest_gap_ms: int
+
+
+def moves_between(
+    before: Mapping[TopicPartition, str | None], after: Mapping[TopicPartition, str | None]
+) -> tuple[Move, ...]:
+    """Return the partitions whose owner differs, in their order."""
+    return tuple(
+        Move(partition, before.get(partition), owner)
+        for partition, owner in sorted(after.items())
+        if before.get(partition) != owner
+    )
+
+
+class RebalanceLog:
+    """Builds `Rebalance` values from the facts that an observer passes on."""
+
+    def __init__(self, timeline: OwnershipTimeline) -> None:
+        """Follow the rebalances of the group whose owners `timeline` knows."""
+        self.finished: list[Rebalance] = []
+        self._timeline = timeline
+        self._settled: dict[TopicPartition, str | None] = timeline.owners()
+        self._settled_ms = timeline.start_ms
+        self._open: tuple[int, str, str] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a rebalance has begun and not ended."""
+        return self._open is not None
+
+    def begin(self, now_ms: int, member: str, cause: str) -> None:
+        """Note the start; a cause that comes while one runs adds nothing to it."""
+        if self._open is None:
+            self._open = (now_ms, member, cause)
+
+    def end(self, now_ms: int, generation: int) -> Rebalance | None:
+        """Note that the owners are settled; return the rebalance, None if none was running."""
+        if self._open is None:
+            return None
+        start_ms, member, cause = self._open
+        self._open = None
+        owners = self._timeline.owners()
+        rebalance = Rebalance(
+            generation=generation,
+            start_ms=start_ms,
+            end_ms=now_ms,
+            member=member,
+            cause=cause,
+            moves=moves_between(self._settled, owners),
+            longest_gap_ms=self._timeline.longest_gap_ms(self._settled_ms, now_ms),
+        )
+        self._settled, self._settled_ms = owners, now_ms
+        self.finished.append(rebalance)
+        return rebalance
+
+
+def describe_moves(moves: tuple[Move, ...]) -> str:
+    """Say in a line which partitions went from whom to whom."""
+    routes: dict[tuple[str | None, str | None], list[int]] = {}
+    for move in moves:
+        routes.setdefault((move.source, move.target), []).append(move.partition.partition)
+    parts = (
+        f"{', '.join(map(str, numbers))}: {source or 'nobody'} → {target or 'nobody'}"
+        for (source, target), numbers in routes.items()
+    )
+    return "; ".join(parts) or "nothing moved"

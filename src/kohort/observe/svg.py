@@ -1,0 +1,143 @@
+"""Draw an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from kohort.observe.timeline import OwnershipTimeline, Span
+
+# Distinguishable with the common forms of colour blindness (Okabe and Ito, 2008).
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+
+_LEFT, _TOP, _ROW, _WIDTH = 96, 40, 26, 860
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A moment worth a vertical line.
+
+    Attributes:
+        at_ms: When, on the clock of the timeline.
+        label: A few words.
+    """
+
+    at_ms: int
+    label: str
+
+
+def owner_colors(owners: Sequence[str]) -> dict[str, str]:
+    """Give each owner a colour, in the order given; colours repeat after seven."""
+    return {owner: PALETTE[i % len(PALETTE)] for i, owner in enumerate(owners)}
+
+
+def draw(
+    timeline: OwnershipTimeline,
+    until_ms: int,
+    owners: Sequence[str],
+    markers: Sequence[Marker] = (),
+) -> str:
+    """Return the timeline as an SVG document.
+
+    Args:
+        timeline: Whose partitions to draw.
+        until_ms: End of the picture on the timeline's clock.
+        owners: Owners in the order of the legend.
+        markers: Moments to mark.
+    """
+    picture = _Picture(timeline, until_ms, owner_colors(owners))
+    height = picture.bottom + 64
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 24} {height}"'
+        ' font-family="system-ui, sans-serif" font-size="12" role="img"'
+        ' aria-label="Owner of each partition over time">',
+        f'<rect width="100%" height="{height}" fill="#ffffff"/>',
+        *picture.legend(),
+        *picture.rows(),
+        *picture.axis(),
+        *picture.marks(markers),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+class _Picture:
+    def __init__(
+        self, timeline: OwnershipTimeline, until_ms: int, colors: dict[str, str]
+    ) -> None:
+        self.timeline = timeline
+        self.until_ms = until_ms
+        self.colors = colors
+        self.bottom = _TOP + _ROW * len(timeline.partitions)
+
+    def x(self, at_ms: int) -> float:
+        total = max(self.until_ms - self.timeline.start_ms, 1)
+        return round(_LEFT + _WIDTH * (at_ms - self.timeline.start_ms) / total, 1)
+
+    def legend(self) -> list[str]:
+        parts = []
+        x = _LEFT
+        for owner, color in [*self.colors.items(), ("no owner", "none")]:
+            stroke = ' stroke="#999999" stroke-dasharray="2 2"' if color == "none" else ""
+            parts.append(f'<rect x="{x}" y="12" width="14" height="14" fill="{color}"{stroke}/>')
+            parts.append(f'<text x="{x + 20}" y="24" fill="#222222">{escape(owner)}</text>')
+            x += 44 + 8 * len(owner)
+        return parts
+
+    def rows(self) -> list[str]:
+        parts = []
+        for index, partition in enumerate(self.timeline.partitions):
+            y = _TOP + _ROW * index
+            label = f"{partition.topic}-{partition.partition}"
+            parts.append(
+                f'<text x="{_LEFT - 8}" y="{y + 17}" text-anchor="end" fill="#222222">'
+                f"{escape(label)}</text>"
+            )
+            parts.extend(
+                self.bar(span, y) for span in self.timeline.spans(partition, self.until_ms)
+            )
+        return parts
+
+    def bar(self, span: Span, y: int) -> str:
+        x, width = self.x(span.start_ms), max(self.x(span.end_ms) - self.x(span.start_ms), 0.5)
+        start = (span.start_ms - self.timeline.start_ms) / 1000
+        what = f"{span.owner or 'no owner'}: from {start:.1f} s, {span.duration_ms / 1000:.1f} s"
+        fill = self.colors.get(span.owner or "", "#f4f4f4")
+        return (
+            f'<rect x="{x}" y="{y + 3}" width="{width:.1f}" height="{_ROW - 6}" fill="{fill}">'
+            f"<title>{escape(what)}</title></rect>"
+        )
+
+    def axis(self) -> list[str]:
+        seconds = max((self.until_ms - self.timeline.start_ms) // 1000, 1)
+        step = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300) if seconds / s <= 12), 600)
+        parts = []
+        for second in range(0, seconds + 1, step):
+            x = self.x(self.timeline.start_ms + second * 1000)
+            parts.append(
+                f'<line x1="{x}" y1="{_TOP}" x2="{x}" y2="{self.bottom}" stroke="#dddddd"'
+                ' stroke-width="0.5"/>'
+            )
+            parts.append(
+                f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle" fill="#555555">'
+                f"{second} s</text>"
+            )
+        return parts
+
+    def marks(self, markers: Sequence[Marker]) -> list[str]:
+        parts = []
+        for index, marker in enumerate(markers):
+            x = self.x(marker.at_ms)
+            # Two lines of labels, so that neighbours do not overlap.
+            y = self.bottom + 34 + 16 * (index % 2)
+            parts.append(
+                f'<line x1="{x}" y1="{_TOP - 6}" x2="{x}" y2="{y - 10}" stroke="#222222"'
+                ' stroke-width="1" stroke-dasharray="3 3"/>'
+            )
+            anchor = "end" if x > _LEFT + _WIDTH - 120 else "start"
+            parts.append(
+                f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="#222222">'
+                f"{escape(marker.label)}</text>"
+            )
+        return parts

@@ -1,0 +1,143 @@
+"""Watchers: turn what is observed of a group into its ownership timeline and its rebalances.
+
+`EventWatch` follows the events of an embedded broker's coordinator and is exact. `SnapshotWatch`
+follows repeated descriptions of the group, as any Kafka gives them, and is as exact as they are
+frequent; it cannot know causes and does not guess them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kohort.group import events
+from kohort.observe.rebalances import Rebalance, RebalanceLog
+from kohort.observe.timeline import OwnershipTimeline
+from kohort.types import TopicPartition
+
+
+class EventWatch:
+    """Follows one group by its coordinator's events; may be fed from any thread."""
+
+    def __init__(self, group: str, partitions: Iterable[TopicPartition], start_ms: int) -> None:
+        """Watch `group`, of which nothing is known yet.
+
+        Args:
+            group: Group id; events of other groups are ignored.
+            partitions: The partitions to follow.
+            start_ms: The present, on the clock of the events.
+        """
+        self.timeline = OwnershipTimeline(partitions, start_ms)
+        self._group = group
+        self._log = RebalanceLog(self.timeline)
+        self._labels: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        """The rebalances that have ended."""
+        with self._lock:
+            return tuple(self._log.finished)
+
+    def owned_by(self, label: str) -> int:
+        """Return how many partitions a member owns now, by its client id."""
+        with self._lock:
+            return sum(owner == label for owner in self.timeline.owners().values())
+
+    def gone(self, label: str, now_ms: int) -> None:
+        """Note that a member was seen to die, before its coordinator can know."""
+        with self._lock:
+            self.timeline.release_all(label, now_ms)
+
+    def on_event(self, event: events.GroupEvent) -> None:
+        """Take the next event of the coordinator."""
+        if event.group != self._group:
+            return
+        with self._lock:
+            if isinstance(event, events.MemberJoined):
+                self._labels[event.member] = event.client_id or event.member
+            elif isinstance(event, events.RebalanceStarted):
+                self._log.begin(event.now, self._label(event.member), event.cause.value)
+            elif isinstance(event, events.MemberLeft):
+                self.timeline.release_all(self._label(event.member), event.now)
+            elif isinstance(event, events.GenerationStarted):
+                # Eager: each member gave up everything before it joined again.
+                self._release_everything(event.now)
+            elif isinstance(event, events.Assigned):
+                self._assign(event)
+
+    def _label(self, member: str) -> str:
+        return self._labels.get(member, member)
+
+    def _release_everything(self, now_ms: int) -> None:
+        for partition in self.timeline.partitions:
+            self.timeline.own(partition, None, now_ms)
+
+    def _assign(self, event: events.Assigned) -> None:
+        for member, partitions in event.assignments:
+            for partition in partitions:
+                self.timeline.own(partition, self._label(member), event.now)
+        self._log.end(event.now, event.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group as one description of it says.
+
+    Attributes:
+        stable: Whether the group says that its assignment is settled.
+        assignments: Client id of each member and the partitions it has.
+    """
+
+    stable: bool
+    assignments: Mapping[str, tuple[TopicPartition, ...]]
+
+
+class SnapshotWatch:
+    """Follows one group by repeated descriptions of it; may be fed from any thread."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], start_ms: int) -> None:
+        """Watch a group of which nothing is known yet; arguments as for `EventWatch`."""
+        self.timeline = OwnershipTimeline(partitions, start_ms)
+        self._log = RebalanceLog(self.timeline)
+        self._gone: set[str] = set()
+        self._seen = 0
+        self._lock = threading.Lock()
+
+    @property
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        """The rebalances that have ended; their cause is what the descriptions show of it."""
+        with self._lock:
+            return tuple(self._log.finished)
+
+    def owned_by(self, label: str) -> int:
+        """Return how many partitions a member owned when last described, by its client id."""
+        with self._lock:
+            return sum(owner == label for owner in self.timeline.owners().values())
+
+    def gone(self, label: str, now_ms: int) -> None:
+        """Note that a member was seen to die; descriptions that still list it are not believed."""
+        with self._lock:
+            self._gone.add(label)
+            self.timeline.release_all(label, now_ms)
+
+    def on_snapshot(self, snapshot: GroupSnapshot, now_ms: int) -> None:
+        """Take the next description, made at `now_ms`."""
+        owners = {
+            partition: label
+            for label, partitions in snapshot.assignments.items()
+            for partition in partitions
+            if label not in self._gone
+        }
+        with self._lock:
+            changed = any(
+                owners.get(partition) != owner for partition, owner in self.timeline.owners().items()
+            )
+            if changed or not snapshot.stable:
+                self._log.begin(now_ms, "", "the assignment changed")
+            for partition in self.timeline.partitions:
+                self.timeline.own(partition, owners.get(partition), now_ms)
+            if snapshot.stable and owners:
+                self._seen += 1
+                self._log.end(now_ms, self._seen)
