@@ -1,0 +1,50 @@
+"""Settings that a Spark session needs for Python sources and sinks, and the workers' interpreter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+# A stopped query matches the traceback of its Python foreachBatch with a regular expression that
+# recurses once per character (SPARK-39218); the JVM's default stack of 1 MB overflows.
+STACK = "-Xss8m"
+
+
+def session_config(*, extra_java_options: str = "") -> dict[str, str]:
+    """Return the settings to build a `SparkSession` with, before its JVM starts.
+
+    Args:
+        extra_java_options: Your own `spark.driver.extraJavaOptions`, which are kept.
+
+    Returns:
+        Keys and values for `SparkSession.builder.config`.
+    """
+    use_this_interpreter()
+    return {
+        "spark.driver.extraJavaOptions": f"{STACK} {extra_java_options}".strip(),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    }
+
+
+def use_this_interpreter() -> None:
+    """Make Spark's Python workers run the interpreter that runs this, unless told otherwise.
+
+    Spark runs whatever `python3` is first on the PATH, which outside an activated environment is
+    one without this package. What the user has set wins.
+    """
+    if "PYSPARK_PYTHON" in os.environ or not sys.executable:
+        return
+    found = shutil.which("python3")
+    if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):  # noqa: PTH100  # Path.absolute keeps "..", and resolve leaves the environment
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    _repair_running_context()
+
+
+def _repair_running_context() -> None:
+    """A context that is there already has noted the name of the interpreter to start."""
+    core = sys.modules.get("pyspark.core.context")
+    context = core.SparkContext._active_spark_context if core is not None else None
+    if context is not None and context.pythonExec == "python3":
+        context.pythonExec = sys.executable

@@ -1,0 +1,164 @@
+"""The query's member of the consumer group, in a thread of the source's driver-side process.
+
+Spark calls the source on the process's main thread, between long pauses; the group wants an
+answer at any time. So the member lives in a thread of its own, and everything that both touch is
+guarded by one condition variable.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kohort.errors import KafkaError
+from kohort.spark.manifest import Manifest
+from kohort.spark.progress import Progress
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client import Consumer
+    from kohort.spark.options import SourceOptions
+
+log = logging.getLogger("kohort.spark")
+
+# How often the thread looks after itself when nothing happens: the parent, a refused commit.
+IDLE_MS = 100
+LEAVE_TIMEOUT_S = 5.0
+
+
+class Membership:
+    """One member of one group, for one streaming query.
+
+    Args:
+        options: The query's options.
+        progress: Positions; read and changed only under this object's lock from now on.
+        on_orphaned: Called once, in the member's thread after it has left the group, when the
+            process that started this one is gone.
+    """
+
+    def __init__(
+        self, options: SourceOptions, progress: Progress, on_orphaned: Callable[[], None]
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._on_orphaned = on_orphaned
+        self._parent = os.getppid()
+        self._changed = threading.Condition()
+        self._settled = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._consumer: Consumer | None = None
+        self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
+
+    # ------------------------------------------------------------- called by Spark's main thread
+
+    def start(self) -> None:
+        """Join the group, in the background."""
+        self._thread.start()
+
+    def replay(self, batch: Manifest) -> None:
+        """Note that Spark runs `batch` of an earlier run again."""
+        with self._changed:
+            self._progress.replay(batch)
+
+    def finish(self, batch: Manifest, timeout_s: float) -> None:
+        """Note that `batch` is in the sink, and wait a while for its commit to the group.
+
+        Args:
+            batch: The last finished batch.
+            timeout_s: A commit that takes longer goes on in the background.
+
+        Raises:
+            MembershipLostError: Others owned its partitions before it was finished.
+            KafkaError: The member has failed for good.
+        """
+        with self._changed:
+            self._raise_failure()
+            self._progress.boundary(batch)
+            self._changed.notify_all()
+            if self._settled and self._progress.to_commit():
+                self._wake()
+                self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
+
+    def settle(self, timeout_s: float | None) -> bool:
+        """Wait until no rebalance is going on; return whether that is so.
+
+        Args:
+            timeout_s: Longest wait, None for as long as it takes.
+        """
+        with self._changed:
+            self._wait_for(lambda: self._settled, timeout_s)
+            self._raise_failure()
+            return self._settled
+
+    def unplaced(self) -> tuple[int, frozenset[TopicPartition]]:
+        """Return the generation and its partitions whose position must be looked up."""
+        with self._changed:
+            return self._progress.epoch, self._progress.unplaced
+
+    def owned(self) -> frozenset[TopicPartition]:
+        """Return the partitions that the group has given to this query."""
+        with self._changed:
+            return self._progress.owned
+
+    def place(
+        self,
+        epoch: int,
+        committed: Mapping[TopicPartition, int],
+        initial: Mapping[TopicPartition, int],
+    ) -> None:
+        """Set positions of new partitions, see `Progress.place`."""
+        with self._changed:
+            self._progress.place(epoch, committed, initial)
+            if self._progress.to_commit():
+                self._wake()
+
+    def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
+        """Open the next batch if there is something to read and no rebalance is going on."""
+        with self._changed:
+            if not self._settled:
+                return None
+            return self._progress.offer(ends, limit)
+
+    def close(self) -> None:
+        """Commit what is finished and leave the group."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            self._wake()
+        if self._thread.is_alive():
+            self._thread.join(LEAVE_TIMEOUT_S + 2)
+
+    # ------------------------------------------------------------------ called by the member
+
+    def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give partitions back: after the open batch that reads them, and its commit."""
+        leaving = frozenset(partitions)
+        with self._changed:
+            self._settled = False
+            self._progress.leaving(leaving)
+            self._changed.wait_for(
+                lambda: self._progress.may_leave(leaving) or self._closing or self._is_orphan()
+            )
+        self._commit()
+        with self._changed:
+            self._progress.revoked(leaving)
+            self._changed.notify_all()
+
+    def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take partitions over."""
+        with self._changed:
+            self._progress.assigned(partitions, self._generation())
+            self._settled = True
+            self._changed.notify_all()
+
+    def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that others own the partitions already."""
+        with self._changed:
+            self._settled = False
+            self._progress.lost(partitions)
+            self._changed.notify_all()

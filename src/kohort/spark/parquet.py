@@ -1,0 +1,351 @@
+"""What an executor does for `DeltaAppend`: drop stale rows, write Parquet files, describe them.
+
+A file is visible to readers of the table only once the driver has named it in a commit. Files of
+batches that failed stay behind unseen; `DeltaTable.vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+# Longer values say little to a reader that skips files, and Parquet does not keep them whole.
+LONGEST_STATISTIC = 64
+
+# Partition values as the Delta protocol writes them: a string, or None for null.
+PartitionValues = tuple[tuple[str, str | None], ...]
+# (topic, partition) -> offset of the first record that is not in the table yet.
+Positions = Mapping[tuple[str, int], int]
+# What `DataFrame.mapInArrow` runs in each task.
+ArrowTask: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet file in the table's directory that no commit names yet.
+
+    Attributes:
+        path: File name relative to the table.
+        size: Bytes.
+        modified_ms: Milliseconds since 1970.
+        partition_values: Partition column to value.
+        stats: The file's statistics as the JSON text of the Delta protocol.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    partition_values: dict[str, str | None]
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rows that one task kept of one Kafka partition: lowest offset and the one after the last.
+
+    Attributes:
+        topic: Topic name.
+        partition: Partition number.
+        first: Lowest offset kept.
+        end: Highest offset kept + 1.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task read and wrote.
+
+    Attributes:
+        rows_read: Rows the task was given.
+        rows_written: Rows in its files; the others were in the table already.
+        files: The files.
+        spans: One entry per Kafka partition of which rows were kept.
+    """
+
+    rows_read: int = 0
+    rows_written: int = 0
+    files: list[WrittenFile] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return the report as one line of text, for the way from executor to driver."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> TaskReport:
+        """Read back what `to_json` wrote."""
+        raw = json.loads(text)
+        files = [WrittenFile(**item) for item in raw.pop("files")]
+        return TaskReport(files=files, spans=[Span(**item) for item in raw.pop("spans")], **raw)
+
+
+class TableWriter:
+    """Writes the rows of one task, one open file per combination of partition values."""
+
+    def __init__(self, directory: Path, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Write nothing yet.
+
+        Args:
+            directory: The table's directory, which every executor sees.
+            schema: Columns to write, in order; others of a batch are left out.
+            partition_by: Partition columns of the table.
+        """
+        self._directory = directory
+        self._schema = schema
+        self._partition_by = tuple(partition_by)
+        self._files: dict[PartitionValues, _OpenFile] = {}
+
+    def write(self, table: pa.Table) -> None:
+        """Write the rows of `table`."""
+        chosen = table.select(self._schema.names)
+        if chosen.schema.types != self._schema.types:
+            chosen = chosen.cast(self._schema)
+        for values, rows in _split(chosen, self._partition_by):
+            if values not in self._files:
+                self._files[values] = _OpenFile(self._directory, values)
+            self._files[values].write(rows)
+
+    def close(self) -> list[WrittenFile]:
+        """Complete all files and describe them."""
+        return [file.close() for file in self._files.values()]
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for file in self._files.values():
+            file.discard()
+
+
+class _OpenFile:
+    """One Parquet file being written."""
+
+    def __init__(self, directory: Path, values: PartitionValues) -> None:
+        self._path = directory / f"part-{uuid.uuid4()}.parquet"
+        self._values = values
+        self._pending: list[pa.Table] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._metadata: list[pq.FileMetaData] = []
+
+    def write(self, rows: pa.Table) -> None:
+        self._pending.append(rows)
+        if (
+            sum(len(table) for table in self._pending) >= ROW_GROUP_ROWS
+            or sum(table.nbytes for table in self._pending) >= ROW_GROUP_BYTES
+        ):
+            self._flush()
+
+    def close(self) -> WrittenFile:
+        self._flush()
+        assert self._writer is not None
+        self._writer.close()
+        status = self._path.stat()
+        return WrittenFile(
+            path=self._path.name,
+            size=status.st_size,
+            modified_ms=status.st_mtime_ns // 1_000_000,
+            partition_values=dict(self._values),
+            stats=json.dumps(statistics(self._metadata[0]), sort_keys=True),
+        )
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._pending:
+            return
+        rows = pa.concat_tables(self._pending)
+        self._pending = []
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path, rows.schema, compression="zstd", metadata_collector=self._metadata
+            )
+        self._writer.write_table(rows, row_group_size=len(rows))
+
+
+def _split(
+    table: pa.Table, partition_by: Sequence[str]
+) -> Iterator[tuple[PartitionValues, pa.Table]]:
+    """Yield the rows for each combination of partition values, without those columns."""
+    if not partition_by:
+        yield (), table
+        return
+    import pyarrow.compute as pc
+
+    body = table.drop_columns(list(partition_by))
+    combinations = table.group_by(list(partition_by)).aggregate([])
+    for combination in combinations.to_pylist():
+        mask = None
+        for column, value in combination.items():
+            if value is None:
+                same = pc.is_null(table[column])
+            else:
+                same = pc.fill_null(pc.equal(table[column], value), fill_value=False)
+            mask = same if mask is None else pc.and_(mask, same)
+        values = tuple((column, partition_text(value)) for column, value in combination.items())
+        yield values, body.filter(mask)
+
+
+def partition_text(value: object) -> str | None:
+    """Return a partition value in the Delta protocol's spelling.
+
+    Raises:
+        TypeError: Values of this type cannot partition a table here.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, str | int):
+        return str(value)
+    raise TypeError(f"a column of {type(value).__name__} cannot be a partition column")
+
+
+def statistics(metadata: pq.FileMetaData) -> dict[str, object]:
+    """Return the Delta protocol's statistics of a Parquet file, from the file's own."""
+    lowest: dict[str, object] = {}
+    highest: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    for index in range(metadata.num_columns):
+        groups = [metadata.row_group(g).column(index) for g in range(metadata.num_row_groups)]
+        name = groups[0].path_in_schema
+        found = [group.statistics for group in groups]
+        if "." in name or any(one is None or not one.has_null_count for one in found):
+            continue
+        nulls[name] = sum(one.null_count for one in found)
+        bounds = [one for one in found if one.has_min_max]
+        if len(bounds) != sum(one.num_values > 0 for one in found) or not bounds:
+            continue
+        low, high = min(one.min for one in bounds), max(one.max for one in bounds)
+        if _is_plain(low) and _is_plain(high):
+            lowest[name], highest[name] = _stat(low), _stat(high)
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": nulls,
+    }
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a bound can be written so that every reader understands it the same way."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, str):
+        return len(value) <= LONGEST_STATISTIC
+    return isinstance(value, int | datetime.date) and not isinstance(value, datetime.datetime)
+
+
+def _stat(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Span]]:
+    """Return the rows at or above the table's position, and what they span.
+
+    Args:
+        table: Rows with the columns topic, partition and offset.
+        positions: What is known to be in the table.
+
+    Raises:
+        ValueError: A row has no topic, partition or offset.
+    """
+    import pyarrow.compute as pc
+
+    keys = ["topic", "partition"]
+    for column in (*keys, "offset"):
+        if table[column].null_count:
+            raise ValueError(f"DeltaAppend needs {column} of every row, and one is null")
+    lowest = table.group_by(keys).aggregate([("offset", "min")])
+    for row in lowest.to_pylist():
+        position = positions.get((row["topic"], row["partition"]), 0)
+        if row["offset_min"] < position:
+            stale = pc.and_(
+                pc.and_(
+                    pc.equal(table["topic"], row["topic"]),
+                    pc.equal(table["partition"], row["partition"]),
+                ),
+                pc.less(table["offset"], position),
+            )
+            table = table.filter(pc.invert(stale))
+    kept = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
+    spans = [
+        Span(row["topic"], row["partition"], row["offset_min"], row["offset_max"] + 1)
+        for row in kept.to_pylist()
+    ]
+    return table, spans
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Join the spans of each Kafka partition into one."""
+    merged: dict[tuple[str, int], Span] = {}
+    for span in spans:
+        key = (span.topic, span.partition)
+        old = merged.get(key, span)
+        merged[key] = Span(*key, min(old.first, span.first), max(old.end, span.end))
+    return [merged[key] for key in sorted(merged)]
+
+
+def writing_task(
+    directory: str, schema: bytes, partition_by: Sequence[str], positions: Positions
+) -> ArrowTask:
+    """Return the function for `DataFrame.mapInArrow`; it yields one `TaskReport` per task.
+
+    Args:
+        directory: The table's directory.
+        schema: Serialized Arrow schema of the columns to write.
+        partition_by: Partition columns of the table.
+        positions: Rows below these are dropped.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        writer = TableWriter(Path(directory), pa.ipc.read_schema(pa.py_buffer(schema)), partition_by)
+        try:
+            report = _write_all(batches, writer, positions)
+        except BaseException:
+            writer.discard()
+            raise
+        if report.rows_read:
+            yield pa.record_batch({"report": pa.array([report.to_json()])})
+
+    return run
+
+
+def _write_all(
+    batches: Iterable[pa.RecordBatch], writer: TableWriter, positions: Positions
+) -> TaskReport:
+    import pyarrow as pa
+
+    read = written = 0
+    spans: list[Span] = []
+    for batch in batches:
+        kept, found = drop_stale(pa.Table.from_batches([batch]), positions)
+        read += batch.num_rows
+        written += kept.num_rows
+        spans = merge_spans([*spans, *found])
+        if kept.num_rows:
+            writer.write(kept)
+    return TaskReport(read, written, writer.close(), spans)

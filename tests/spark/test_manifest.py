@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.spark.manifest import Manifest, ManifestError, share_limit, trim
+from kohort.types import TopicPartition
+
+PARTITIONS = st.builds(
+    TopicPartition, st.sampled_from(["a", "b", "epoch", "ü.x"]), st.integers(0, 20)
+)
+RANGES = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda r: (min(r), max(r)))
+MANIFESTS = st.builds(
+    Manifest, st.integers(-1, 9), st.text(max_size=8), st.dictionaries(PARTITIONS, RANGES)
+)
+COMMITTED = st.dictionaries(PARTITIONS, st.integers(0, 1200))
+
+
+@given(MANIFESTS)
+def test_a_manifest_survives_sparks_offset_log(manifest: Manifest) -> None:
+    text = json.dumps(manifest.to_json())
+    assert Manifest.from_json(json.loads(text)) == manifest
+
+
+@given(MANIFESTS, st.randoms())
+def test_equal_manifests_have_equal_text(manifest: Manifest, random: object) -> None:
+    pairs = list(manifest.ranges.items())
+    random.shuffle(pairs)  # type: ignore[attr-defined]  # hypothesis types randoms() loosely
+    shuffled = Manifest(manifest.epoch, manifest.operator, dict(pairs))
+    assert json.dumps(shuffled.to_json()) == json.dumps(manifest.to_json())
+
+
+@given(MANIFESTS)
+def test_what_spark_hands_back_has_the_same_text(manifest: Manifest) -> None:
+    text = json.dumps(manifest.to_json())
+    assert json.dumps(json.loads(text)) == text
+
+
+@pytest.mark.parametrize("foreign", [{"flights": {"0": 23}}, {}, {"topics": [], "epoch": 1}])
+def test_the_offset_of_another_source_is_refused(foreign: dict[str, object]) -> None:
+    with pytest.raises(ManifestError, match="new checkpointLocation"):
+        Manifest.from_json(foreign)
+
+
+@given(MANIFESTS, COMMITTED)
+def test_trimming_leaves_exactly_what_is_not_committed(
+    manifest: Manifest, committed: dict[TopicPartition, int]
+) -> None:
+    left = {
+        (partition, offset)
+        for partition, (start, end) in trim(manifest.ranges, committed).items()
+        for offset in range(start, end)
+    }
+    assert left == {
+        (partition, offset)
+        for partition, (start, end) in manifest.ranges.items()
+        for offset in range(start, end)
+        if offset >= committed.get(partition, 0)
+    }
+
+
+@given(
+    st.dictionaries(PARTITIONS, st.integers(0, 10**6), min_size=1),
+    st.integers(1, 10**5),
+)
+def test_a_limit_is_shared_in_proportion(sizes: dict[TopicPartition, int], limit: int) -> None:
+    shares = share_limit(sizes, limit)
+    total = sum(sizes.values())
+    assert shares.keys() == sizes.keys()
+    for partition, share in shares.items():
+        assert share <= sizes[partition]
+        assert (share > 0) == (sizes[partition] > 0)
+        if total > limit:
+            assert share <= max(1, limit * sizes[partition] / total)
+    if total > limit:
+        assert sum(shares.values()) <= limit + len(sizes)
+        assert sum(shares.values()) >= limit - len(sizes)
