@@ -20,7 +20,7 @@ CHECKS = {
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
     "types": ["mypy"],
-    "imports": ["lint-imports"],
+    "imports": ["lint-imports", "--no-logo"],
 }
 
 
