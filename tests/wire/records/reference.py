@@ -10,7 +10,7 @@ from kohort.wire.records import Record
 NO_END = 2**63 - 1
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """The bytes are not what the format says."""
 
 
@@ -27,7 +27,7 @@ class Reader:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.remaining:
-            raise Malformed(f"{size} of {self.remaining} bytes")
+            raise MalformedError(f"{size} of {self.remaining} bytes")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -39,9 +39,9 @@ class Reader:
             if byte < 0x80:
                 break
         else:
-            raise Malformed("varint does not end")
+            raise MalformedError("varint does not end")
         if value >= 1 << bits:
-            raise Malformed("varint too large")
+            raise MalformedError("varint too large")
         return (value >> 1) ^ -(value & 1)
 
     def nullable(self) -> bytes | None:
@@ -85,7 +85,7 @@ def decode_batch(batch: bytes) -> list[Row]:
             record = record._replace(timestamp=append_time)
         rows.append(Row(record, attributes >> 3 & 1))
     if reader.remaining:
-        raise Malformed("bytes after the last record")
+        raise MalformedError("bytes after the last record")
     return rows
 
 
@@ -94,15 +94,15 @@ def decode_record(reader: Reader, base_offset: int, last_delta: int, base_timest
     timestamp = base_timestamp + reader.varint(64)
     offset_delta = reader.varint(32)
     if not 0 <= offset_delta <= last_delta:
-        raise Malformed("offset outside of the batch")
+        raise MalformedError("offset outside of the batch")
     key, value = reader.nullable(), reader.nullable()
     headers = []
     count = reader.varint(32)
     if not 0 <= count <= reader.remaining:
-        raise Malformed("header count")
+        raise MalformedError("header count")
     for _ in range(count):
         name = reader.take(reader.varint(32))
         headers.append((name.decode(), reader.nullable()))
     if reader.remaining:
-        raise Malformed("bytes after the headers")
+        raise MalformedError("bytes after the headers")
     return Record(base_offset + offset_delta, timestamp, key, value, tuple(headers))

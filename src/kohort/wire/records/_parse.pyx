@@ -33,6 +33,18 @@ cdef extern from *:
 cdef int64_t MAX_TIMESTAMP = 9223372036854775
 
 
+cdef struct Record:
+    const uint8_t* end
+    int64_t timestamp
+    int64_t offset
+    const uint8_t* key
+    int64_t key_size
+    const uint8_t* value
+    int64_t value_size
+    const uint8_t* headers
+    int64_t header_count
+
+
 cdef inline int64_t add(int64_t a, int64_t b) noexcept nogil:
     """Add what may be anything; a sum that does not fit becomes one that no timestamp has."""
     cdef int64_t total
@@ -113,71 +125,98 @@ cdef Outcome parse_headers(
     return GOOD
 
 
-cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil:
-    """Append the records of a batch that are between its two offsets."""
-    cdef Rows rows = target[0]
-    cdef const uint8_t* at = batch.records
-    cdef const uint8_t* batch_end = batch.end
-    cdef const uint8_t* end
-    cdef const uint8_t* key
-    cdef const uint8_t* value
-    cdef int64_t length, timestamp, offset, key_size, value_size, headers
-    cdef int64_t remaining = batch.count
+cdef inline Outcome read_field(
+    const uint8_t** at, const uint8_t* end, const uint8_t** field, int64_t* size
+) noexcept nogil:
+    """Read a key or a value; a negative size means null."""
+    cdef const uint8_t* start = read_varint(at[0], end, 32, size)
+    if unlikely(start == NULL):
+        return BAD_VARINT
+    if unlikely(size[0] > end - start):
+        return BAD_FIELD
+    field[0] = start
+    at[0] = start + (size[0] if size[0] > 0 else 0)
+    return GOOD
+
+
+cdef inline Outcome read_record(const uint8_t* at, Record* record) noexcept nogil:
+    """Read the fields of the record that starts at `at`, after its length."""
     cdef Outcome outcome
-    while remaining > 0:
-        remaining -= 1
-        at = read_varint(at, batch_end, 32, &length)
+    at = read_varint(at + 1, record.end, 64, &record.timestamp)  # after the unused attributes
+    if unlikely(at == NULL):
+        return BAD_VARINT
+    at = read_varint(at, record.end, 32, &record.offset)
+    if unlikely(at == NULL):
+        return BAD_VARINT
+    outcome = read_field(&at, record.end, &record.key, &record.key_size)
+    if unlikely(outcome != GOOD):
+        return outcome
+    outcome = read_field(&at, record.end, &record.value, &record.value_size)
+    if unlikely(outcome != GOOD):
+        return outcome
+    record.headers = read_varint(at, record.end, 32, &record.header_count)
+    if unlikely(record.headers == NULL):
+        return BAD_VARINT
+    if unlikely(record.header_count == 0 and record.headers != record.end):
+        return BAD_END
+    return GOOD
+
+
+cdef inline Outcome add_record(const Batch* batch, Rows* rows, const Record* record) noexcept nogil:
+    """Append a record as a row."""
+    cdef Outcome outcome
+    cdef int64_t row = rows.count
+    if unlikely(record.header_count != 0):
+        if batch.keep_headers and not batch.room_for_headers:
+            return HEADERS_FOUND
+        outcome = parse_headers(batch, rows, record.headers, record.end, record.header_count)
+        if outcome != GOOD:
+            return outcome
+        if batch.keep_headers:
+            rows.header_validity[row >> 3] |= <uint8_t>(1 << (row & 7))
+            rows.with_headers += 1
+    if batch.keep_headers:
+        rows.header_ends[row + 1] = <int32_t>rows.headers
+    append(&rows.keys, row, record.key, record.key_size, batch.readable_end)
+    append(&rows.values, row, record.value, record.value_size, batch.readable_end)
+    rows.offsets[row] = record.offset
+    rows.timestamps[row] = record.timestamp * 1000
+    rows.count = row + 1
+    return GOOD
+
+
+cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil:
+    """Append the records of a batch that are between its two offsets, or none of them."""
+    cdef Rows rows = target[0]  # a copy, so that the compiler may keep it in registers
+    cdef Record record
+    cdef const uint8_t* at = batch.records
+    cdef int64_t length, i
+    cdef Outcome outcome
+    for i in range(batch.count):
+        at = read_varint(at, batch.end, 32, &length)
         if unlikely(at == NULL):
             return BAD_VARINT
-        if unlikely(length < 1 or length > batch_end - at):
+        if unlikely(length < 1 or length > batch.end - at):
             return BAD_LENGTH
-        end = at + length
-        key = read_varint(at + 1, end, 64, &timestamp)
-        if unlikely(key == NULL):
-            return BAD_VARINT
-        key = read_varint(key, end, 32, &offset)
-        if unlikely(key == NULL):
-            return BAD_VARINT
-        if unlikely(<uint64_t>offset > <uint64_t>batch.last_offset_delta):
+        record.end = at + length
+        outcome = read_record(at, &record)
+        if unlikely(outcome != GOOD):
+            return outcome
+        if unlikely(<uint64_t>record.offset > <uint64_t>batch.last_offset_delta):
             return BAD_OFFSET
-        key = read_varint(key, end, 32, &key_size)
-        if unlikely(key == NULL):
-            return BAD_VARINT
-        if unlikely(key_size > end - key):
-            return BAD_FIELD
-        value = read_varint(key + (key_size if key_size > 0 else 0), end, 32, &value_size)
-        if unlikely(value == NULL):
-            return BAD_VARINT
-        if unlikely(value_size > end - value):
-            return BAD_FIELD
-        at = read_varint(value + (value_size if value_size > 0 else 0), end, 32, &headers)
-        if unlikely(at == NULL):
-            return BAD_VARINT
-        if unlikely(headers == 0 and at != end):
-            return BAD_END
-        timestamp = batch.append_time if batch.has_append_time else add(batch.base_timestamp, timestamp)
-        if unlikely(timestamp > MAX_TIMESTAMP or timestamp < -MAX_TIMESTAMP):
+        record.offset += batch.base_offset
+        if batch.has_append_time:
+            record.timestamp = batch.append_time
+        else:
+            record.timestamp = add(batch.base_timestamp, record.timestamp)
+        if unlikely(record.timestamp > MAX_TIMESTAMP or record.timestamp < -MAX_TIMESTAMP):
             return BAD_TIMESTAMP
-        offset += batch.base_offset
-        if offset >= batch.from_offset and offset < batch.to_offset:
-            if unlikely(headers != 0):
-                if batch.keep_headers and not batch.room_for_headers:
-                    return HEADERS_FOUND
-                outcome = parse_headers(batch, &rows, at, end, headers)
-                if outcome != GOOD:
-                    return outcome
-                if batch.keep_headers:
-                    rows.header_validity[rows.count >> 3] |= <uint8_t>(1 << (rows.count & 7))
-                    rows.with_headers += 1
-            if batch.keep_headers:
-                rows.header_ends[rows.count + 1] = <int32_t>rows.headers
-            append(&rows.keys, rows.count, key, key_size, batch.readable_end)
-            append(&rows.values, rows.count, value, value_size, batch.readable_end)
-            rows.offsets[rows.count] = offset
-            rows.timestamps[rows.count] = timestamp * 1000
-            rows.count += 1
-        at = end
-    if at != batch_end:
+        if record.offset >= batch.from_offset and record.offset < batch.to_offset:
+            outcome = add_record(batch, &rows, &record)
+            if unlikely(outcome != GOOD):
+                return outcome
+        at = record.end
+    if at != batch.end:
         return BAD_TAIL
     target[0] = rows
     return GOOD
