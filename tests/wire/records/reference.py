@@ -73,7 +73,7 @@ def decode_batch(batch: bytes) -> list[Row]:
     fields = struct.unpack_from(">qiibIhiqqqhii", batch)
     base_offset, attributes, last_delta = fields[0], fields[5], fields[6]
     base_timestamp, max_timestamp, count = fields[7], fields[8], fields[12]
-    if attributes & 0x20:
+    if attributes & 0x20 or count == 0:
         return []
     append_time = max_timestamp if attributes & 0x08 else None
     reader = Reader(batch[61:])
@@ -92,6 +92,8 @@ def decode_batch(batch: bytes) -> list[Row]:
 def decode_record(reader: Reader, base_offset: int, last_delta: int, base_timestamp: int) -> Record:
     reader.take(1)
     timestamp = base_timestamp + reader.varint(64)
+    if not -(2**63) <= timestamp < 2**63:
+        raise MalformedError("timestamp beyond 64 bits")
     offset_delta = reader.varint(32)
     if not 0 <= offset_delta <= last_delta:
         raise MalformedError("offset outside of the batch")

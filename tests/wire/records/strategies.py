@@ -20,11 +20,11 @@ CODECS = st.sampled_from(Compression)
 
 
 @st.composite
-def record_lists(draw: st.DrawFn, *, gaps: bool = True, min_size: int = 0) -> list[Record]:
+def record_lists(draw: st.DrawFn, *, gaps: bool = True) -> list[Record]:
     """Return records at rising offsets; with `gaps` as compaction leaves them."""
     offset = draw(st.integers(0, 2**40)) if gaps else 0
     records = []
-    for _ in range(draw(st.integers(min_size, 12))):
+    for _ in range(draw(st.integers(1, 12))):
         headers = draw(st.just(()) | HEADERS)
         records.append(Record(offset, draw(TIMESTAMPS), draw(PAYLOADS), draw(PAYLOADS), headers))
         offset += draw(st.integers(1, 300)) if gaps else 1

@@ -21,13 +21,13 @@ from tests.wire.records.strategies import CODECS, record_lists
 
 
 @pytest.mark.parametrize("reader", READERS)
-@given(records=record_lists(min_size=1), codec=CODECS)
+@given(records=record_lists(), codec=CODECS)
 def test_others_read_what_we_write(reader: type, records: list[Record], codec: Compression) -> None:
     assert read_by(reader, encode_batch(records, codec=codec)) == records
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-@given(records=record_lists(gaps=False, min_size=1), codec=CODECS, transactional=st.booleans())
+@given(records=record_lists(gaps=False), codec=CODECS, transactional=st.booleans())
 def test_we_read_what_others_write(
     builder: type, records: list[Record], codec: Compression, transactional: bool
 ) -> None:
@@ -61,7 +61,7 @@ def test_round_trip(records: list[Record], codec: Compression) -> None:
     assert decode_records(encode_batch(records, codec=codec)) == records
 
 
-@given(record_lists(min_size=1), CODECS)
+@given(record_lists(), CODECS)
 def test_append_time_is_the_largest_timestamp(records: list[Record], codec: Compression) -> None:
     batch = encode_batch(records, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
     newest = max(r.timestamp for r in records)
@@ -89,6 +89,11 @@ def test_builder_counts_offsets_and_bytes() -> None:
         Record(0, 5, b"k", b"value", (("h", b"x"),)),
         Record(1, 3, None, None),
     ]
+
+
+def test_a_batch_has_a_record() -> None:
+    with pytest.raises(LocalProtocolError, match="at least one"):
+        encode_batch([])
 
 
 def test_far_timestamps() -> None:

@@ -128,7 +128,7 @@ def test_every_flipped_bit_that_the_crc_covers_is_seen() -> None:
             assert not verify_crc(flipped)
 
 
-@given(record_lists(min_size=1), st.integers(0, 2**50), st.integers(0, 2**31 - 1))
+@given(record_lists(), st.integers(0, 2**50), st.integers(0, 2**31 - 1))
 def test_moved_batch_has_the_same_records_elsewhere(
     records: list[Record], offset: int, epoch: int
 ) -> None:
@@ -140,7 +140,7 @@ def test_moved_batch_has_the_same_records_elsewhere(
     assert moved[17:] == batch[17:]
 
 
-@given(record_lists(min_size=1), st.integers(0, 2**45))
+@given(record_lists(), st.integers(0, 2**45))
 def test_append_time_replaces_every_timestamp(records: list[Record], now: int) -> None:
     moved = with_base_offset(encode_batch(records), records[0].offset, 0, now)
     assert verify_crc(moved)

@@ -43,7 +43,7 @@ def decompress(codec: Compression, data: Buffer, limits: Limits = DEFAULT_LIMITS
 
     Raises:
         RemoteProtocolError: The bytes are not what the codec writes, or they would become larger
-            than `limits` allow. At most twice what is allowed is ever allocated.
+            than `limits` allow, which is also the most that is ever allocated.
     """
     if codec is Compression.NONE:
         return memoryview(data)
@@ -79,6 +79,7 @@ def _decompress_growing(codec: Compression, data: Buffer, allowed: int) -> memor
                 raise _corrupt(codec, error) from None
         if size == allowed:
             raise _too_large(codec, len(data), allowed)
+        del out  # before the larger one is made
         size = min(allowed, 4 * size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from kohort.errors import RemoteProtocolError
+from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.records._crc32c import crc32c
 from kohort.wire.records._objects import RecordReader, RecordWriter
@@ -50,7 +50,7 @@ class RecordBatchBuilder(RecordWriter):
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytes:
-        """Return the batch of the records appended so far.
+        """Return the batch of the records appended so far; there must be one.
 
         Args:
             codec: How to compress the records.
@@ -62,6 +62,8 @@ class RecordBatchBuilder(RecordWriter):
             is_transactional: Whether the batch belongs to a transaction.
             is_control: Whether the records are transaction markers.
         """
+        if self.count == 0:
+            raise LocalProtocolError("a batch has at least one record")
         attributes = int(codec)
         if timestamp_type is TimestampType.LOG_APPEND_TIME:
             attributes |= _LOG_APPEND_TIME
@@ -71,7 +73,7 @@ class RecordBatchBuilder(RecordWriter):
             attributes |= _CONTROL
         head = _AFTER_CRC.pack(
             attributes,
-            max(self.last_offset - self.base_offset, 0),
+            self.last_offset - self.base_offset,
             self.base_timestamp,
             self.max_timestamp,
             producer_id,
@@ -130,6 +132,8 @@ def decode_records(
         )
     if check_crc and not verify_crc(batch):
         raise RemoteProtocolError(f"record batch at offset {header.base_offset} has a wrong CRC")
+    if header.record_count == 0:
+        return []  # what compaction leaves of a batch that must be remembered
     records = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limits)
     if header.record_count * MIN_RECORD_SIZE > len(records):
         raise RemoteProtocolError(
