@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import kohort
+
 HEAVY = ("deltalake", "numpy", "pandas", "pyarrow", "pyspark")
 
 
@@ -27,3 +29,7 @@ def test_the_broker_and_what_it_stands_on_are_light(module: str) -> None:
 def test_spark_finds_the_source_without_loading_the_rest() -> None:
     rest = {"deltalake", "kohort.broker", "kohort.client", "kohort.demo", "rich", "typer"}
     assert modules_after("import pyspark_kohort").isdisjoint(rest)
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in kohort.__all__ if getattr(kohort, name, None) is None] == []
