@@ -143,9 +143,7 @@ def test_rivals_on_other_partitions_cost_no_second_write(tmp_path: Path) -> None
 
 
 def test_files_of_a_lost_attempt_are_removed(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(
-        Rival(tmp_path, span(0, 0, 10), span(0, 0, 6)), SCHEMA, 0
-    )
+    DeltaAppend(tmp_path, "g").append(Rival(tmp_path, span(0, 0, 10), span(0, 0, 6)), SCHEMA, 0)
     named = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
     assert {path.name for path in tmp_path.glob("*.parquet")} == named
 
@@ -220,8 +218,11 @@ def test_three_processes_that_read_the_same_write_each_row_once(tmp_path: Path) 
     workers = [
         context.Process(
             target=append_all,
-            args=(table, [[span(p, at, at + step) for p in (0, 1)] for at in range(0, 120, step)],
-                  barrier),
+            args=(
+                table,
+                [[span(p, at, at + step) for p in (0, 1)] for at in range(0, 120, step)],
+                barrier,
+            ),
         )
         for step in steps
     ]

@@ -14,7 +14,9 @@ NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a, b"}
 
 
 def parse(**more: str) -> SourceOptions:
-    return parse_options({**NEEDED, **{key.replace("__", "."): value for key, value in more.items()}})
+    return parse_options(
+        {**NEEDED, **{key.replace("__", "."): value for key, value in more.items()}}
+    )
 
 
 def test_all_options() -> None:

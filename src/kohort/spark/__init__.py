@@ -12,8 +12,8 @@ from kohort.spark.environment import session_config, use_this_interpreter
 
 if TYPE_CHECKING:
     from kohort.spark.delta import AppendReport, DeltaAppend, DeltaAppendError
-    from kohort.spark.stopping import DrainError, drain
     from kohort.spark.source import KohortDataSource
+    from kohort.spark.stopping import DrainError, drain
 
 __all__ = [
     "KohortDataSource",

@@ -27,6 +27,7 @@ from kohort.spark.parquet import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame
 
 KEY_COLUMNS = ("topic", "partition", "offset")
@@ -272,10 +273,8 @@ def _spans(reports: Iterable[TaskReport]) -> list[Span]:
     return merge_spans(span for report in reports for span in report.spans)
 
 
-def _add_action(file: WrittenFile) -> object:
+def _add_action(file: WrittenFile) -> AddAction:
     from deltalake.transaction import AddAction
 
     values = dataclasses.asdict(file)
-    return AddAction(
-        modification_time=values.pop("modified_ms"), data_change=True, **values
-    )
+    return AddAction(modification_time=values.pop("modified_ms"), data_change=True, **values)

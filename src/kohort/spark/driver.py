@@ -9,12 +9,12 @@ import threading
 from collections.abc import Mapping
 from types import FrameType
 
-from kohort.spark.stopping import Control
 from kohort.spark.lookup import Lookup
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
 from kohort.spark.progress import Progress
+from kohort.spark.stopping import Control
 from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.spark")

@@ -1,4 +1,4 @@
-"""Settings that a Spark session needs for Python sources and sinks, and the workers' interpreter."""
+"""Settings of a Spark session for Python sources and sinks, and the workers' interpreter."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def use_this_interpreter() -> None:
 def _repair_running_context() -> None:
     """A context that is there already has noted the name of the interpreter to start."""
     core = sys.modules.get("pyspark.core.context")
-    context = core.SparkContext._active_spark_context if core is not None else None
+    if core is None:
+        return
+    context = core.SparkContext._active_spark_context  # noqa: SLF001  # the others make a new one
     if context is not None and context.pythonExec == "python3":
         context.pythonExec = sys.executable

@@ -70,8 +70,9 @@ class Manifest:
         return any(start < end for start, end in bounds)
 
 
-def trim(ranges: Mapping[TopicPartition, Range], committed: Mapping[TopicPartition, int]
-         ) -> dict[TopicPartition, Range]:
+def trim(
+    ranges: Mapping[TopicPartition, Range], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Range]:
     """Leave out of a replayed batch what the group has committed since.
 
     Only a finished batch is ever committed, so a committed offset inside a range says that

@@ -141,9 +141,8 @@ class Membership:
         with self._changed:
             self._settled = False
             self._progress.leaving(leaving)
-            self._changed.wait_for(
-                lambda: self._progress.may_leave(leaving) or self._closing or self._is_orphan()
-            )
+            while not (self._progress.may_leave(leaving) or self._closing or self._is_orphan()):
+                self._changed.wait(IDLE_MS / 1000)
         self._commit()
         with self._changed:
             self._progress.revoked(leaving)
@@ -162,3 +161,72 @@ class Membership:
             self._settled = False
             self._progress.lost(partitions)
             self._changed.notify_all()
+
+    # ------------------------------------------------------------------------ the member's thread
+
+    def _run(self) -> None:
+        try:
+            with_consumer = self._open()
+            try:
+                self._serve(with_consumer)
+            finally:
+                with_consumer.close(LEAVE_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the query must hear of it
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+        if self._is_orphan():
+            self._on_orphaned()
+
+    def _open(self) -> Consumer:
+        from kohort.client import Consumer
+        from kohort.spark.lookup import client_settings
+
+        consumer = Consumer.from_config(client_settings(self._options))
+        consumer.subscribe(self._options.topics, listener=self)
+        self._consumer = consumer
+        return consumer
+
+    def _serve(self, consumer: Consumer) -> None:
+        while not self._closing and not self._is_orphan():
+            consumer.poll_membership(IDLE_MS)
+            self._commit()
+        self._commit()
+
+    def _commit(self) -> None:
+        """Commit finished batches; what the group refuses for now stays to be committed later."""
+        with self._changed:
+            offsets = self._progress.to_commit()
+        if not offsets or self._consumer is None:
+            return
+        try:
+            self._consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
+        except KafkaError as error:
+            log.info("kohort: commit of %s refused: %s", offsets, error)
+            return
+        with self._changed:
+            self._progress.committed(offsets)
+            self._changed.notify_all()
+
+    def _generation(self) -> int:
+        return self._consumer.generation_id
+
+    def _wake(self) -> None:
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    def _is_orphan(self) -> bool:
+        return os.getppid() != self._parent
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait for `condition`, a failure or the end; the lock is held."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not (condition() or self._failure or self._closing):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._changed.wait(left)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

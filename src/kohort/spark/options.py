@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from kohort.errors import ConfigError
 from kohort.types import TopicPartition
 
 EARLIEST = -2
@@ -16,7 +17,13 @@ LATEST = -1
 # Where to start or end: a word for all partitions, or an offset (or -2, -1) for some.
 Offsets: TypeAlias = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
 
-OPTIONS = ("subscribe", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "includeHeaders")
+OPTIONS = (
+    "subscribe",
+    "startingOffsets",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "includeHeaders",
+)
 
 # Options of Spark's own source that this one does not have, so that a moved query says which.
 SPARK_ONLY = (
@@ -43,7 +50,7 @@ REFUSED = {
 }
 
 
-class OptionError(ValueError):
+class OptionError(ConfigError):
     """An option is missing, unknown or malformed."""
 
 
@@ -140,8 +147,11 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
                 f"{foreign[key]} is an option of Spark's own Kafka source that kohort lacks; "
                 f"it has {', '.join(OPTIONS)} and kafka.*"
             )
-        names = {**known, "kafka.bootstrap.servers": "kafka.bootstrap.servers",
-                 "kafka.group.id": "kafka.group.id"}
+        names = {
+            **known,
+            "kafka.bootstrap.servers": "kafka.bootstrap.servers",
+            "kafka.group.id": "kafka.group.id",
+        }
         near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
         hint = f"; did you mean {names[near[0]]}?" if near else f"; known: {', '.join(OPTIONS)}"
         raise OptionError(f"unknown option {key!r}{hint}")

@@ -322,7 +322,9 @@ def writing_task(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        writer = TableWriter(Path(directory), pa.ipc.read_schema(pa.py_buffer(schema)), partition_by)
+        writer = TableWriter(
+            Path(directory), pa.ipc.read_schema(pa.py_buffer(schema)), partition_by
+        )
         try:
             report = _write_all(batches, writer, positions)
         except BaseException:

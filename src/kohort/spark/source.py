@@ -129,7 +129,9 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Take note that `start` is finished and return the next batch."""
-        return self._driver().latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return self._driver().latest(
+            start, limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        )
 
     def reportLatestOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the ends of the owned partitions, for the query's progress."""

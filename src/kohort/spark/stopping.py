@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FREEZE = "freeze"
 DRAINED = "drained"
