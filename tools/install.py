@@ -182,7 +182,8 @@ def fetch_kafka() -> None:
     say("Fetching Apache Kafka for the tests, 54 MB, once.")
     shutil.rmtree(KAFKA_LIBS, ignore_errors=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={KAFKA_LIBS}"]
-    run(["mvn", "--quiet", "--batch-mode", "--file", str(KAFKA_POM), *goal])
+    quietly = ["--quiet", "--batch-mode", "-Dstyle.color=never"]
+    run(["mvn", *quietly, "--file", str(KAFKA_POM), *goal])
     write_stamp(KAFKA_LIBS, wanted)
 
 
