@@ -163,6 +163,7 @@ def install_package() -> None:
     python = VENV / "bin" / "python"
     if not python.exists():
         say("Installing everything into .venv. Spark is a download of about 0.5 GB, once.")
+        say("This takes a few minutes, and says nothing more unless something fails.")
         run([sys.executable, "-m", "venv", "--clear", str(VENV)])
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pip += ["--constraint", "constraints.txt"]
@@ -182,8 +183,7 @@ def fetch_kafka() -> None:
     say("Fetching Apache Kafka for the tests, 54 MB, once.")
     shutil.rmtree(KAFKA_LIBS, ignore_errors=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={KAFKA_LIBS}"]
-    quietly = ["--quiet", "--batch-mode", "-Dstyle.color=never"]
-    run(["mvn", *quietly, "--file", str(KAFKA_POM), *goal])
+    run(["mvn", "--quiet", "--batch-mode", "--file", str(KAFKA_POM), *goal])
     write_stamp(KAFKA_LIBS, wanted)
 
 
@@ -211,10 +211,13 @@ def write_stamp(folder: Path, fingerprint: str) -> None:
 
 
 def run(command: list[str]) -> None:
-    """Run a command of the installation; end with its name and status when it fails."""
-    status = subprocess.run(command, cwd=ROOT, check=False).returncode
-    if status:
-        sys.exit(f"kohort setup: this failed with status {status}:\n    {' '.join(command)}")
+    """Run a command of the installation; end with what it printed when it fails."""
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode:
+        sys.stdout.buffer.write(done.stdout)
+        sys.exit(f"kohort setup: failed with status {done.returncode}: {' '.join(command)}")
 
 
 def say(text: str) -> None:
