@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
     # What every buffer has beyond its capacity, for copies in wide moves.
-    SLACK = 128
+    SLACK = 160
 
 cdef enum Outcome:
     GOOD

@@ -13,13 +13,14 @@ cdef extern from *:
     """
     #include <string.h>
 
-    /* Copies of a fixed size compile to a few wide moves. `room` bytes of the source may be read,
-       and every destination has SLACK bytes more than it needs. */
+    /* Copies of a fixed size compile to a few wide moves, and one size for most values is a branch
+       that is predicted. `room` bytes of the source may be read, and every destination has SLACK
+       bytes more than it needs. */
     static inline void kohort_copy(
         uint8_t* to, const uint8_t* from, int64_t size, int64_t room
     ) {
         if (size <= 16 && room >= 16) memcpy(to, from, 16);
-        else if (size <= 128 && room >= 128) memcpy(to, from, 128);
+        else if (size <= 160 && room >= 160) memcpy(to, from, 160);
         else memcpy(to, from, (size_t)size);
     }
     """

@@ -39,6 +39,11 @@ cdef inline const uint8_t* read_varint(
     elif likely(end - at >= 2 and at[1] < 0x80):
         result = <uint64_t>(at[0] & 0x7F) | <uint64_t>at[1] << 7
         at += 2
+    elif likely(end - at >= 3 and at[2] < 0x80):
+        result = (
+            <uint64_t>(at[0] & 0x7F) | <uint64_t>(at[1] & 0x7F) << 7 | <uint64_t>at[2] << 14
+        )
+        at += 3
     else:
         return read_long_varint(at, end, bits, value)
     value[0] = <int64_t>(result >> 1) ^ -<int64_t>(result & 1)
