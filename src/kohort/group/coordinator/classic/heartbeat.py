@@ -1,0 +1,53 @@
+"""Heartbeat (C44)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.identity import generation_error
+from kohort.group.coordinator.events import RequestArrived
+from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
+
+Heartbeat: TypeAlias = RequestArrived[HeartbeatRequest]
+
+_ALIVE = HeartbeatResponse(error_code=ErrorCode.NONE)
+
+
+def is_refused(draft: GroupDraft, heartbeat: Heartbeat) -> bool:
+    """C18, C44: whether the sender or its generation is not the group's."""
+    return _error(draft, heartbeat) is not None
+
+
+def refuse(draft: GroupDraft, heartbeat: Heartbeat) -> None:
+    """C18, C44."""
+    code = _error(draft, heartbeat) or ErrorCode.UNKNOWN_MEMBER_ID
+    draft.reply(heartbeat.token, HeartbeatResponse(error_code=code), heartbeat.version)
+
+
+def _error(draft: GroupDraft, heartbeat: Heartbeat) -> ErrorCode | None:
+    request = heartbeat.request
+    return generation_error(
+        draft.group, request.member_id, request.group_instance_id, request.generation_id
+    )
+
+
+def refuse_unknown(draft: GroupDraft, heartbeat: Heartbeat) -> None:
+    """C44: a group without members has none that could be alive."""
+    response = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.reply(heartbeat.token, response, heartbeat.version)
+
+
+def accept(draft: GroupDraft, heartbeat: Heartbeat) -> None:
+    """C44: also before the assignment is there: the member has done its part."""
+    rebalance.restart_session(draft, draft.group.members[heartbeat.request.member_id])
+    draft.reply(heartbeat.token, _ALIVE, heartbeat.version)
+
+
+def call_back(draft: GroupDraft, heartbeat: Heartbeat) -> None:
+    """C44: alive, and asked to join again."""
+    rebalance.restart_session(draft, draft.group.members[heartbeat.request.member_id])
+    response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    draft.reply(heartbeat.token, response, heartbeat.version)

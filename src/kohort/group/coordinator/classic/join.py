@@ -1,0 +1,249 @@
+"""JoinGroup (C10-C19)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import protocol_choice, rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.group import (
+    ClassicGroup,
+    GroupState,
+    Member,
+    Parked,
+    Protocol,
+)
+from kohort.group.coordinator.classic.identity import member_error
+from kohort.group.coordinator.events import PendingExpired, RequestArrived, SessionExpired
+from kohort.group.coordinator.refusals import join_refused
+from kohort.group.events import Cause, MemberJoined
+from kohort.wire.messages.membership import JoinGroupRequest
+
+Join: TypeAlias = RequestArrived[JoinGroupRequest]
+
+# KIP-394: from this version on a client comes back with the id it was told.
+_MEMBER_ID_REQUIRED_SINCE = 4
+
+
+def _refuse(draft: GroupDraft, join: Join, code: ErrorCode, member_id: str | None = None) -> None:
+    response = join_refused(join.request, join.version, code, member_id)
+    draft.reply(join.token, response, join.version)
+
+
+# ---------------------------------------------------------------------------------- session timeout
+
+
+def has_bad_session_timeout(draft: GroupDraft, join: Join) -> bool:
+    """C10."""
+    config = draft.config
+    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    return not shortest <= join.request.session_timeout_ms <= longest
+
+
+def refuse_session_timeout(draft: GroupDraft, join: Join) -> None:
+    """C10: a group cannot watch over a member that wants to be silent for so long, or so short."""
+    _refuse(draft, join, ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+# --------------------------------------------------------------------------------- a group is made
+
+
+def has_member_id(_draft: GroupDraft, join: Join) -> bool:
+    """Whether the sender says it is a member already."""
+    return bool(join.request.member_id)
+
+
+def refuse_unknown(draft: GroupDraft, join: Join) -> None:
+    """C11, C19: no such member; it joins again as a new one."""
+    _refuse(draft, join, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def create_group(draft: GroupDraft, _join: Join) -> None:
+    """C11: the first join makes the group, and the log is told, so that it is found again."""
+    draft.enter(GroupState.EMPTY)
+    draft.write_group({})
+
+
+# ------------------------------------------------------------------------------------ group is full
+
+
+def is_full(draft: GroupDraft, join: Join) -> bool:
+    """C14 (KIP-389): whether the group has no room for this join."""
+    group, member_id, limit = draft.group, join.request.member_id, draft.config.group_max_size
+    if group.state is GroupState.EMPTY:
+        return False
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # Counted are those who are there again, so the first to come may stay.
+        return member_id not in group.joining and len(group.joining) >= limit
+    return member_id not in group.members and len(group.members) >= limit
+
+
+def refuse_full(draft: GroupDraft, join: Join) -> None:
+    """C14: the one too many is out."""
+    if join.request.member_id in draft.group.members:
+        rebalance.remove_member(draft, join.request.member_id, Cause.GROUP_TOO_LARGE)
+    _refuse(draft, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
+
+
+# ------------------------------------------------------------------------------------ bad protocols
+
+
+def is_inconsistent(draft: GroupDraft, join: Join) -> bool:
+    """C13: whether group and member have no assignor in common."""
+    return not protocol_choice.is_consistent(draft.group, join.request)
+
+
+def refuse_inconsistent(draft: GroupDraft, join: Join) -> None:
+    """C13."""
+    _refuse(draft, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+# -------------------------------------------------------------------------------------- new members
+
+
+def needs_member_id(_draft: GroupDraft, join: Join) -> bool:
+    """C15: a new dynamic member whose client can come back with an id."""
+    request = join.request
+    dynamic = not request.member_id and request.group_instance_id is None
+    return dynamic and join.version >= _MEMBER_ID_REQUIRED_SINCE
+
+
+def hand_out_member_id(draft: GroupDraft, join: Join) -> None:
+    """C15 (KIP-394): a client that never comes back does not leave a member behind."""
+    group = draft.group
+    member_id = f"{join.client_id}-{join.unique_id}"
+    draft.group = replace(group, pending=group.pending.set(member_id, None))
+    draft.start(PendingExpired(group.group_id, member_id), join.request.session_timeout_ms)
+    _refuse(draft, join, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+
+def is_new(draft: GroupDraft, join: Join) -> bool:
+    """Whether the join adds a member: no id yet, or one that was just handed out (C15)."""
+    request = join.request
+    if request.member_id:
+        return request.member_id in draft.group.pending and request.group_instance_id is None
+    return request.group_instance_id is None or request.group_instance_id not in draft.group.static
+
+
+def add_member(draft: GroupDraft, join: Join) -> None:
+    """C15, C17: park the join; the member has no session until it is answered."""
+    member = replace(member_of(join), is_new=True)
+    group = draft.group
+    draft.cancel(PendingExpired(group.group_id, member.member_id))
+    if group.initial:
+        draft.group = group = replace(group, member_added=True)
+    draft.group = park_join(_typed(group, join).with_member(member), join, member.member_id)
+    draft.observed.append(
+        MemberJoined(
+            group=group.group_id,
+            now=draft.now,
+            member=member.member_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            group_instance_id=member.group_instance_id,
+        )
+    )
+    draft.start(
+        SessionExpired(group.group_id, member.member_id), draft.config.new_member_join_timeout_ms
+    )
+    reason = join.request.reason or ""
+    rebalance.start_or_continue(draft, Cause.MEMBER_JOINED, member.member_id, reason)
+
+
+def _typed(group: ClassicGroup, join: Join) -> ClassicGroup:
+    """The first member says what kind of group it is."""
+    if group.members:
+        return group
+    return replace(group, protocol_type=join.request.protocol_type)
+
+
+def member_of(join: Join) -> Member:
+    """Return the member that a join describes, with a new id where it has none."""
+    request = join.request
+    instance = request.group_instance_id
+    prefix = instance if instance is not None else join.client_id
+    timeout_ms = request.rebalance_timeout_ms
+    return Member(
+        member_id=request.member_id or f"{prefix}-{join.unique_id}",
+        group_instance_id=instance,
+        client_id=join.client_id,
+        client_host=join.client_host,
+        # Version 0 has one time for both.
+        rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=tuple(Protocol(entry.name, entry.metadata) for entry in request.protocols),
+    )
+
+
+def park_join(group: ClassicGroup, join: Join, member_id: str) -> ClassicGroup:
+    """Keep a join until the group is complete."""
+    parked = Parked(join.token, join.version)
+    return replace(group, joining=group.joining.set(member_id, parked))
+
+
+# ------------------------------------------------------------------------------------ known members
+
+
+def is_stranger(draft: GroupDraft, join: Join) -> bool:
+    """C18: whether the sender is not the member it says it is."""
+    return _stranger_error(draft, join) is not None
+
+
+def refuse_stranger(draft: GroupDraft, join: Join) -> None:
+    """C18."""
+    _refuse(draft, join, _stranger_error(draft, join) or ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def _stranger_error(draft: GroupDraft, join: Join) -> ErrorCode | None:
+    request = join.request
+    if not request.member_id:
+        return None
+    return member_error(draft.group, request.member_id, request.group_instance_id)
+
+
+def is_leader(draft: GroupDraft, join: Join) -> bool:
+    """Whether the leader joins again."""
+    return join.request.member_id == draft.group.leader
+
+
+def says_something_new(draft: GroupDraft, join: Join) -> bool:
+    """C19: whether assignors or subscription differ from what the member said before."""
+    member = draft.group.members[join.request.member_id]
+    return member.protocols != tuple(Protocol(p.name, p.metadata) for p in join.request.protocols)
+
+
+def tell_generation(draft: GroupDraft, join: Join) -> None:
+    """C19: nothing has changed, the answer to an earlier join may have been lost: say it again."""
+    response = rebalance.current_generation(draft.group, join.request.member_id)
+    draft.reply(join.token, response, join.version)
+
+
+def rejoin(draft: GroupDraft, join: Join) -> None:
+    """C19: park the join of a member that is there again."""
+    _park_again(draft, join)
+    rebalance.complete_if_all_joined(draft)
+
+
+def rejoin_changed(draft: GroupDraft, join: Join) -> None:
+    """C19: a member that asks for something else starts a rebalance."""
+    _park_again(draft, join)
+    member_id, reason = join.request.member_id, join.request.reason or ""
+    rebalance.prepare(draft, Cause.SUBSCRIPTION_CHANGED, member_id, reason)
+
+
+def rejoin_leader(draft: GroupDraft, join: Join) -> None:
+    """C19: the leader joins again when topics have changed, so it always gets its rebalance."""
+    _park_again(draft, join)
+    member_id, reason = join.request.member_id, join.request.reason or ""
+    rebalance.prepare(draft, Cause.LEADER_REJOINED, member_id, reason)
+
+
+def _park_again(draft: GroupDraft, join: Join) -> None:
+    """Take over what the member says now. A join of it that is still parked was given up by it."""
+    member_id = join.request.member_id
+    before = draft.group.members[member_id]
+    rebalance.refuse_parked(draft, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    member = replace(member_of(join), is_new=before.is_new)
+    draft.group = park_join(draft.group.with_member(member), join, member_id)

@@ -1,0 +1,78 @@
+"""LeaveGroup, of one member or of several (C47, KIP-345)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.group import GroupState
+from kohort.group.coordinator.classic.identity import member_error
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.events import Cause
+from kohort.wire.messages.membership import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+Leave: TypeAlias = RequestArrived[LeaveGroupRequest]
+
+_SEVERAL_SINCE = 3
+
+
+def leave(draft: GroupDraft, leaving: Leave) -> None:
+    """C47: take out who belongs to the group, then see once what that means for it."""
+    identities = _identities(leaving)
+    results = [(identity, _take_out(draft, identity)) for identity in identities]
+    _answer(draft, leaving, results)
+    gone = [identity for identity, error in results if error is ErrorCode.NONE]
+    if gone and draft.state is not GroupState.EMPTY:
+        cause, reason = Cause.MEMBER_LEFT, gone[0].reason or ""
+        rebalance.start_or_continue(draft, cause, gone[0].member_id, reason)
+
+
+def refuse_unknown(draft: GroupDraft, leaving: Leave) -> None:
+    """C47: there is no such group, so nobody in it; that is an error of each, not of the call."""
+    nobody = [(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in _identities(leaving)]
+    _answer(draft, leaving, nobody)
+
+
+def _identities(leaving: Leave) -> tuple[MemberIdentity, ...]:
+    if leaving.version >= _SEVERAL_SINCE:
+        return leaving.request.members
+    return (MemberIdentity(member_id=leaving.request.member_id),)
+
+
+def _take_out(draft: GroupDraft, identity: MemberIdentity) -> ErrorCode:
+    group, instance = draft.group, identity.group_instance_id
+    member_id = identity.member_id
+    if not member_id and instance is not None:
+        # An operator removes a static member by the name it has.
+        member_id = group.static.get(instance, "")
+    if member_id not in group.pending:
+        error = member_error(group, member_id, instance)
+        if error is not None:
+            return error
+    rebalance.remove_member(draft, member_id, Cause.MEMBER_LEFT, identity.reason or "")
+    return ErrorCode.NONE
+
+
+def _answer(
+    draft: GroupDraft, leaving: Leave, results: list[tuple[MemberIdentity, ErrorCode]]
+) -> None:
+    if leaving.version >= _SEVERAL_SINCE:
+        members = tuple(
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=error,
+            )
+            for identity, error in results
+        )
+        response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=members)
+    else:
+        response = LeaveGroupResponse(error_code=results[0][1])
+    draft.reply(leaving.token, response, leaving.version)

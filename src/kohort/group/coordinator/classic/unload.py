@@ -1,0 +1,35 @@
+"""The shard goes away (C73), or has just come (C72)."""
+
+from __future__ import annotations
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.group import GroupState
+from kohort.group.coordinator.events import LoadFinished, Unload
+from kohort.group.events import Cause
+
+
+def release(draft: GroupDraft, _unload: Unload) -> None:
+    """C73: who waits for an answer is told to look for the new coordinator."""
+    group = draft.group
+    for member_id in sorted({*group.joining, *group.syncing}):
+        rebalance.refuse_parked(draft, member_id, ErrorCode.NOT_COORDINATOR)
+    draft.enter(GroupState.DEAD)
+
+
+def is_too_large(draft: GroupDraft, _loaded: LoadFinished) -> bool:
+    """C72: whether `group.max.size` was lowered in the meantime."""
+    return len(draft.group.members) > draft.config.group_max_size
+
+
+def restart_sessions(draft: GroupDraft, _loaded: LoadFinished) -> None:
+    """C72: nobody knows when the members were last heard of: count from now."""
+    for member in draft.group.sorted_members():
+        rebalance.restart_session(draft, member)
+
+
+def shrink(draft: GroupDraft, loaded: LoadFinished) -> None:
+    """C72: a rebalance, in which the last to come find no room (C14)."""
+    restart_sessions(draft, loaded)
+    rebalance.prepare(draft, Cause.GROUP_TOO_LARGE, "")

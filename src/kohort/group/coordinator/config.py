@@ -1,0 +1,28 @@
+"""Settings of the coordinator, by Kafka's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """Limits and times of group coordination; the defaults are Kafka's.
+
+    Attributes:
+        group_min_session_timeout_ms: Shortest session timeout that a member may ask for.
+        group_max_session_timeout_ms: Longest one.
+        group_initial_rebalance_delay_ms: How long the first rebalance of an empty group waits for
+            more members (KIP-134).
+        group_max_size: Most members of one group (KIP-389).
+        offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
+        new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
+            setting for it (C17).
+    """
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+    new_member_join_timeout_ms: int = 300_000

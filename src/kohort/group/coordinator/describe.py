@@ -1,0 +1,78 @@
+"""DescribeGroups and ListGroups: look at groups without touching them (C58, C59)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
+from kohort.group.coordinator.records import LogState
+from kohort.wire.messages.groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    ListedGroup,
+    ListGroupsRequest,
+)
+
+# KIP-1043: from this version on a group that does not exist is an error.
+_NOT_FOUND_SINCE = 6
+
+
+def describe(log: LogState, group: ClassicGroup, version: int) -> DescribedGroup:
+    """Return a group; what its members asked for and got is shown only while it is stable."""
+    if group.state is GroupState.DEAD:
+        return _unknown(group, version)
+    stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=(group.protocol or "") if stable else "",
+        members=tuple(_member(log, group, member, stable) for member in group.sorted_members()),
+    )
+
+
+def _unknown(group: ClassicGroup, version: int) -> DescribedGroup:
+    newer = version >= _NOT_FOUND_SINCE
+    return DescribedGroup(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
+        error_message=f"Group {group.group_id} not found." if newer else None,
+        group_id=group.group_id,
+        group_state=GroupState.DEAD.value,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )
+
+
+def _member(
+    log: LogState, group: ClassicGroup, member: Member, stable: bool
+) -> DescribedGroupMember:
+    stored = log.groups[group.group_id] if stable else None
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol) if stable else b"",
+        member_assignment=stored.assignment_of(member.member_id) if stored else b"",
+    )
+
+
+def list_groups(
+    groups: Iterable[ClassicGroup], request: ListGroupsRequest
+) -> tuple[ListedGroup, ...]:
+    """Return the groups that pass the filters, which ignore case (C59; KIP-518, KIP-848)."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return tuple(
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state.value,
+            group_type="classic",
+        )
+        for group in groups
+        if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+    )

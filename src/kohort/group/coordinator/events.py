@@ -1,0 +1,116 @@
+"""What a shard of the coordinator is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from kohort.wire.schema import Message
+
+R_co = TypeVar("R_co", bound=Message, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestArrived(Generic[R_co]):
+    """A request came in.
+
+    Attributes:
+        token: Number by which the shell knows where the answer has to go; not used twice.
+        request: The request.
+        version: Its version on the wire.
+        client_id: From the request's header.
+        client_host: Where it came from, as Kafka prints it ("/127.0.0.1").
+        unique_id: A string that was never used before; only a JoinGroup needs one.
+        wall_ms: Time of day in milliseconds since 1970, for time stamps in the log.
+    """
+
+    token: int
+    request: R_co
+    version: int
+    client_id: str = ""
+    client_host: str = ""
+    unique_id: str = ""
+    wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: the earliest deadline, if it is due, is dealt with.
+
+    One tick deals with one deadline. The shell repeats it until `next_deadline()` is in the future.
+    """
+
+    wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Topics are gone, and with them the positions in them (C61)."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStarted:
+    """The shard begins to read its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFinished:
+    """All records of the log were applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """The shard is no longer responsible, or its log failed."""
+
+
+ShardEvent: TypeAlias = (
+    RequestArrived[Message] | Tick | TopicsDeleted | LoadStarted | LoadFinished | Unload
+)
+
+
+# Deadlines. Each is both the key in `Deadlines` and the event that fires; `kind` keeps two of the
+# same group and member apart, because tuples compare by value alone.
+
+
+class SessionExpired(NamedTuple):
+    """A member did not send a heartbeat in time; or its first join was parked for too long."""
+
+    group_id: str
+    member_id: str
+    kind: str = "session"
+
+
+class PendingExpired(NamedTuple):
+    """Who was told its member id did not come back with it in time (KIP-394)."""
+
+    group_id: str
+    member_id: str
+    kind: str = "pending"
+
+
+class JoinExpired(NamedTuple):
+    """The time to join again is over."""
+
+    group_id: str
+    kind: str = "join"
+
+
+class InitialDelayExpired(NamedTuple):
+    """The first rebalance has waited for more members (KIP-134)."""
+
+    group_id: str
+    kind: str = "initial"
+
+
+class SyncExpired(NamedTuple):
+    """The time to ask for the assignment is over."""
+
+    group_id: str
+    kind: str = "sync"
+
+
+Deadline: TypeAlias = (
+    SessionExpired | PendingExpired | JoinExpired | InitialDelayExpired | SyncExpired
+)

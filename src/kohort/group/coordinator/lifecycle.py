@@ -1,0 +1,122 @@
+"""Whether a shard may answer: Down, Catch-up, Ready (C3, C72-C74).
+
+A shard that was down, or whose log refused a write, is not repaired: it is thrown away, and a new
+one reads the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator import requests
+from kohort.group.coordinator.events import (
+    LoadFinished,
+    LoadStarted,
+    RequestArrived,
+    Tick,
+    TopicsDeleted,
+    Unload,
+)
+from kohort.group.coordinator.offsets.fold import offset_tombstone
+from kohort.group.coordinator.session import Lifecycle, ShardDraft
+from kohort.group.effects import Reply
+from kohort.group.machine import Deadlines, Row, Table, row
+from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schema import Message
+
+DOWN, CATCH_UP, READY = Lifecycle.DOWN, Lifecycle.CATCH_UP, Lifecycle.READY
+
+
+def start_catch_up(draft: ShardDraft, _event: LoadStarted) -> None:
+    """From here on the shard's records are applied, oldest first."""
+    draft.session = replace(draft.session, lifecycle=CATCH_UP)
+
+
+def become_ready(draft: ShardDraft, event: LoadFinished) -> None:
+    """C72: bring every group that has members back to life."""
+    draft.session = replace(draft.session, lifecycle=READY)
+    for group_id, stored in sorted(draft.log.groups.items()):
+        if stored.members:
+            live = draft.session.group(draft.log, group_id)
+            groups = draft.session.groups.set(group_id, live)
+            draft.session = replace(draft.session, groups=groups)
+            draft.run_group(group_id, LoadFinished, event)
+
+
+def go_down(draft: ShardDraft, event: Unload) -> None:
+    """C73: answer whoever waits, forget everything that is not in the log."""
+    for group_id in sorted(draft.session.groups):
+        draft.run_group(group_id, Unload, event)
+    draft.session = replace(draft.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines())
+
+
+def ignore(_draft: ShardDraft, _event: object) -> None:
+    """Nothing to do."""
+
+
+def refuse_down(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C3: somebody else coordinates this group."""
+    requests.refuse_all(draft, arrived, ErrorCode.NOT_COORDINATOR)
+
+
+def refuse_loading(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C3: come back in a moment."""
+    requests.refuse_all(draft, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def is_heartbeat(_draft: ShardDraft, arrived: RequestArrived[Message]) -> bool:
+    """Whether a member says that it is alive."""
+    return isinstance(arrived.request, HeartbeatRequest)
+
+
+def accept_blindly(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C44: nobody is sent away only because the shard does not know its members yet."""
+    response = HeartbeatResponse(error_code=ErrorCode.NONE)
+    draft.replies.append(Reply(arrived.token, response, arrived.version))
+
+
+def let_expire(draft: ShardDraft, tick: Tick) -> None:
+    """Deal with the earliest deadline, if it is due: one deadline, one decision."""
+    earliest = draft.session.deadlines.next()
+    if earliest is None or earliest[0] > draft.now:
+        return
+    draft.wall_ms = tick.wall_ms
+    deadline = earliest[1]
+    deadlines = draft.session.deadlines.cancel(deadline)
+    draft.session = replace(draft.session, deadlines=deadlines)
+    draft.run_group(deadline.group_id, type(deadline), deadline)
+
+
+def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
+    """C61: positions in a topic that is gone mean nothing, even if one of that name comes again."""
+    for group_id, offsets in sorted(draft.log.offsets.items()):
+        for partition in sorted(offsets):
+            if partition.topic in deleted.topics:
+                draft.records.append(offset_tombstone(group_id, partition))
+
+
+_ARRIVED = RequestArrived
+ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
+    row(DOWN, LoadStarted, start_catch_up, to=CATCH_UP, rule="C71"),
+    row(CATCH_UP, LoadFinished, become_ready, to=READY, rule="C72"),
+    row((DOWN, CATCH_UP, READY), Unload, go_down, to=DOWN, rule="C73"),
+    row(DOWN, _ARRIVED, refuse_down, rule="C3"),
+    row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
+    row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
+    row(READY, _ARRIVED, requests.answer),
+    row((DOWN, CATCH_UP), Tick, ignore),
+    row(READY, Tick, let_expire),
+    row((DOWN, CATCH_UP), TopicsDeleted, ignore),
+    row(READY, TopicsDeleted, forget_topics, rule="C61"),
+)
+
+SHARD: Table[Lifecycle, ShardDraft] = Table(
+    "coordinator shard",
+    Lifecycle,
+    ROWS,
+    total=(RequestArrived, Tick, TopicsDeleted, Unload),
+    local=(LoadStarted, LoadFinished),
+)

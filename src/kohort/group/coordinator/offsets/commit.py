@@ -1,0 +1,84 @@
+"""Turn a commit into records; who may commit is the business of the group's protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.offsets.fold import offset_record
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreResult:
+    """A commit as records.
+
+    Attributes:
+        records: The records to append.
+        response: The answer once they are.
+        stored: The positions that were taken.
+    """
+
+    records: tuple[GroupRecord, ...]
+    response: OffsetCommitResponse
+    stored: tuple[tuple[TopicPartition, OffsetAndMetadata], ...]
+
+
+def store(request: OffsetCommitRequest, metadata_max_bytes: int, wall_ms: int) -> StoreResult:
+    """Return what has to be written; a position with too long a text is left out (C52).
+
+    Args:
+        request: The commit.
+        metadata_max_bytes: `offset.metadata.max.bytes`.
+        wall_ms: Time of the commit, in milliseconds since 1970.
+    """
+    records: list[GroupRecord] = []
+    stored: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+    topics: list[OffsetCommitResponseTopic] = []
+    kept_for_ms = request.retention_time_ms
+    expires = wall_ms + kept_for_ms if kept_for_ms >= 0 else -1
+    for topic in request.topics:
+        answers: list[OffsetCommitResponsePartition] = []
+        for entry in topic.partitions:
+            error = _error(entry, metadata_max_bytes)
+            answers.append(
+                OffsetCommitResponsePartition(
+                    partition_index=entry.partition_index, error_code=error
+                )
+            )
+            if error is ErrorCode.NONE:
+                partition, position = (
+                    TopicPartition(topic.name, entry.partition_index),
+                    _position(entry),
+                )
+                stored.append((partition, position))
+                records.append(
+                    offset_record(request.group_id, partition, position, wall_ms, expires)
+                )
+        topics.append(
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers)
+            )
+        )
+    return StoreResult(tuple(records), OffsetCommitResponse(topics=tuple(topics)), tuple(stored))
+
+
+def _error(entry: OffsetCommitRequestPartition, metadata_max_bytes: int) -> ErrorCode:
+    metadata = entry.committed_metadata or ""
+    if len(metadata.encode(errors="surrogatepass")) > metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _position(entry: OffsetCommitRequestPartition) -> OffsetAndMetadata:
+    return OffsetAndMetadata(
+        entry.committed_offset, entry.committed_metadata or "", entry.committed_leader_epoch
+    )

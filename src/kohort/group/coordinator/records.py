@@ -1,0 +1,73 @@
+"""Log state: what the records of the group log add up to.
+
+`LogState.apply` is its only writer, while the coordinator runs and while it loads, so a reloaded
+coordinator has the same log state as the one that wrote the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from immutables import Map
+
+from kohort.group.coordinator.classic import fold
+from kohort.group.coordinator.classic.fold import StoredGroup
+from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+Offsets = Map[TopicPartition, StoredOffset]
+NO_OFFSETS: Offsets = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The fold of the log.
+
+    Attributes:
+        groups: Classic groups as last written.
+        offsets: Positions of each group that has any.
+    """
+
+    groups: Map[str, StoredGroup] = Map()
+    offsets: Map[str, Offsets] = Map()
+
+    def knows(self, group_id: str) -> bool:
+        """Whether there is such a group; one that only has positions is a group too (C50)."""
+        return group_id in self.groups or group_id in self.offsets
+
+    def offsets_of(self, group_id: str) -> Offsets:
+        """Return the positions of a group, empty when it has none."""
+        return self.offsets.get(group_id, NO_OFFSETS)
+
+    def apply(self, record: GroupRecord) -> LogState:
+        """Return the state after one more record. A tombstone for nothing is legal (B2)."""
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey):
+            return self._with_offset(key, value if isinstance(value, OffsetCommitValue) else None)
+        assert isinstance(key, GroupMetadataKey)
+        if isinstance(value, GroupMetadataValue):
+            group = fold.stored_group(value)
+            return LogState(self.groups.set(key.group, group), self.offsets)
+        if key.group in self.groups:
+            return LogState(self.groups.delete(key.group), self.offsets)
+        return self
+
+    def _with_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> LogState:
+        partition = TopicPartition(key.topic, key.partition)
+        offsets = self.offsets_of(key.group)
+        if value is not None:
+            offsets = offsets.set(partition, stored_offset(value))
+        elif partition in offsets:
+            offsets = offsets.delete(partition)
+        else:
+            return self
+        if offsets:
+            return LogState(self.groups, self.offsets.set(key.group, offsets))
+        return replace(self, offsets=self.offsets.delete(key.group))

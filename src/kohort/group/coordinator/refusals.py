@@ -1,0 +1,164 @@
+"""For each request of the group APIs, the response that carries nothing but an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from kohort.errors import ErrorCode
+from kohort.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kohort.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
+
+
+def refuse(request: Request[R], version: int, code: ErrorCode) -> R:
+    """Return the response of the right class and shape that says `code`.
+
+    Raises:
+        KeyError: The request is not of the group APIs.
+    """
+    return cast("R", _REFUSALS[type(request)](request, version, code))
+
+
+def join_refused(
+    request: JoinGroupRequest, version: int, code: ErrorCode, member_id: str | None = None
+) -> JoinGroupResponse:
+    """Refuse a join; `member_id` where the answer names another than the request does."""
+    return JoinGroupResponse(
+        error_code=code,
+        protocol_name=None if version >= 7 else "",
+        leader="",
+        member_id=request.member_id if member_id is None else member_id,
+        members=(),
+    )
+
+
+def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+    """Refuse a sync."""
+    return SyncGroupResponse(error_code=code, assignment=b"")
+
+
+def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """Refuse a commit: the error stands at every partition, there is no other place for it."""
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=code
+                    )
+                    for p in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _fetch_refused(
+    request: OffsetFetchRequest, version: int, code: ErrorCode
+) -> OffsetFetchResponse:
+    if version >= 8:
+        groups = (
+            OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=code)
+            for group in request.groups
+        )
+        return OffsetFetchResponse(groups=tuple(groups))
+    if version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    topics = (
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                OffsetFetchResponsePartition(
+                    partition_index=index, committed_offset=-1, metadata="", error_code=code
+                )
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in request.topics or ()
+    )
+    return OffsetFetchResponse(topics=tuple(topics))
+
+
+def _describe_refused(
+    request: DescribeGroupsRequest, _version: int, code: ErrorCode
+) -> DescribeGroupsResponse:
+    groups = (
+        DescribedGroup(
+            error_code=code,
+            group_id=group_id,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+        for group_id in request.groups
+    )
+    return DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _delete_refused(
+    request: DeleteGroupsRequest, _version: int, code: ErrorCode
+) -> DeleteGroupsResponse:
+    results = (
+        DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names
+    )
+    return DeleteGroupsResponse(results=tuple(results))
+
+
+_Refusal = Callable[[Message, int, ErrorCode], Message]
+_REFUSALS: dict[type[Message], _Refusal] = {
+    JoinGroupRequest: cast("_Refusal", join_refused),
+    SyncGroupRequest: lambda _request, _version, code: sync_refused(code),
+    HeartbeatRequest: lambda _request, _version, code: HeartbeatResponse(error_code=code),
+    LeaveGroupRequest: lambda _request, _version, code: LeaveGroupResponse(error_code=code),
+    OffsetCommitRequest: lambda request, _version, code: commit_refused(
+        cast("OffsetCommitRequest", request), code
+    ),
+    OffsetDeleteRequest: lambda _request, _version, code: OffsetDeleteResponse(
+        error_code=code, topics=()
+    ),
+    OffsetFetchRequest: cast("_Refusal", _fetch_refused),
+    DescribeGroupsRequest: cast("_Refusal", _describe_refused),
+    DeleteGroupsRequest: cast("_Refusal", _delete_refused),
+    # C59: a shard that is not loaded has nothing to list, which is no error.
+    ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(
+        error_code=ErrorCode.NONE, groups=()
+    ),
+}

@@ -1,0 +1,113 @@
+"""Which group, and which of its rules, a request is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator import describe
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.offsets.fetch import fetch
+from kohort.group.coordinator.refusals import refuse
+from kohort.group.coordinator.session import ShardDraft
+from kohort.group.effects import Reply
+from kohort.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.schema import Message, Request
+
+_ForOneGroup = (
+    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
+)
+
+
+def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """Answer a request, or let the group park it.
+
+    Raises:
+        KeyError: The request is not of the group APIs: the shell must not send it here.
+    """
+    draft.wall_ms = arrived.wall_ms
+    _ROUTES[type(arrived.request)](draft, arrived)
+
+
+def _reply(draft: ShardDraft, arrived: RequestArrived[Message], response: Message) -> None:
+    draft.replies.append(Reply(arrived.token, response, arrived.version))
+
+
+def refuse_all(draft: ShardDraft, arrived: RequestArrived[Message], code: ErrorCode) -> None:
+    """Refuse a request, whatever it is."""
+    _reply(draft, arrived, refuse(cast("Request[Message]", arrived.request), arrived.version, code))
+
+
+def _member_request(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C4: the membership APIs need a group id."""
+    group_id = cast("_ForOneGroup", arrived.request).group_id
+    if group_id:
+        draft.run_group(group_id, type(arrived.request), arrived)
+    else:
+        refuse_all(draft, arrived, ErrorCode.INVALID_GROUP_ID)
+
+
+def _commit(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C4: commits may have an empty group id, as old clients without a group send it."""
+    request = cast("OffsetCommitRequest", arrived.request)
+    draft.run_group(request.group_id, OffsetCommitRequest, arrived)
+
+
+def _fetch(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    request = cast("OffsetFetchRequest", arrived.request)
+    _reply(draft, arrived, fetch(draft.log, request, arrived.version))
+
+
+def _describe(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    request = cast("DescribeGroupsRequest", arrived.request)
+    groups = (draft.session.group(draft.log, group_id) for group_id in request.groups)
+    described = (describe.describe(draft.log, group, arrived.version) for group in groups)
+    _reply(draft, arrived, DescribeGroupsResponse(groups=tuple(described)))
+
+
+def _list(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    request = cast("ListGroupsRequest", arrived.request)
+    ids = draft.session.group_ids(draft.log)
+    groups = (draft.session.group(draft.log, group_id) for group_id in ids)
+    listed = describe.list_groups(groups, request)
+    _reply(draft, arrived, ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed))
+
+
+def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """Ask each group by itself, each once, and answer for all together."""
+    request = cast("DeleteGroupsRequest", arrived.request)
+    results: list[DeletableGroupResult] = []
+    for group_id in dict.fromkeys(request.groups_names):
+        draft.run_group(group_id, DeleteGroupsRequest, arrived)
+        answered = cast("DeleteGroupsResponse", draft.replies.pop().response)
+        results += answered.results
+    _reply(draft, arrived, DeleteGroupsResponse(results=tuple(results)))
+
+
+_ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], None]] = {
+    JoinGroupRequest: _member_request,
+    SyncGroupRequest: _member_request,
+    HeartbeatRequest: _member_request,
+    LeaveGroupRequest: _member_request,
+    OffsetCommitRequest: _commit,
+    OffsetFetchRequest: _fetch,
+    DescribeGroupsRequest: _describe,
+    ListGroupsRequest: _list,
+    DeleteGroupsRequest: _delete,
+}

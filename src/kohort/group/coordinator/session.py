@@ -1,0 +1,108 @@
+"""Session state of a shard: what is not in the log, and is gone when the shard is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from immutables import Map
+
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.fold import loaded_group
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.events import Deadline
+from kohort.group.coordinator.records import LogState
+from kohort.group.effects import Effects, Reply
+from kohort.group.events import GroupEvent
+from kohort.group.machine import Deadlines
+from kohort.wire.messages.group_records import GroupRecord
+
+
+class Lifecycle(Enum):
+    """Whether a shard may answer (C74): Kafka's names are INITIAL, LOADING and ACTIVE."""
+
+    DOWN = "Down"
+    CATCH_UP = "Catch-up"
+    READY = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSession:
+    """Session state of a shard; a value.
+
+    Attributes:
+        lifecycle: Whether it may answer.
+        groups: Groups that have members or wait for some; all others are in the log as they are.
+        deadlines: What is due when.
+    """
+
+    lifecycle: Lifecycle = Lifecycle.DOWN
+    groups: Map[str, ClassicGroup] = Map()
+    deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
+
+    def group(self, log: LogState, group_id: str) -> ClassicGroup:
+        """Return a group: the live one, or the empty one in the log, or one that does not exist."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group
+        stored = log.groups.get(group_id)
+        if stored is not None:
+            return loaded_group(group_id, stored)
+        exists = group_id in log.offsets
+        return ClassicGroup(
+            group_id=group_id, state=GroupState.EMPTY if exists else GroupState.DEAD
+        )
+
+    def group_ids(self, log: LogState) -> list[str]:
+        """Return the ids of all groups."""
+        return sorted({*self.groups, *log.groups, *log.offsets})
+
+
+@dataclass(slots=True)
+class ShardDraft:
+    """What one event does to a shard, while it is worked out. See `GroupDraft`."""
+
+    config: CoordinatorConfig
+    log: LogState
+    session: ShardSession
+    now: int
+    wall_ms: int = 0
+    records: list[GroupRecord] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    observed: list[GroupEvent] = field(default_factory=list)
+
+    @property
+    def state(self) -> Lifecycle:
+        """Whether the shard may answer."""
+        return self.session.lifecycle
+
+    def run_group(self, group_id: str, trigger: type[object], event: object) -> GroupDraft:
+        """Put an event to one group, and take over what it leads to."""
+        session = self.session
+        before = session.group(self.log, group_id)
+        draft = GroupDraft(self.config, self.log, self.now, self.wall_ms, before, session.deadlines)
+        CLASSIC_GROUP.run(draft, trigger, event)
+        groups = session.groups
+        if draft.group is not before:
+            groups = _with_group(groups, draft.group)
+        self.session = ShardSession(session.lifecycle, groups, draft.deadlines)
+        self.records += draft.records
+        self.replies += draft.replies
+        self.observed += draft.observed
+        return draft
+
+    def effects(self) -> Effects[ShardSession]:
+        """Return what the event leads to."""
+        return Effects(self.session, tuple(self.records), tuple(self.replies), tuple(self.observed))
+
+
+def _with_group(groups: Map[str, ClassicGroup], group: ClassicGroup) -> Map[str, ClassicGroup]:
+    """Keep a group only if the log alone does not say all about it."""
+    in_log = group.state is GroupState.DEAD or (
+        group.state is GroupState.EMPTY and not group.pending
+    )
+    if not in_log:
+        return groups.set(group.group_id, group)
+    return groups.delete(group.group_id) if group.group_id in groups else groups

@@ -1,0 +1,99 @@
+"""One partition of `__consumer_offsets`, and the groups that live in it: the coordinator's face.
+
+A shell (the broker, the simulator, a test) drives it with one event at a time:
+
+    effects = shard.decide(event, now)      # changes nothing
+    log.append(effects.records)             # one batch; on failure drop the effects and the shard
+    for record in effects.records:
+        shard.apply(record)
+    shard.install(effects.session)
+    for reply in effects.replies:           # only now
+        send(reply)
+
+A new shard is down. `load_started`, `apply` for each record of the log and `load_finished` bring it
+up; the event `Unload` takes it down, after which it is thrown away.
+"""
+
+from __future__ import annotations
+
+from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.events import LoadFinished, LoadStarted, ShardEvent
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.session import Lifecycle, ShardDraft, ShardSession
+from kohort.group.effects import Effects
+from kohort.group.events import GroupEvent
+from kohort.wire.messages.group_records import GroupRecord
+
+__all__ = ["Lifecycle", "Shard", "ShardSession"]
+
+
+class Shard:
+    """The coordinator of the groups in one partition."""
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        """Make a shard that is down and knows no group."""
+        self.config = config
+        self._log = LogState()
+        self._session = ShardSession()
+
+    @property
+    def state(self) -> Lifecycle:
+        """Whether the shard may answer."""
+        return self._session.lifecycle
+
+    @property
+    def log(self) -> LogState:
+        """What the records add up to; a value, so a snapshot costs nothing."""
+        return self._log
+
+    @property
+    def session(self) -> ShardSession:
+        """What is known beyond the log; a value."""
+        return self._session
+
+    def load_started(self) -> None:
+        """Begin to catch up: from now on requests are answered COORDINATOR_LOAD_IN_PROGRESS.
+
+        Raises:
+            LocalProtocolError: The shard is not down.
+        """
+        self.install(self.decide(LoadStarted(), 0).session)
+
+    def apply(self, record: GroupRecord) -> None:
+        """Add a record to the log state; nothing else changes it, live or at reload."""
+        self._log = self._log.apply(record)
+
+    def load_finished(self, now: int) -> tuple[GroupEvent, ...]:
+        """Become ready, and let the session of every member start at `now` (C72).
+
+        Returns:
+            What happened: a group that is larger than allowed now starts a rebalance.
+
+        Raises:
+            LocalProtocolError: The shard is not catching up.
+        """
+        effects = self.decide(LoadFinished(), now)
+        assert not effects.records
+        self.install(effects.session)
+        return effects.observed
+
+    def decide(self, event: ShardEvent, now: int) -> Effects[ShardSession]:
+        """Work out what an event leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+        """
+        draft = ShardDraft(self.config, self._log, self._session, now)
+        SHARD.run(draft, type(event), event)
+        return draft.effects()
+
+    def install(self, session: ShardSession) -> None:
+        """Take over the session state of effects whose records are in the log and applied."""
+        self._session = session
+
+    def next_deadline(self) -> int | None:
+        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        earliest = self._session.deadlines.next()
+        return earliest[0] if earliest else None

@@ -1,0 +1,112 @@
+"""What a machine wants done: the one output of `decide`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kohort.errors import KohortError
+from kohort.group.events import GroupEvent, Ownership
+from kohort.group.subscription import Subscription
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.schema import Message
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a request, to be released once the records beside it are in the log.
+
+    Attributes:
+        token: The number that came with the request.
+        response: The answer.
+        version: Version of the request, in which the answer has to be written.
+    """
+
+    token: int
+    response: Message
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request of a member to its coordinator.
+
+    Attributes:
+        token: Number to report the answer, or that there is none, with.
+        request: The request, with every field filled that any version has.
+        timeout_ms: How long to wait for the answer; None: the client's usual time.
+    """
+
+    token: int
+    request: Message
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A call into the application, to be made from inside its poll.
+
+    Attributes:
+        token: Number to report the end of the call with; that may be any time later.
+        change: Which of the three listener methods.
+        partitions: The partitions concerned.
+        assignor: Name of the assignor that made the assignment; empty except for `ASSIGNED`.
+        generation: Generation of the assignment.
+        user_data: What the assignor's leader half sent to this member.
+    """
+
+    token: int
+    change: Ownership
+    partitions: frozenset[TopicPartition]
+    assignor: str = ""
+    generation: int = -1
+    user_data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentJob:
+    """Work for the leader: share the partitions out; may be done anywhere.
+
+    Attributes:
+        token: Number to report the result with.
+        assignor: Name of the assignor that the group agreed on.
+        subscriptions: What each member subscribes to, by member id.
+    """
+
+    token: int
+    assignor: str
+    subscriptions: Mapping[str, Subscription]
+
+
+@dataclass(frozen=True, slots=True)
+class Effects(Generic[T]):
+    """What a decision leads to.
+
+    The shell appends `records` as one batch and applies them, installs `session`, then lets
+    everything else happen. If the append fails, nothing else of this may happen.
+
+    Attributes:
+        session: The machine's session state after this.
+        records: Records for the group log (coordinator).
+        replies: Answers to requests, this one's or parked ones' (coordinator).
+        observed: What happened, for whoever watches.
+        sends: Requests to the coordinator (member).
+        callbacks: Calls into the application, in order (member).
+        jobs: Slow work (member).
+        find_coordinator: Whether the coordinator has to be looked up (member).
+        raised: Errors to raise in the application's next poll (member).
+    """
+
+    session: T
+    records: tuple[GroupRecord, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    observed: tuple[GroupEvent, ...] = ()
+    sends: tuple[Send, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
+    jobs: tuple[AssignmentJob, ...] = ()
+    find_coordinator: bool = False
+    raised: tuple[KohortError, ...] = ()

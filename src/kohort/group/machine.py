@@ -1,0 +1,266 @@
+"""How every machine of this package is written: a table of rows, and effects as its only output.
+
+A machine is asked `decide(event, now)` and answers with `Effects`, changing nothing. Whoever drives
+it (the *shell*) appends the effects' records to a log, applies them, installs the session and only
+then lets replies and sends go. Each machine is one `Table`: in this state, upon this trigger, if
+this holds, do that. The table is what runs, what the diagrams show, and what the tests enumerate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
+
+from immutables import Map
+
+from kohort.errors import LocalProtocolError
+
+S = TypeVar("S", bound=Enum)
+S_co = TypeVar("S_co", bound=Enum, covariant=True)
+E = TypeVar("E")
+
+
+class Draft(Protocol[S_co]):
+    """What a handler works on: the machine's state, and the effects collected so far."""
+
+    @property
+    def state(self) -> S_co:
+        """The state the machine is in, or will be in once the effects are installed."""
+
+
+D = TypeVar("D", bound="Draft[Enum]")
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S, D]):
+    """One line of a table.
+
+    Attributes:
+        states: The states it holds in.
+        trigger: Class of the request or event that it answers.
+        handler: Does the work on the draft.
+        to: The states it may end in; empty: the state stays.
+        guard: Whether the row applies; None: always. The first row that applies is taken.
+        rule: The rules it follows, by their ids (docs/rules.md) or KIPs.
+        again: Whether the trigger is then put to the state that the row ended in.
+    """
+
+    states: tuple[S, ...]
+    trigger: type[object]
+    handler: Callable[[D, object], None]
+    to: tuple[S, ...] = ()
+    guard: Callable[[D, object], bool] | None = None
+    rule: str = ""
+    again: bool = False
+
+    @property
+    def action(self) -> str:
+        """Name of the handler."""
+        return self.handler.__name__
+
+    @property
+    def condition(self) -> str:
+        """Name of the guard, empty when there is none."""
+        return self.guard.__name__ if self.guard else ""
+
+
+def row(
+    states: S | tuple[S, ...],
+    trigger: type[E],
+    handler: Callable[[D, E], None],
+    *,
+    to: S | tuple[S, ...] = (),
+    when: Callable[[D, E], bool] | None = None,
+    rule: str = "",
+    again: bool = False,
+) -> Row[S, D]:
+    """Write a row; arguments as the attributes of `Row`, a single state may stand for a tuple."""
+    return Row(
+        states=states if isinstance(states, tuple) else (states,),
+        trigger=trigger,
+        handler=cast("Callable[[D, object], None]", handler),
+        to=to if isinstance(to, tuple) else (to,),
+        guard=cast("Callable[[D, object], bool] | None", when),
+        rule=rule,
+        again=again,
+    )
+
+
+class TableError(Exception):
+    """A table has a gap, or a row of it broke its own word. It is a bug in this package."""
+
+
+class Table(Generic[S, D]):
+    """The rows of one machine, checked to be complete."""
+
+    def __init__(
+        self,
+        name: str,
+        states: type[S],
+        rows: Iterable[Row[S, D]],
+        *,
+        total: Iterable[type[object]],
+        local: Iterable[type[object]] = (),
+    ) -> None:
+        """Check and index the rows.
+
+        Args:
+            name: Name for diagrams and errors.
+            states: The enum of all states.
+            rows: The rows, in the order in which their guards are asked.
+            total: Triggers from the wire, the clock or a job: every state must answer them.
+            local: Triggers that are calls of our own user; a state without a row refuses them.
+
+        Raises:
+            TableError: A state does not answer a trigger of `total`, a row is never reached, or
+                a row has a trigger that is not declared.
+        """
+        self.name = name
+        self.states = tuple(states)
+        self.rows = tuple(rows)
+        self.total = tuple(total)
+        self.local = tuple(local)
+        self._index = self._indexed()
+        self._check()
+
+    def _indexed(self) -> dict[tuple[S, type[object]], tuple[Row[S, D], ...]]:
+        index: dict[tuple[S, type[object]], tuple[Row[S, D], ...]] = {}
+        for line in self.rows:
+            for state in line.states:
+                cell = index.get((state, line.trigger), ())
+                if cell and cell[-1].guard is None:
+                    raise TableError(f"{self.name}: {_place(state, line)} is never reached")
+                index[state, line.trigger] = (*cell, line)
+        return index
+
+    def _check(self) -> None:
+        undeclared = {line.trigger for line in self.rows} - {*self.total, *self.local}
+        if undeclared:
+            raise TableError(f"{self.name}: undeclared triggers {sorted(map(str, undeclared))}")
+        for state in self.states:
+            for trigger in self.total:
+                cell = self._index.get((state, trigger), ())
+                if not cell or cell[-1].guard is not None:
+                    raise TableError(
+                        f"{self.name}: {state.name} does not answer {trigger.__name__}"
+                    )
+
+    def cell(self, state: S, trigger: type[object]) -> tuple[Row[S, D], ...]:
+        """Return the rows of one state and trigger, in the order they are tried."""
+        return self._index.get((state, trigger), ())
+
+    def run(self, draft: D, trigger: type[object], event: object) -> Row[S, D]:
+        """Let the row that applies do its work on the draft, and return the last row that did.
+
+        Raises:
+            LocalProtocolError: No row: the call is not allowed in this state.
+            TableError: The row ended in a state that it does not name.
+        """
+        before = cast("S", draft.state)
+        for line in self._index.get((before, trigger), ()):
+            if line.guard is None or line.guard(draft, event):
+                line.handler(draft, event)
+                after = draft.state
+                if after is not before and after not in line.to:
+                    raise TableError(f"{self.name}: {_place(before, line)} ended in {after.name}")
+                return self.run(draft, trigger, event) if line.again else line
+        raise LocalProtocolError(f"{self.name}: {trigger.__name__} is not allowed in {before.name}")
+
+
+def _place(state: Enum, line: Row[S, D]) -> str:
+    return f"{line.action} ({state.name}, {line.trigger.__name__})"
+
+
+# -------------------------------------------------------------------------------------- deadlines
+
+K = TypeVar("K", bound=tuple[str, ...])
+
+# A node of a leftist heap: due, key, rank, left, right. It is never changed, so older versions of
+# the deadlines stay valid, which makes a snapshot of a machine free.
+_Node: TypeAlias = "tuple[int, tuple[str, ...], int, _Node | None, _Node | None]"
+
+
+def _merge(a: _Node | None, b: _Node | None) -> _Node | None:
+    if a is None:
+        return b
+    if b is None:
+        return a
+    if (b[0], b[1]) < (a[0], a[1]):
+        a, b = b, a
+    left, right = a[3], _merge(a[4], b)
+    left_rank = left[2] if left else 0
+    right_rank = right[2] if right else 0
+    if left_rank < right_rank:
+        left, right = right, left
+    return (a[0], a[1], min(left_rank, right_rank) + 1, left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines(Generic[K]):
+    """Which key is due when; an immutable value.
+
+    Setting, cancelling and asking for the next one are O(log n), amortised. Moving a deadline
+    further out, which is what every heartbeat does, only writes the map: the heap keeps the earlier
+    time and is corrected when that reaches the top.
+
+    Keys are tuples of strings that tell their events apart; equal times are served in key order.
+    """
+
+    # For each key: when it is due, and the time under which the heap holds it (never later).
+    _due: Map[K, tuple[int, int]] = field(default_factory=Map)
+    _heap: _Node | None = None
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Deadlines) and self.due_times() == other.due_times()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.due_times().items()))
+
+    def due_times(self) -> dict[K, int]:
+        """Return when each key is due."""
+        return {key: due for key, (due, _) in self._due.items()}
+
+    def get(self, key: K) -> int | None:
+        """Return when a key is due, None when it is not set."""
+        entry = self._due.get(key)
+        return entry[0] if entry else None
+
+    def next(self) -> tuple[int, K] | None:
+        """Return the earliest time and its key."""
+        if self._heap is None:
+            return None
+        return self._heap[0], cast("K", self._heap[1])
+
+    def set(self, key: K, due: int) -> Deadlines[K]:
+        """Return the deadlines with `key` due at `due`, whatever it was before."""
+        entry = self._due.get(key)
+        if entry is not None and entry[1] <= due:
+            return _settled(self._due.set(key, (due, entry[1])), self._heap)
+        heap = _merge(self._heap, (due, key, 1, None, None))
+        return _settled(self._due.set(key, (due, due)), heap)
+
+    def cancel(self, key: K) -> Deadlines[K]:
+        """Return the deadlines without `key`."""
+        if key not in self._due:
+            return self
+        return _settled(self._due.delete(key), self._heap)
+
+
+def _settled(due: Map[K, tuple[int, int]], heap: _Node | None) -> Deadlines[K]:
+    """Make the top of the heap true: drop what was cancelled, move down what was put off."""
+    while heap is not None:
+        key = cast("K", heap[1])
+        entry = due.get(key)
+        if entry is not None and entry[0] == entry[1] == heap[0]:
+            break
+        rest = _merge(heap[3], heap[4])
+        if entry is not None and entry[1] == heap[0]:
+            rest = _merge(rest, (entry[0], key, 1, None, None))
+            due = due.set(key, (entry[0], entry[0]))
+        heap = rest
+    return Deadlines(due, heap)
