@@ -16,7 +16,8 @@ cdef extern from *:
     #include <string.h>
 
     #if defined(__x86_64__) && defined(__GNUC__)
-      #include <nmmintrin.h>
+      #include <immintrin.h>
+      #define KOHORT_CRC_WIDE
       #define KOHORT_CRC_TARGET __attribute__((target("sse4.2")))
       #define KOHORT_CRC_PRESENT __builtin_cpu_supports("sse4.2")
       #define KOHORT_CRC_WORD(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
@@ -91,14 +92,63 @@ cdef extern from *:
         return kohort_crc_portable(crc, p, n);
     }
 
+    #ifdef KOHORT_CRC_WIDE
+    /* Newer processors multiply polynomials 64 bytes at a time: bytes that are WIDE from the end are
+       replaced by what they contribute WIDE bytes later, until only WIDE bytes are left to sum. */
+    #define KOHORT_CRC_WIDE_BYTES 256
+    static uint64_t kohort_crc_fold_low, kohort_crc_fold_high;
+    static int kohort_crc_is_wide;
+
+    static uint64_t kohort_crc_power(int n) {  /* x to the n, bits reversed, in the upper half */
+        uint32_t power = 0x80000000u;
+        while (n--) power = power >> 1 ^ (power & 1 ? 0x82f63b78u : 0);
+        return (uint64_t)power << 32;
+    }
+
+    static void kohort_crc_prepare_wide(void) {
+        /* one less than the distance: a product of reversed polynomials is one bit short */
+        kohort_crc_fold_low = kohort_crc_power(8 * KOHORT_CRC_WIDE_BYTES + 63);
+        kohort_crc_fold_high = kohort_crc_power(8 * KOHORT_CRC_WIDE_BYTES - 1);
+        kohort_crc_is_wide =
+            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    }
+
+    __attribute__((target("avx512f,vpclmulqdq,sse4.2")))
+    static uint32_t kohort_crc_wide(uint32_t crc, const uint8_t* p, size_t n) {
+        const __m512i fold = _mm512_broadcast_i32x4(
+            _mm_set_epi64x((int64_t)kohort_crc_fold_high, (int64_t)kohort_crc_fold_low));
+        __m512i sums[4];
+        uint8_t rest[KOHORT_CRC_WIDE_BYTES];
+        for (int i = 0; i < 4; i++) sums[i] = _mm512_loadu_si512(p + 64 * i);
+        sums[0] = _mm512_xor_si512(
+            sums[0], _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)crc), 0));
+        for (p += sizeof rest, n -= sizeof rest; n >= sizeof rest; p += sizeof rest, n -= sizeof rest)
+            for (int i = 0; i < 4; i++)
+                sums[i] = _mm512_ternarylogic_epi64(
+                    _mm512_clmulepi64_epi128(sums[i], fold, 0x00),
+                    _mm512_clmulepi64_epi128(sums[i], fold, 0x11),
+                    _mm512_loadu_si512(p + 64 * i), 0x96);
+        for (int i = 0; i < 4; i++) _mm512_storeu_si512(rest + 64 * i, sums[i]);
+        return kohort_crc_hardware(kohort_crc_hardware(0, rest, sizeof rest), p, n);
+    }
+    #endif
+
     static uint32_t kohort_crc(uint32_t crc, const uint8_t* p, size_t n) {
+        #ifdef KOHORT_CRC_WIDE
+        if (kohort_crc_is_wide && n >= 2 * KOHORT_CRC_WIDE_BYTES) return kohort_crc_wide(crc, p, n);
+        #endif
         return KOHORT_CRC_PRESENT ? kohort_crc_hardware(crc, p, n) : kohort_crc_portable(crc, p, n);
     }
     #else
     #define kohort_crc kohort_crc_portable
     #endif
+
+    #ifndef KOHORT_CRC_WIDE
+    static void kohort_crc_prepare_wide(void) {}
+    #endif
     """
     void kohort_crc_prepare() noexcept nogil
+    void kohort_crc_prepare_wide() noexcept nogil
     uint32_t kohort_crc(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil
     uint32_t kohort_crc_portable(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil
 
@@ -131,3 +181,4 @@ def _portable_crc32c(data, uint32_t crc=0):
 
 
 kohort_crc_prepare()
+kohort_crc_prepare_wide()
