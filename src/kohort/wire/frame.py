@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kohort.errors import RemoteProtocolError
+from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
 from kohort.wire.apis import request_class
 from kohort.wire.messages.api_versions import ApiVersionsResponse
@@ -56,7 +56,7 @@ def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
     """Return the whole frame of a request, its length included."""
-    out = bytearray(4)
+    out = bytearray(_LENGTH.size)
     header = RequestHeader(
         request_api_key=message.api_key,
         request_api_version=version,
@@ -67,18 +67,24 @@ def encode_request(
     if message.is_flexible(version):
         out.append(0)  # header version 2: no tagged fields
     codec.encode_into(out, message, version)
-    _LENGTH.pack_into(out, 0, len(out) - 4)
-    return out
+    return _with_length(out)
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> bytearray:
     """Return the whole frame of a response, its length included."""
-    out = bytearray(4)
+    out = bytearray(_LENGTH.size)
     header = ResponseHeader(correlation_id=correlation_id)
     codec.encode_into(out, header, _response_header_version(type(message), version))
     codec.encode_into(out, message, version)
-    _LENGTH.pack_into(out, 0, len(out) - 4)
-    return out
+    return _with_length(out)
+
+
+def _with_length(frame: bytearray) -> bytearray:
+    try:
+        _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
+    except struct.error:
+        raise LocalProtocolError(f"a message of {len(frame)} bytes does not fit a frame") from None
+    return frame
 
 
 def peek_request(frame: memoryview) -> tuple[int, int, int]:
