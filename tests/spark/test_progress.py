@@ -85,6 +85,16 @@ def test_losing_a_partition_of_the_open_batch_fails_the_query() -> None:
         progress.boundary(batch)
 
 
+def test_losing_a_finished_batch_before_its_commit_fails_the_query() -> None:
+    progress = started({P0: 5})
+    batch = progress.offer({P0: 9}, None)
+    assert batch is not None
+    progress.boundary(batch)
+    progress.lost([P0])
+    with pytest.raises(MembershipLostError, match="t-0 away from 'north'"):
+        progress.boundary(batch)
+
+
 def test_losing_partitions_between_batches_is_no_failure() -> None:
     progress = started({P0: 5})
     progress.lost([P0])

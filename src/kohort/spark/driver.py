@@ -49,6 +49,7 @@ class QueryDriver:
         self._ends: Mapping[TopicPartition, int] = {}
         self._targets: dict[TopicPartition, int] | None = None
         _stop_on_sigterm()
+        _log_like_spark()
         self._membership.start()
 
     def initial(self) -> OffsetJson:
@@ -144,7 +145,7 @@ class QueryDriver:
             return
         if share[0] < share[1]:
             log.warning(
-                "kohort: query %s owns %d of %d partitions of %s, as other members share group %s",
+                "query %s owns %d of %d partitions of %s, as other members share group %s",
                 self._options.operator,
                 *share,
                 ", ".join(self._options.topics),
@@ -166,6 +167,16 @@ def _stop_on_sigterm() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
+
+
+def _log_like_spark() -> None:
+    """Give log lines Spark's look, as they end up in its log; other set-ups are left alone."""
+    logger = logging.getLogger("kohort")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(line, "%y/%m/%d %H:%M:%S"))
+        logger.addHandler(handler)
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from kohort.errors import KohortError
 from kohort.spark.manifest import Range
 from kohort.spark.options import EARLIEST, LATEST, Offsets, OptionError, SourceOptions
 from kohort.types import TopicPartition
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 ENDS_MAX_AGE_S = 0.1
 
 
-class DataLossError(RuntimeError):
+class DataLossError(KohortError, RuntimeError):
     """The records that are to be read next are not in the topic any more."""
 
 

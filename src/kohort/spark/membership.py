@@ -202,7 +202,7 @@ class Membership:
         try:
             self._consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
         except KafkaError as error:
-            log.info("kohort: commit of %s refused: %s", offsets, error)
+            log.info("commit of %s refused: %s", offsets, error)
             return
         with self._changed:
             self._progress.committed(offsets)

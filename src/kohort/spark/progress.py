@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kohort.errors import KohortError
 from kohort.spark.manifest import Manifest, share_limit
 from kohort.types import TopicPartition
 
 
-class MembershipLostError(RuntimeError):
-    """The group gave this query's partitions to others while a batch was open."""
+class MembershipLostError(KohortError, RuntimeError):
+    """The group gave this query's partitions to others before it knew of their last batch."""
 
 
 class Progress:
@@ -35,6 +36,8 @@ class Progress:
         self._open: Manifest | None = None
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._lost: frozenset[TopicPartition] = frozenset()
+        # Partitions of finished batches that the group does not know of yet.
+        self._unreported: set[TopicPartition] = set()
         # Ends of finished batches whose partitions were not yet owned: the first thing to know
         # about them when they come.
         self._finished: dict[TopicPartition, int] = {}
@@ -103,11 +106,12 @@ class Progress:
         for partition in partitions:
             self._positions.pop(partition, None)
             self._committed.pop(partition, None)
+            self._unreported.discard(partition)
 
     def lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that others own these partitions already."""
         gone = frozenset(partitions)
-        if self._open is not None and self._open.reads(gone):
+        if not self.may_leave(gone) or self._unreported & gone:
             self._lost |= gone
         self.revoked(gone)
 
@@ -119,23 +123,25 @@ class Progress:
         """Take note that every batch up to `start` is in the sink and in Spark's commit log.
 
         Raises:
-            MembershipLostError: Others owned partitions of the batch before it was finished.
+            MembershipLostError: Others got partitions of a batch before it was committed.
         """
         lost, self._lost, self._open = self._lost, frozenset(), None
         if lost:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
             raise MembershipLostError(
-                f"the group took {names} away from {self._operator!r} while a batch that reads "
-                "them was open (no heartbeat for session.timeout.ms, or the batch took longer "
-                "than max.poll.interval.ms); the new owners read that batch again. Restart the "
-                "query; make batches smaller with maxOffsetsPerTrigger if this happens again"
+                f"the group took {names} away from {self._operator!r} before a batch that reads "
+                "them was finished and committed (no heartbeat for session.timeout.ms, or the "
+                "batch took longer than max.poll.interval.ms); the new owners read that batch "
+                "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
+                "happens again"
             )
         for partition, (_, end) in start.ranges.items():
             position = self._positions.get(partition)
-            if position is not None:
-                self._positions[partition] = max(position, end)
-            else:
+            if position is None:
                 self._finished[partition] = end
+            elif position < end:
+                self._positions[partition] = end
+                self._unreported.add(partition)
 
     def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
         """Open the next batch, if there is anything to read.
@@ -171,3 +177,4 @@ class Progress:
         for partition, offset in offsets.items():
             if partition in self._positions:
                 self._committed[partition] = max(offset, self._committed.get(partition, -1))
+        self._unreported -= {tp for tp in offsets if tp not in self.to_commit()}

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from kohort.broker import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("broker")
+    with EmbeddedBroker(folder) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, bootstrap: str) -> str:
+    """A topic of the test's own with four partitions."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def keep_signals() -> Iterator[None]:
+    """A reader takes SIGTERM over, for the process that it has to itself in Spark."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,112 @@
+"""What Spark does with a source, call by call, without a JVM; and the records it reads."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import confluent_kafka as foreign
+from confluent_kafka.admin import AdminClient
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from kohort.spark.source import KohortDataSource, KohortStreamReader
+
+# Partition and offset of a record.
+Row = tuple[int, int]
+
+
+def options(bootstrap: str, topic: str, **more: str) -> dict[str, str]:
+    """Options of a query whose member answers quickly; `__` stands for a dot."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "kafka.group.id": f"group-of-{topic}",
+        "kafka.client.id": "north",
+        "kafka.heartbeat.interval.ms": "100",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+
+
+class PlayedQuery:
+    """One run of one query: its offset log is `last` (finished) and `open`."""
+
+    def __init__(self, settings: Mapping[str, str], last: dict[str, Any] | None = None) -> None:
+        reader = KohortDataSource(dict(settings)).streamReader(None)  # type: ignore[arg-type]  # the schema is not used
+        assert isinstance(reader, KohortStreamReader)
+        self.reader = reader
+        self.last = last
+        self.open: dict[str, Any] | None = None
+        self.sink: list[Row] = []
+
+    def offer(self, limit: ReadLimit | None = None) -> bool:
+        """A trigger: what is open is finished; returns whether there is a next batch."""
+        if self.open is not None:
+            self.last, self.open = self.open, None
+        if self.last is None:
+            self.last = self.through_log(self.reader.initialOffset())
+        end = self.reader.latestOffset(self.last, limit or ReadAllAvailable())
+        if json.dumps(end) == json.dumps(self.last):
+            return False
+        self.open = self.through_log(end)
+        return True
+
+    def write(self) -> list[Row]:
+        """Read the open batch and write it to the sink."""
+        assert self.open is not None
+        tasks = self.reader.partitions(self.last or {}, self.open)
+        rows = [row for task in tasks for batch in self.reader.read(task) for row in as_rows(batch)]
+        self.sink += rows
+        return rows
+
+    def run_until(self, count: int) -> None:
+        """Trigger until the sink has `count` rows and the group knows of all of them."""
+        while len(self.sink) < count:
+            if self.offer():
+                self.write()
+        self.offer()
+
+    @staticmethod
+    def through_log(offset: Mapping[str, object]) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(json.dumps(offset))
+        return parsed
+
+
+def as_rows(batch: Any) -> list[Row]:
+    """The rows of an Arrow batch of the source."""
+    columns = (batch[name].to_pylist() for name in ("partition", "offset"))
+    return list(zip(*columns, strict=True))
+
+
+def produce(bootstrap: str, topic: str, counts: Mapping[int, int]) -> None:
+    """Produce `counts` records to each partition, with a foreign client."""
+    producer = foreign.Producer({"bootstrap.servers": bootstrap})
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.produce(topic, b"value %d" % number, key=b"key", partition=partition)
+    assert producer.flush(30) == 0
+
+
+def committed(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The group's offsets as a foreign client sees them; -1001 where there is none."""
+    consumer = foreign.Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-of-{topic}"})
+    try:
+        asked = [foreign.TopicPartition(topic, partition) for partition in partitions]
+        return {answer.partition: answer.offset for answer in consumer.committed(asked, 10)}
+    finally:
+        consumer.close()
+
+
+def describe(bootstrap: str, topic: str) -> Any:
+    """The group as a foreign client sees it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    group = f"group-of-{topic}"
+    return admin.describe_consumer_groups([group])[group].result(10)
+
+
+def once(rows: Iterable[Row], counts: Mapping[int, int]) -> bool:
+    """Whether the rows are exactly the first `counts` records of each partition."""
+    expected = Counter((p, offset) for p, count in counts.items() for offset in range(count))
+    return Counter(rows) == expected

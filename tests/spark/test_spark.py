@@ -1,0 +1,209 @@
+"""Whole queries in one Spark session: the promises of docs/spark.md where Spark itself calls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from kohort.spark import DeltaAppend, KohortDataSource, drain, session_config
+from tests.spark.playing import committed, describe, options, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [
+    # said by PySpark at every use
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # Py4J leaves its sockets to the garbage collector
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+Batch = Callable[["DataFrame", int], None]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kohort-tests").master("local[2]")
+    settings = {
+        **session_config(extra_java_options="-XX:+UseSerialGC"),
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(KohortDataSource)
+    yield session
+    gateway: Any = SparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+class Application:
+    """One query of the group that appends to the table, with its own checkpoint."""
+
+    def __init__(self, spark: SparkSession, name: str, bootstrap: str, topic: str, home: Path):
+        self.table = home / "table"
+        self._done = threading.Condition()
+        self._checkpoint = home / name
+        self._name = name
+        settings = options(
+            bootstrap, topic, kafka__client__id=name, kafka__session__timeout__ms="6000"
+        )
+        self._stream = spark.readStream.format("kohort").options(**settings).load()
+        self.append = DeltaAppend(self.table, f"group-of-{topic}")
+
+    def start(self, batch: Batch | None = None, *, available_now: bool = False) -> StreamingQuery:
+        rows = self._stream.selectExpr("topic", "partition", "offset", "cast(value as string) v")
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            (batch or self.append)(frame, batch_id)
+            with self._done:
+                self._done.notify_all()
+
+        writer = (
+            rows.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(self._checkpoint))
+            .queryName(self._name)
+        )
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime="0 seconds").start()
+
+    def read_all_now(self) -> None:
+        assert self.start(available_now=True).awaitTermination(60)
+
+    def wait_for_rows(self, count: int) -> None:
+        """Wait until this query's batches, and others' before them, have brought so many rows."""
+        with self._done:
+            while not (self.table.exists() and rows_of(self.table).total() >= count):
+                assert self._done.wait(60)
+
+
+@pytest.fixture
+def application(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> Iterator[Callable[[str], Application]]:
+    yield lambda name: Application(spark, name, bootstrap, topic, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def rows_of(table: Path) -> Counter[tuple[int, int]]:
+    rows = DeltaTable(table).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
+    return Counter((row["partition"], row["offset"]) for row in rows)
+
+
+def expected(counts: dict[int, int]) -> Counter[tuple[int, int]]:
+    return Counter((p, offset) for p, count in counts.items() for offset in range(count))
+
+
+def test_batch_read_with_headers(spark: SparkSession, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, {0: 3, 1: 2})
+    settings = {**options(bootstrap, topic), "includeHeaders": "true"}
+    frame = spark.read.format("kohort").options(**settings).load()
+    assert frame.columns[-2:] == ["timestampType", "headers"]
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [(r.partition, r.offset, bytes(r.value), bytes(r.key)) for r in rows] == [
+        (p, o, b"value %d" % o, b"key") for p, n in {0: 3, 1: 2}.items() for o in range(n)
+    ]
+    assert {row.headers for row in rows} == {None}
+
+
+def test_a_wrong_option_is_named_when_loading(spark: SparkSession, bootstrap: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    settings = {**options(bootstrap, "t"), "startingOfsets": "earliest"}
+    with pytest.raises(AnalysisException, match="did you mean startingOffsets"):
+        spark.readStream.format("kohort").options(**settings).load()
+
+
+def test_available_now_resumes_from_the_checkpoint(
+    application: Callable[[str], Application], bootstrap: str, topic: str
+) -> None:
+    north = application("north")
+    produce(bootstrap, topic, {0: 20, 1: 10})
+    north.read_all_now()
+    assert rows_of(north.table) == expected({0: 20, 1: 10})
+    produce(bootstrap, topic, {0: 5, 2: 1})
+    north.read_all_now()
+    assert rows_of(north.table) == expected({0: 25, 1: 10, 2: 1})
+    assert committed(bootstrap, topic, [0, 1, 2, 3]) == {0: 25, 1: 10, 2: 1, 3: 0}
+
+
+def test_two_queries_share_a_group_and_drain(
+    application: Callable[[str], Application], bootstrap: str, topic: str
+) -> None:
+    north, south = application("north"), application("south")
+    counts = dict.fromkeys(range(4), 50)
+    produce(bootstrap, topic, counts)
+    first = north.start()
+    north.wait_for_rows(200)
+    second = south.start()
+    while partitions_of_members(bootstrap, topic) != [2, 2]:
+        assert first.isActive, first.exception()
+        assert second.isActive, second.exception()
+    produce(bootstrap, topic, counts)
+    while rows_of(north.table).total() < 400:
+        assert first.isActive, first.exception()
+        assert second.isActive, second.exception()
+    drain(second)
+    drain(first)
+    assert rows_of(north.table) == expected(dict.fromkeys(range(4), 100))
+    assert committed(bootstrap, topic, range(4)) == dict.fromkeys(range(4), 100)
+    assert south.append.last_batch is not None
+
+
+def partitions_of_members(bootstrap: str, topic: str) -> list[int]:
+    members = describe(bootstrap, topic).members
+    return [len(member.assignment.topic_partitions) for member in members]
+
+
+def test_killed_between_sink_and_commit_each_row_is_there_once(
+    application: Callable[[str], Application], bootstrap: str, topic: str
+) -> None:
+    """The batch is in the table; neither Spark's log nor the group ever hears of it."""
+    north, south = application("north"), application("south")
+    produce(bootstrap, topic, {0: 30, 3: 5})
+
+    def append_and_die(frame: DataFrame, batch_id: int) -> None:
+        north.append(frame, batch_id)
+        for process in psutil.Process().children(recursive=True):
+            if any("streaming_source_runner" in word for word in process.cmdline()):
+                os.kill(process.pid, signal.SIGKILL)
+        raise RuntimeError("killed")
+
+    query = north.start(append_and_die)
+    with pytest.raises(Exception, match="killed"):
+        query.awaitTermination(60)
+    assert committed(bootstrap, topic, [0, 3]) == {0: 0, 3: 0}
+    while describe(bootstrap, topic).members:
+        pass
+    produce(bootstrap, topic, {0: 10})
+    south.read_all_now()
+    assert south.append.last_batch is not None
+    assert (south.append.last_batch.rows_read, south.append.last_batch.rows_dropped) == (45, 35)
+    north.read_all_now()
+    assert rows_of(north.table) == expected({0: 40, 3: 5})
