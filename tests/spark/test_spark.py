@@ -7,6 +7,8 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +132,35 @@ def test_batch_read_with_headers(spark: SparkSession, bootstrap: str, topic: str
         (p, o, b"value %d" % o, b"key") for p, n in {0: 3, 1: 2}.items() for o in range(n)
     ]
     assert {row.headers for row in rows} == {None}
+
+
+def test_column_types_and_instants_survive(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    frame = spark.sql(
+        "select 't' topic, 0 partition, 7L offset, timestamp'2013-01-01 05:00:00.25' at, "
+        "date'2013-01-01' day, cast(1.5 as decimal(10,2)) price, array(1, null) few, "
+        "named_struct('a', 'x', 'b', true) pair, cast(null as double) none, X'00FF' raw"
+    )
+    DeltaAppend(tmp_path, "g")(frame, 0)
+    spark.conf.unset("spark.sql.session.timeZone")
+    row = DeltaTable(tmp_path).to_pyarrow_table().to_pylist()[0]
+    assert row == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 7,
+        "at": datetime(2013, 1, 1, 10, 0, 0, 250_000, tzinfo=UTC),
+        "day": date(2013, 1, 1),
+        "price": Decimal("1.50"),
+        "few": [1, None],
+        "pair": {"a": "x", "b": True},
+        "none": None,
+        "raw": b"\x00\xff",
+    }
+
+
+def test_a_frame_without_offsets_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs the columns topic, partition, offset"):
+        DeltaAppend(tmp_path, "g")(spark.range(1), 0)
 
 
 def test_a_wrong_option_is_named_when_loading(spark: SparkSession, bootstrap: str) -> None:

@@ -110,7 +110,10 @@ class DeltaAppend:
         """
         missing = [name for name in KEY_COLUMNS if name not in frame.columns]
         if missing:
-            raise ValueError(f"DeltaAppend needs the columns {', '.join(missing)} of the source")
+            raise ValueError(
+                f"DeltaAppend needs the columns {', '.join(KEY_COLUMNS)} of the source; "
+                f"the stream has {', '.join(frame.columns)}"
+            )
         self.append(_FrameRows(frame), _frame_schema(frame), batch_id)
 
     def append(self, rows: RowSource, schema: pa.Schema, batch_id: int) -> AppendReport:

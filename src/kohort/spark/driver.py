@@ -67,7 +67,7 @@ class QueryDriver:
             MembershipLostError: Others own partitions that `start` read.
             KafkaError: The member has failed for good.
         """
-        self._membership.finish(Manifest.from_json(start), COMMIT_WAIT_S)
+        self.finish(start)
         if self._control.frozen:
             self._control.acknowledge()
             return start
@@ -83,6 +83,15 @@ class QueryDriver:
                 return batch.to_json()
             if self._targets is None or self._membership.settle(0):
                 return start
+
+    def finish(self, batch: OffsetJson) -> None:
+        """Take note that `batch` is in the sink, and commit it to the group.
+
+        Raises:
+            MembershipLostError: Others own partitions that it read.
+            KafkaError: The member has failed for good.
+        """
+        self._membership.finish(Manifest.from_json(batch), COMMIT_WAIT_S)
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
         """Return what to read for the batch `end`.

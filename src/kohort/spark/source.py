@@ -109,7 +109,9 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._running: QueryDriver | None = None
 
-    def _driver(self) -> QueryDriver:
+    @property
+    def driver(self) -> QueryDriver:
+        """The running query; asking for it joins the group, so only the driver's process may."""
         if self._running is None:
             self._running = QueryDriver(self._options)
         return self._running
@@ -121,25 +123,23 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Read to the present end and no further."""
-        self._driver().prepare_available_now()
+        self.driver.prepare_available_now()
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the offset before batch 0."""
-        return self._driver().initial()
+        return self.driver.initial()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Take note that `start` is finished and return the next batch."""
-        return self._driver().latest(
-            start, limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        )
+        return self.driver.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the ends of the owned partitions, for the query's progress."""
-        return self._driver().report()
+        return self.driver.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:  # noqa: ARG002  # Spark's signature
         """Return one task per range of the batch; where it starts is in `end` too."""
-        return _tasks(self._driver().ranges(end))
+        return _tasks(self.driver.ranges(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; runs on an executor."""
