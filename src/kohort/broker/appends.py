@@ -1,0 +1,52 @@
+"""Wake up who waits for new records of a partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from kohort.types import TopicPartition
+
+
+class Appends:
+    """Waiting readers, by partition."""
+
+    def __init__(self) -> None:
+        """Start with nobody waiting."""
+        self._waiting: dict[TopicPartition, set[Callable[[], None]]] = {}
+
+    def appended(self, partition: TopicPartition) -> None:
+        """Wake everybody who waits for this partition."""
+        for wake in tuple(self._waiting.get(partition, ())):
+            wake()
+
+    async def wait_until(
+        self, partitions: Collection[TopicPartition], enough: Callable[[], bool], timeout_s: float
+    ) -> None:
+        """Return when `enough` holds after an append to one of the partitions, or after the time.
+
+        Nothing is polled: `enough` is asked once per append.
+        """
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+
+        def wake() -> None:
+            if not woken.done() and enough():
+                woken.set_result(None)
+
+        def give_up() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = loop.call_later(timeout_s, give_up)
+        for partition in partitions:
+            self._waiting.setdefault(partition, set()).add(wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            for partition in partitions:
+                readers = self._waiting[partition]
+                readers.discard(wake)
+                if not readers:
+                    del self._waiting[partition]

@@ -1,0 +1,116 @@
+"""Settings of the embedded broker, by Kafka's names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from kohort.broker.log.partition_log import LogConfig
+from kohort.errors import ConfigError
+from kohort.group.coordinator.config import CoordinatorConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What can be set; defaults are for tests and demos, Kafka's own where nothing speaks against.
+
+    Attributes:
+        host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
+        port: Port to listen on; 0 takes a free one.
+        allow_remote: Permit an address that other machines reach. There is no authentication.
+        auto_create_topics: Make a topic when a client that permits it asks for an unknown one.
+        num_partitions: Partitions of a topic made without a number.
+        log_segment_bytes: A closed segment may be removed or compacted, an open one not.
+        message_max_bytes: Largest record batch.
+        log_retention_ms: Age at which closed segments go, -1 for never.
+        log_retention_bytes: Size of a partition above which its oldest closed segments go.
+        flush_interval_ms: Time between two fsyncs; None leaves it to the operating system. Whatever
+            was acknowledged survives the broker's death either way; only after an fsync does it
+            survive the machine's.
+        fetch_max_bytes: Most bytes of records in one response; bounds what a client that does not
+            read can cost.
+        max_connections: Connections beyond this are closed at once.
+        connections_max_idle_ms: A connection that sends nothing for so long is closed.
+        offsets_topic_num_partitions: Partitions of `__consumer_offsets`; never change it.
+        offsets_topic_segment_bytes: Small, so that compaction keeps restarts quick.
+        group_min_session_timeout_ms: Shortest session timeout a member may ask for; Kafka's 6000
+            would make every test of a crash wait so long.
+        group_max_session_timeout_ms: Longest one.
+        group_initial_rebalance_delay_ms: How long a new group waits for more members (KIP-134).
+            Kafka's default of 3000 suits production; here it would only make tests slow.
+        group_max_size: Most members of one group.
+        offset_metadata_max_bytes: Longest text beside a stored position.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    allow_remote: bool = False
+    auto_create_topics: bool = True
+    num_partitions: int = 1
+    log_segment_bytes: int = 128 * 1024 * 1024
+    message_max_bytes: int = 1_048_588
+    log_retention_ms: int = 7 * 24 * 3600 * 1000
+    log_retention_bytes: int = -1
+    flush_interval_ms: int | None = None
+    fetch_max_bytes: int = 16 * 1024 * 1024
+    max_connections: int = 10_000
+    connections_max_idle_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_segment_bytes: int = 4 * 1024 * 1024
+    group_min_session_timeout_ms: int = 1_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, or what would open the broker to the network by accident."""
+        if not self.allow_remote and not is_loopback(self.host):
+            raise ConfigError(
+                f"host={self.host!r} can be reached from other machines, and this broker lets "
+                "everybody in; set allow_remote=True if that is what you want"
+            )
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port={self.port} is not a port")
+        for name in ("num_partitions", "offsets_topic_num_partitions", "log_segment_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
+        """Make a configuration of keyword arguments.
+
+        Raises:
+            ConfigError: One is unknown; the message names the nearest that is known.
+        """
+        known = [item.name for item in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+                raise ConfigError(f"unknown setting {name!r}; did you mean {near!r}?")
+        return cls(**settings)  # type: ignore[arg-type]  # the names were checked, values are the caller's
+
+    def log_defaults(self) -> LogConfig:
+        """Return the settings of logs whose topic has none of its own."""
+        return LogConfig(
+            segment_bytes=self.log_segment_bytes,
+            max_message_bytes=self.message_max_bytes,
+            retention_ms=self.log_retention_ms,
+            retention_bytes=self.log_retention_bytes,
+        )
+
+    def coordinator(self) -> CoordinatorConfig:
+        """Return the settings of the group coordinator."""
+        return CoordinatorConfig(
+            group_min_session_timeout_ms=self.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=self.group_max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            group_max_size=self.group_max_size,
+            offset_metadata_max_bytes=self.offset_metadata_max_bytes,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return host in ("localhost", "::1") or host.startswith("127.")

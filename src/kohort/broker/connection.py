@@ -1,0 +1,150 @@
+"""One client's connection: frames in, responses out, in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from kohort.broker.receiver import FrameReceiver
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = "bytes | bytearray | None"
+Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
+
+# A client may send this many requests ahead; what comes after stays in the socket.
+_MAX_WAITING = 32
+_WRITE_HIGH_WATER = 1024 * 1024
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Serves one request at a time, as Kafka does, and reads no further than it must.
+
+    A client that does not read its answers is not read from either: it costs one response.
+    """
+
+    def __init__(self, serve: Serve, open_connections: set[Connection], limits: Limits) -> None:
+        """Make the protocol of a new connection.
+
+        Args:
+            serve: Turns a request frame and the client's address into a response frame, at once
+                or later; None where there is no answer.
+            open_connections: Where the connection enters itself while it is open.
+            limits: Bounds on what is accepted.
+        """
+        self._serve = serve
+        self._open = open_connections
+        self._receiver = FrameReceiver(limits.max_frame_bytes)
+        self._waiting: deque[memoryview] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._pending: asyncio.Future[Answer] | None = None
+        self._writable = True
+        self._reading = True
+        self.host = ""
+        self.last_active = 0.0
+
+    # ------------------------------------------------------------------------- from asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        self.host = f"/{peer[0]}" if peer else ""
+        self._open.add(self)
+        self._touch()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver knows better
+        """Return where the next bytes go."""
+        return self._receiver.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that have arrived."""
+        self._touch()
+        try:
+            self._waiting.extend(self._receiver.received(nbytes))
+        except RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """Close when the client has."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Serve nothing more until the client has read."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Go on, for the client has read."""
+        self._writable = True
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any end is the end
+        """Forget what was going on."""
+        self._open.discard(self)
+        self._waiting.clear()
+        self._transport = None
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------------------- inside
+
+    def _go_on(self) -> None:
+        while self._waiting and self._writable and self._pending is None and self._transport:
+            try:
+                answer = self._serve(self._waiting.popleft(), self.host)
+            except (RemoteProtocolError, LocalProtocolError) as error:
+                self._refuse(error)
+                return
+            if isinstance(answer, Awaitable):
+                self._pending = asyncio.ensure_future(answer)
+                self._pending.add_done_callback(self._answered)
+            elif answer is not None:
+                self._transport.write(answer)
+        self._balance_reading()
+
+    def _answered(self, future: asyncio.Future[Answer]) -> None:
+        self._pending = None
+        if future.cancelled() or self._transport is None:
+            return
+        error = future.exception()
+        if error is not None:
+            self._refuse(error)
+            return
+        answer = future.result()
+        if answer is not None:
+            self._transport.write(answer)
+        self._go_on()
+
+    def _balance_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        enough = len(self._waiting) < _MAX_WAITING
+        if enough != self._reading:
+            self._reading = enough
+            (self._transport.resume_reading if enough else self._transport.pause_reading)()
+
+    def _refuse(self, error: BaseException) -> None:
+        """Close, because the bytes were not Kafka's protocol or something went wrong here."""
+        if isinstance(error, RemoteProtocolError):
+            logger.warning("closing the connection of %s: %s", self.host, error)
+        else:
+            logger.error("a request of %s failed", self.host, exc_info=error)
+        self._waiting.clear()
+        self.close()
+
+    def _touch(self) -> None:
+        self.last_active = asyncio.get_running_loop().time()

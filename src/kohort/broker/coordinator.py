@@ -1,0 +1,259 @@
+"""The group coordinator's shell: it gives the machines of `kohort.group` a log, a clock and ids.
+
+One shard for each partition of `__consumer_offsets`. Every rule of the group protocol is in
+`kohort.group`; here is only what needs a disk, a clock or a random number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from kohort.broker.log.compaction import compact
+from kohort.broker.log.directory import DataDirectory
+from kohort.broker.log.partition_log import PartitionLog
+from kohort.errors import ErrorCode, KafkaError
+from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.events import (
+    RequestArrived,
+    ShardEvent,
+    Tick,
+    TopicsDeleted,
+    Unload,
+)
+from kohort.group.coordinator.refusals import refuse
+from kohort.group.coordinator.session import Lifecycle
+from kohort.group.coordinator.shard import Shard
+from kohort.group.events import GroupEvent
+from kohort.types import TopicPartition
+from kohort.wire.group_log import decode_record, encode_record
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.records import Record, decode_records, encode_batch
+from kohort.wire.schema import Message, Request
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+# C7: what a client is told when the log could not take the records of its request.
+_APPEND_ERRORS = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+_LOAD_RECORDS_PER_STEP = 500
+_NEVER = 1 << 63
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """Return the partition of `__consumer_offsets` that a group belongs to (C1).
+
+    It is Java's `String.hashCode`, made positive, modulo the number of partitions.
+    """
+    value = 0
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8) + data[at + 1]) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return 0 if signed == -(1 << 31) else abs(signed) % partitions
+
+
+class GroupCoordinator:
+    """All shards of the one broker."""
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        config: CoordinatorConfig,
+        partitions: int,
+        publish: Callable[[GroupEvent], None],
+    ) -> None:
+        """Make a coordinator whose shards are all down; `start` loads them.
+
+        Args:
+            data: Where the log is.
+            config: Limits and times.
+            partitions: Number of partitions of the offsets topic.
+            publish: Told everything the machines observe.
+        """
+        self._data = data
+        self._config = config
+        self._publish = publish
+        self._tokens = 0
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._asking = 0
+        self._answer: Message | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed = _NEVER
+        self.shards = [Shard(config) for _ in range(partitions)]
+
+    # ------------------------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Load every shard; requests are answered meanwhile, as the state of each shard allows."""
+        for number in range(len(self.shards)):
+            await self._load(number)
+
+    def stop(self) -> None:
+        """Answer who still waits, and let go of the timer."""
+        for number in range(len(self.shards)):
+            self._run(number, Unload())
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _load(self, number: int) -> None:
+        shard = self.shards[number]
+        shard.load_started()
+        partition = TopicPartition(OFFSETS_TOPIC, number)
+        if self._data.has_log(partition):
+            for count, record in enumerate(_records(self._data.log(partition))):
+                shard.apply(record)
+                if count % _LOAD_RECORDS_PER_STEP == 0:
+                    await asyncio.sleep(0)
+        for fact in shard.load_finished(self._now()):
+            self._publish(fact)
+        self._rearm()
+
+    # ------------------------------------------------------------------------------- requests
+
+    def shard_of(self, group_id: str) -> int:
+        """Return the number of the shard that a group belongs to."""
+        return partition_of(group_id, len(self.shards))
+
+    def request(
+        self, number: int, request: Message, version: int, client_id: str, host: str
+    ) -> Message | asyncio.Future[Message]:
+        """Put a request to a shard; return its answer, or a future of it when it is parked."""
+        self._tokens += 1
+        token = self._tokens
+        event = RequestArrived(
+            token=token,
+            request=request,
+            version=version,
+            client_id=client_id,
+            client_host=host,
+            unique_id=str(uuid.uuid4()),
+            wall_ms=self._wall_ms(),
+        )
+        self._asking = token
+        self._run(number, event)
+        self._asking = 0
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            return answer
+        parked = asyncio.get_running_loop().create_future()
+        self._waiting[token] = parked
+        parked.add_done_callback(lambda _: self._waiting.pop(token, None))
+        return parked
+
+    def topics_deleted(self, topics: frozenset[str]) -> None:
+        """Tell every shard that topics are gone."""
+        for number, shard in enumerate(self.shards):
+            if shard.state is Lifecycle.READY:
+                self._run(number, TopicsDeleted(topics))
+
+    # ------------------------------------------------------------------------------- the machine
+
+    def _run(self, number: int, event: ShardEvent) -> None:
+        shard = self.shards[number]
+        effects = shard.decide(event, self._now())
+        if effects.records:
+            try:
+                self._append(number, effects.records)
+            except KafkaError as error:
+                self._demote(number, event, error)
+                return
+            for record in effects.records:
+                shard.apply(record)
+        shard.install(effects.session)
+        for reply in effects.replies:
+            self._release(reply.token, reply.response)
+        for fact in effects.observed:
+            self._publish(fact)
+        self._rearm()
+
+    def _append(self, number: int, records: tuple[GroupRecord, ...]) -> None:
+        now = self._wall_ms()
+        encoded = [
+            Record(at, now, *encode_record(record.key, record.value))
+            for at, record in enumerate(records)
+        ]
+        log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
+        log.append(encode_batch(encoded), now)
+
+    def _demote(self, number: int, event: ShardEvent, error: KafkaError) -> None:
+        """Give the shard up after its log failed, and load it again from what the log has."""
+        logger.error("the group log of shard %d failed: %s", number, error)
+        if isinstance(event, RequestArrived):
+            known = ErrorCode(error.code)
+            code = _APPEND_ERRORS.get(known, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            request = cast("Request[Message]", event.request)
+            self._release(event.token, refuse(request, event.version, code))
+        old = self.shards[number]
+        for reply in old.decide(Unload(), self._now()).replies:
+            self._release(reply.token, reply.response)
+        self.shards[number] = Shard(self._config)
+        loading = asyncio.ensure_future(self._load(number))
+        loading.add_done_callback(_log_failure)
+
+    def _release(self, token: int, response: Message) -> None:
+        if token == self._asking:
+            self._answer = response
+            return
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None and not waiting.done():  # else its client has gone
+            waiting.set_result(response)
+
+    # ------------------------------------------------------------------------------- time
+
+    def _rearm(self) -> None:
+        """Let the timer ring no later than the earliest deadline; it may ring for nothing."""
+        deadlines = [shard.next_deadline() for shard in self.shards]
+        due = min((deadline for deadline in deadlines if deadline is not None), default=_NEVER)
+        if due >= self._armed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(due - self._now(), 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+        self._armed = due
+
+    def _on_timer(self) -> None:
+        self._armed = _NEVER
+        now = self._now()
+        for number in range(len(self.shards)):
+            while (due := self.shards[number].next_deadline()) is not None and due <= now:
+                self._run(number, Tick(wall_ms=self._wall_ms()))
+        self._rearm()
+
+    def _now(self) -> int:
+        return int(time.monotonic() * 1000)
+
+    def _wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    # ------------------------------------------------------------------------------- upkeep
+
+    def compaction(self) -> Iterator[None]:
+        """Compact the partitions of the offsets topic that have closed segments, step by step."""
+        for number in range(len(self.shards)):
+            log = self._data.open_logs.get(TopicPartition(OFFSETS_TOPIC, number))
+            if log is not None and len(log.segments) > 2:
+                yield from compact(log, self._wall_ms())
+
+
+def _records(log: PartitionLog) -> Iterator[GroupRecord]:
+    for _, batch in log.batches():
+        for record in decode_records(batch):
+            if record.key is None:
+                continue
+            known = decode_record(record.key, record.value)
+            if known is not None:
+                yield known
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("loading a shard failed", exc_info=task.exception())

@@ -1,0 +1,157 @@
+"""Which requests this broker answers, in which versions, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.handlers import fetch, groups, list_offsets, metadata, produce, topics
+from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.wire import apis, frame
+from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.cluster import DescribeClusterRequest
+from kohort.wire.messages.configs import DescribeConfigsRequest
+from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kohort.wire.messages.leader_epochs import OffsetForLeaderEpochRequest
+from kohort.wire.messages.list_offsets import ListOffsetsRequest
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from kohort.wire.messages.produce import ProduceRequest
+from kohort.wire.messages.producer_ids import InitProducerIdRequest
+from kohort.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from kohort.wire.schema import Message
+
+# Only Produce carries records. Anything else of this size would make us build millions of
+# objects: each byte of an array of empty strings costs 32 bytes of memory.
+_MAX_CONTROL_FRAME = 8 * 1024 * 1024
+
+Handler = Callable[[BrokerContext, Message, Caller], "Message | Awaitable[Message] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An API and the versions of it that are served."""
+
+    handler: Handler
+    first: int
+    last: int
+
+
+def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
+    return {
+        cls.api_key: Served(cast("Handler", handler), cls.min_version, cls.max_version)
+        for cls, handler in pairs
+    }
+
+
+def api_versions(
+    _broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
+) -> ApiVersionsResponse:
+    """Say what is served; what is not named here is not served."""
+    return _API_VERSIONS
+
+
+SERVED = _served(
+    (ProduceRequest, produce.produce),
+    (FetchRequest, fetch.fetch),
+    (ListOffsetsRequest, list_offsets.list_offsets),
+    (MetadataRequest, metadata.metadata),
+    (OffsetCommitRequest, groups.offset_commit),
+    (OffsetFetchRequest, groups.offset_fetch),
+    (FindCoordinatorRequest, groups.find_coordinator),
+    (JoinGroupRequest, groups.one_group),
+    (HeartbeatRequest, groups.one_group),
+    (LeaveGroupRequest, groups.one_group),
+    (SyncGroupRequest, groups.one_group),
+    (DescribeGroupsRequest, groups.describe_groups),
+    (ListGroupsRequest, groups.list_groups),
+    (ApiVersionsRequest, api_versions),
+    (CreateTopicsRequest, topics.create_topics),
+    (DeleteTopicsRequest, topics.delete_topics),
+    (InitProducerIdRequest, produce.init_producer_id),
+    (OffsetForLeaderEpochRequest, list_offsets.offset_for_leader_epoch),
+    (DescribeConfigsRequest, topics.describe_configs),
+    (CreatePartitionsRequest, topics.create_partitions),
+    (DeleteGroupsRequest, groups.delete_groups),
+    (OffsetDeleteRequest, groups.one_group),
+    (DescribeClusterRequest, metadata.describe_cluster),
+)
+
+_API_VERSIONS = ApiVersionsResponse(
+    error_code=ErrorCode.NONE,
+    api_keys=tuple(
+        ApiVersion(api_key=key, min_version=served.first, max_version=served.last)
+        for key, served in sorted(SERVED.items())
+    ),
+)
+
+
+def serve(
+    broker: BrokerContext, data: memoryview, host: str
+) -> bytearray | Awaitable[bytearray] | None:
+    """Answer one request frame.
+
+    Args:
+        broker: The broker.
+        data: The frame, without its length.
+        host: Address of the client.
+
+    Returns:
+        The frame of the response, now or later; None where the request wants no answer.
+
+    Raises:
+        RemoteProtocolError: The bytes are not a request that is served.
+    """
+    key, version, correlation_id = frame.peek_request(data)
+    if len(data) > _MAX_CONTROL_FRAME and key != ProduceRequest.api_key:
+        raise RemoteProtocolError(f"request {key} of {len(data)} bytes")
+    served = SERVED.get(key)
+    if served is None:
+        raise RemoteProtocolError(f"API key {key} is not served")
+    if not served.first <= version <= served.last:
+        return _unsupported(key, version, correlation_id)
+    request = frame.decode_request(data)
+    caller = Caller(version, request.client_id or "", host)
+    answer = served.handler(broker, request.message, caller)
+    if answer is None:
+        return None
+    if isinstance(answer, Awaitable):
+        return _later(answer, version, correlation_id)
+    return frame.encode_response(answer, version, correlation_id)
+
+
+async def _later(answer: Awaitable[Message], version: int, correlation_id: int) -> bytearray:
+    return frame.encode_response(await answer, version, correlation_id)
+
+
+def _unsupported(key: int, version: int, correlation_id: int) -> bytearray:
+    """Tell a client newer than us what we speak (KIP-35), in the version that all can read."""
+    if key != ApiVersionsRequest.api_key:
+        name = apis.request_class(key).__name__
+        raise RemoteProtocolError(f"{name} version {version} is not served")
+    answer = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_API_VERSIONS.api_keys
+    )
+    return frame.encode_response(answer, 0, correlation_id)

@@ -1,0 +1,1 @@
+"""What the broker does with each request; one file for each API family."""

@@ -1,0 +1,136 @@
+"""Fetch: read batches, waiting for them if there are too few."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.log.directory import Topic
+from kohort.broker.log.partition_log import LEADER_EPOCH
+from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition
+from kohort.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+# What a request may make the broker wait; no client asks for more than its request timeout.
+_MAX_WAIT_MS = 60_000
+
+
+def fetch(
+    broker: BrokerContext, request: FetchRequest, caller: Caller
+) -> FetchResponse | Awaitable[FetchResponse]:
+    """Answer at once when there is enough, else after the next append or when the time is up.
+
+    Fetch sessions (KIP-227) are not kept: the answer says so with session id 0, and clients then
+    name all their partitions each time, as the protocol foresees.
+    """
+    if request.session_id != 0 and request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
+    reading = _Reading(broker, request, by_id=caller.version >= 13)
+    if request.max_wait_ms <= 0 or reading.is_enough():
+        return reading.response()
+    return reading.wait()
+
+
+class _Reading:
+    """One fetch request, which may look at the logs several times before it is answered."""
+
+    def __init__(self, broker: BrokerContext, request: FetchRequest, by_id: bool) -> None:
+        self._broker = broker
+        self._request = request
+        self._by_id = by_id
+        self._missing = (
+            ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    async def wait(self) -> FetchResponse:
+        """Answer after an append brought enough, or after the time the client allows."""
+        timeout_s = min(self._request.max_wait_ms, _MAX_WAIT_MS) / 1000
+        partitions = [
+            TopicPartition(topic.name, wanted.partition)
+            for topic, wanted in self._wanted()
+            if topic is not None
+        ]
+        await self._broker.appends.wait_until(partitions, self.is_enough, timeout_s)
+        return self.response()
+
+    def is_enough(self) -> bool:
+        """Whether the client should get its answer now: enough bytes, or an error to tell."""
+        if self._request.min_bytes > 1:
+            answer = self.response()
+            parts = [part for topic in answer.responses for part in topic.partitions]
+            total = sum(len(part.records or b"") for part in parts)
+            failed = any(part.error_code for part in parts)
+            return failed or total >= self._request.min_bytes
+        return any(self._has_news(topic, wanted) for topic, wanted in self._wanted())
+
+    def _has_news(self, topic: Topic | None, wanted: FetchPartition) -> bool:
+        if topic is None or not 0 <= wanted.partition < topic.partitions:
+            return True
+        log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
+        return wanted.fetch_offset != log.log_end_offset
+
+    def _wanted(self) -> Iterator[tuple[Topic | None, FetchPartition]]:
+        for fetched in self._request.topics:
+            topic = self._topic(fetched)
+            for wanted in fetched.partitions:
+                yield topic, wanted
+
+    def _topic(self, fetched: FetchTopic) -> Topic | None:
+        if self._by_id:
+            return self._broker.topic_by_id(fetched.topic_id)
+        return self._broker.data.topics.get(fetched.topic)
+
+    def response(self) -> FetchResponse:
+        """Read what there is, within the limits of the client and the broker."""
+        left = min(max(self._request.max_bytes, 0), self._broker.config.fetch_max_bytes)
+        responses = []
+        for fetched in self._request.topics:
+            topic = self._topic(fetched)
+            parts = []
+            for wanted in fetched.partitions:
+                part = self._part(topic, wanted, left)
+                left -= len(part.records or b"")
+                parts.append(part)
+            responses.append(
+                FetchableTopicResponse(
+                    topic=fetched.topic, topic_id=fetched.topic_id, partitions=tuple(parts)
+                )
+            )
+        return FetchResponse(responses=tuple(responses))
+
+    def _part(self, topic: Topic | None, wanted: FetchPartition, left: int) -> PartitionData:
+        try:
+            return self._read(topic, wanted, left)
+        except KafkaError as error:
+            return PartitionData(
+                partition_index=wanted.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+
+    def _read(self, topic: Topic | None, wanted: FetchPartition, left: int) -> PartitionData:
+        if topic is None or not 0 <= wanted.partition < topic.partitions:
+            raise KafkaError(self._missing)
+        if wanted.current_leader_epoch > LEADER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
+        limit = min(wanted.partition_max_bytes, left)
+        records = log.read(wanted.fetch_offset, limit) if left > 0 else b""
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=log.log_end_offset,
+            last_stable_offset=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=None,
+            records=records,
+        )

@@ -1,0 +1,103 @@
+"""ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.log.partition_log import LEADER_EPOCH, PartitionLog
+from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition
+from kohort.wire.messages.leader_epochs import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+
+
+def list_offsets(
+    broker: BrokerContext, request: ListOffsetsRequest, caller: Caller
+) -> ListOffsetsResponse:
+    """Find the offset for each partition and timestamp."""
+    topics = tuple(
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                _one(broker, topic.name, wanted, caller.version >= 4) for wanted in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return ListOffsetsResponse(topics=topics)
+
+
+def _one(
+    broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, with_epoch: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        log = _log(broker, topic, wanted.partition_index)
+        offset, timestamp = _find(log, wanted.timestamp)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=error.code
+        )
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=LEADER_EPOCH if offset >= 0 and with_epoch else -1,
+    )
+
+
+def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
+    if timestamp == LATEST:
+        return log.log_end_offset, -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1
+    if timestamp == MAX_TIMESTAMP:
+        return log.offset_of_max_timestamp() or (-1, -1)
+    if timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
+    return log.offset_for_timestamp(timestamp) or (-1, -1)
+
+
+def _log(broker: BrokerContext, name: str, number: int) -> PartitionLog:
+    topic = broker.data.topics.get(name)
+    if topic is None or not 0 <= number < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.data.log(TopicPartition(name, number))
+
+
+def offset_for_leader_epoch(
+    broker: BrokerContext, request: OffsetForLeaderEpochRequest, _caller: Caller
+) -> OffsetForLeaderEpochResponse:
+    """Say where an epoch ended: there is one, and it ends where the log does."""
+    topics = []
+    for topic in request.topics:
+        parts = []
+        for wanted in topic.partitions:
+            try:
+                end = _log(broker, topic.topic, wanted.partition).log_end_offset
+                code = ErrorCode.NONE
+            except KafkaError:
+                end, code = -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            known = code is ErrorCode.NONE and wanted.leader_epoch == LEADER_EPOCH
+            parts.append(
+                EpochEndOffset(
+                    error_code=code,
+                    partition=wanted.partition,
+                    leader_epoch=LEADER_EPOCH if known else -1,
+                    end_offset=end if known else -1,
+                )
+            )
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(parts)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))

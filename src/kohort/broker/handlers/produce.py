@@ -1,0 +1,107 @@
+"""Produce and InitProducerId."""
+
+from __future__ import annotations
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.log.directory import Topic
+from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition
+from kohort.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kohort.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+
+_ACKS = (-1, 0, 1)
+
+
+def produce(
+    broker: BrokerContext, request: ProduceRequest, caller: Caller
+) -> ProduceResponse | None:
+    """Append batches; the answer comes once they are with the operating system.
+
+    With acks=0 there is no answer. With one node acks=1 and acks=all are the same.
+    """
+    topics = tuple(_topic(broker, request, data, caller) for data in request.topic_data)
+    return None if request.acks == 0 else ProduceResponse(responses=topics)
+
+
+def _topic(
+    broker: BrokerContext, request: ProduceRequest, data: TopicProduceData, caller: Caller
+) -> TopicProduceResponse:
+    if caller.version >= 13:
+        topic, missing = broker.topic_by_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = broker.data.topics.get(data.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    results = []
+    for partition in data.partition_data:
+        try:
+            if topic is None:
+                raise KafkaError(missing)
+            results.append(_append(broker, request, topic, partition))
+        except KafkaError as error:
+            results.append(_refused(partition.index, error))
+    return TopicProduceResponse(
+        name=data.name, topic_id=data.topic_id, partition_responses=tuple(results)
+    )
+
+
+def _append(
+    broker: BrokerContext, request: ProduceRequest, topic: Topic, data: PartitionProduceData
+) -> PartitionProduceResponse:
+    if request.acks not in _ACKS:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if topic.name == OFFSETS_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the offsets topic is not for clients")
+    if not 0 <= data.index < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = TopicPartition(topic.name, data.index)
+    log = broker.data.log(partition)
+    appended = log.append(data.records or b"", broker.wall_ms())
+    if not appended.duplicate:
+        broker.appends.appended(partition)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=ErrorCode.NONE,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time,
+        log_start_offset=log.log_start_offset,
+    )
+
+
+def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=-1, error_message=str(error)[:1000]
+    )
+
+
+def init_producer_id(
+    broker: BrokerContext, request: InitProducerIdRequest, _caller: Caller
+) -> InitProducerIdResponse:
+    """Give an idempotent producer its id, or the next epoch of the id it has (KIP-360)."""
+    if request.transactional_id is not None:
+        # Authorization is the one refusal that every client reports at once and never retries.
+        return InitProducerIdResponse(
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+    if request.producer_id >= 0 and 0 <= request.producer_epoch < 0x7FFE:
+        return InitProducerIdResponse(
+            error_code=ErrorCode.NONE,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch + 1,
+        )
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=broker.data.next_producer_id(),
+        producer_epoch=0,
+    )

@@ -1,0 +1,243 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.log.directory import Topic, log_config
+from kohort.errors import ErrorCode
+from kohort.types import TopicPartition
+from kohort.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kohort.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kohort.wire.schema import ZERO_UUID
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+# Each partition is a directory once it is used; a typing error should not make a million.
+_MAX_PARTITIONS = 10_000
+_TOPIC_RESOURCE = 2
+_TOPIC_CONFIG_SOURCE = 1
+_DEFAULT_CONFIG_SOURCE = 5
+
+
+def creation_error(broker: BrokerContext, name: str, partitions: int) -> ErrorCode | None:
+    """Return why a topic cannot be created, None when it can."""
+    if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if name in broker.data.topics:
+        return ErrorCode.TOPIC_ALREADY_EXISTS
+    if not 1 <= partitions <= _MAX_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS
+    return None
+
+
+# ------------------------------------------------------------------------------------- create
+
+
+def create_topics(
+    broker: BrokerContext, request: CreateTopicsRequest, _caller: Caller
+) -> CreateTopicsResponse:
+    """Create topics, or only say whether they could be."""
+    names = [topic.name for topic in request.topics]
+    results = (
+        _create(broker, topic, request.validate_only, repeated=names.count(topic.name) > 1)
+        for topic in request.topics
+    )
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+def _create(
+    broker: BrokerContext, wanted: CreatableTopic, validate_only: bool, repeated: bool
+) -> CreatableTopicResult:
+    partitions = len(wanted.assignments) or wanted.num_partitions
+    partitions = broker.config.num_partitions if partitions == -1 else partitions
+    configs = {config.name: config.value or "" for config in wanted.configs}
+    code = creation_error(broker, wanted.name, partitions)
+    message: str | None = None
+    if repeated:
+        code = ErrorCode.INVALID_REQUEST
+    elif code is None and wanted.replication_factor not in (-1, 1) and not wanted.assignments:
+        code = ErrorCode.INVALID_REPLICATION_FACTOR
+        message = "there is one broker, so the replication factor is 1"
+    elif code is None:
+        message = _config_problem(broker, configs)
+        code = ErrorCode.INVALID_CONFIG if message else None
+    if code is not None:
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
+    topic = Topic(wanted.name, ZERO_UUID, partitions, configs)
+    if not validate_only:
+        topic = broker.data.create_topic(wanted.name, partitions, configs)
+    return _created(topic)
+
+
+def _config_problem(broker: BrokerContext, configs: dict[str, str]) -> str | None:
+    try:
+        log_config(broker.config.log_defaults(), configs)
+    except ValueError as error:
+        return f"a setting is not a number: {error}"
+    return None
+
+
+def _created(topic: Topic) -> CreatableTopicResult:
+    configs = (
+        CreatableTopicConfigs(
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=_TOPIC_CONFIG_SOURCE,
+            is_sensitive=False,
+        )
+        for name, value in topic.configs.items()
+    )
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=topic.partitions,
+        replication_factor=1,
+        configs=tuple(configs),
+    )
+
+
+# ------------------------------------------------------------------------------------- delete
+
+
+def delete_topics(
+    broker: BrokerContext, request: DeleteTopicsRequest, _caller: Caller
+) -> DeleteTopicsResponse:
+    """Delete topics by name or id, with their records and the positions groups had in them."""
+    wanted = [*request.topics]
+    wanted += [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    results = tuple(_delete(broker, state) for state in wanted)
+    gone = frozenset(r.name for r in results if r.error_code == ErrorCode.NONE and r.name)
+    if gone:
+        broker.coordinator.topics_deleted(gone)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _delete(broker: BrokerContext, state: DeleteTopicState) -> DeletableTopicResult:
+    if state.name is None:
+        topic = broker.topic_by_id(state.topic_id)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = broker.data.topics.get(state.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None:
+        return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=missing)
+    if topic.name == OFFSETS_TOPIC:
+        return DeletableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="the offsets topic is the broker's own",
+        )
+    broker.data.delete_topic(topic.name)
+    for number in range(topic.partitions):
+        broker.appends.appended(TopicPartition(topic.name, number))
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+
+
+# ------------------------------------------------------------------------------------- grow
+
+
+def create_partitions(
+    broker: BrokerContext, request: CreatePartitionsRequest, _caller: Caller
+) -> CreatePartitionsResponse:
+    """Give topics more partitions; they never get fewer."""
+    results = (_grow(broker, topic, request.validate_only) for topic in request.topics)
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+def _grow(
+    broker: BrokerContext, wanted: CreatePartitionsTopic, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    topic = broker.data.topics.get(wanted.name)
+    code, message = ErrorCode.NONE, None
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif not topic.partitions < wanted.count <= _MAX_PARTITIONS:
+        code = ErrorCode.INVALID_PARTITIONS
+        message = f"{topic.name} has {topic.partitions} partitions; it can only get more"
+    elif not validate_only:
+        broker.data.change_topic(replace(topic, partitions=wanted.count))
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
+
+
+# ------------------------------------------------------------------------------------- configs
+
+
+def describe_configs(
+    broker: BrokerContext, request: DescribeConfigsRequest, _caller: Caller
+) -> DescribeConfigsResponse:
+    """Return the settings of topics that this broker acts on; of other resources, none."""
+    results = tuple(_describe(broker, resource) for resource in request.resources)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    code, configs = ErrorCode.NONE, []
+    if resource.resource_type == _TOPIC_RESOURCE:
+        topic = broker.data.topics.get(resource.resource_name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            wanted = resource.configuration_keys
+            configs = [
+                config
+                for config in _topic_configs(broker, topic)
+                if wanted is None or config.name in wanted
+            ]
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(configs),
+    )
+
+
+def _topic_configs(broker: BrokerContext, topic: Topic) -> Iterable[DescribeConfigsResourceResult]:
+    effective = log_config(broker.config.log_defaults(), topic.configs)
+    values = {
+        "cleanup.policy": "compact" if effective.compact else "delete",
+        "delete.retention.ms": str(effective.delete_retention_ms),
+        "max.message.bytes": str(effective.max_message_bytes),
+        "message.timestamp.type": "LogAppendTime" if effective.log_append_time else "CreateTime",
+        "retention.bytes": str(effective.retention_bytes),
+        "retention.ms": str(effective.retention_ms),
+        "segment.bytes": str(effective.segment_bytes),
+    }
+    for name, value in (values | dict(topic.configs)).items():
+        own = name in topic.configs
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=_TOPIC_CONFIG_SOURCE if own else _DEFAULT_CONFIG_SOURCE,
+            is_sensitive=False,
+            synonyms=(),
+        )

@@ -1,0 +1,159 @@
+"""The broker itself: its listener, its directory, its coordinator and its housekeeping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from kohort.broker import dispatch
+from kohort.broker.appends import Appends
+from kohort.broker.config import BrokerConfig
+from kohort.broker.connection import Connection
+from kohort.broker.context import BrokerContext
+from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kohort.broker.log.directory import DataDirectory
+from kohort.errors import KohortError
+from kohort.group.events import GroupEvent
+from kohort.wire.limits import DEFAULT_LIMITS
+
+logger = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S = 5.0
+
+
+class Broker:
+    """One broker on the running event loop."""
+
+    def __init__(
+        self, data_dir: Path, config: BrokerConfig, publish: Callable[[GroupEvent], None]
+    ) -> None:
+        """Make a broker; `start` opens its directory and its port.
+
+        Args:
+            data_dir: Where everything is kept.
+            config: Settings.
+            publish: Told, on the loop, what the group coordinator observes.
+        """
+        self._data_dir = data_dir
+        self._config = config
+        self._publish = publish
+        self._connections: set[Connection] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+        self._data: DataDirectory | None = None
+        self._coordinator: GroupCoordinator | None = None
+        self._context: BrokerContext | None = None
+        self.port = 0
+
+    @property
+    def context(self) -> BrokerContext:
+        """What the handlers work with, while the broker runs."""
+        assert self._context is not None
+        return self._context
+
+    async def start(self) -> None:
+        """Open the directory, listen, and load the groups; returns when clients are served.
+
+        Raises:
+            DataDirectoryError: The directory is in use or damaged.
+            KohortError: The port cannot be listened on.
+        """
+        config = self._config
+        data = self._data = DataDirectory(self._data_dir, config.log_defaults())
+        try:
+            await self._open(data)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self, data: DataDirectory) -> None:
+        config = self._config
+        if OFFSETS_TOPIC not in data.topics:
+            settings = {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+            data.create_topic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, settings)
+        partitions = data.topics[OFFSETS_TOPIC].partitions
+        coordinator = GroupCoordinator(data, config.coordinator(), partitions, self._publish)
+        self._coordinator = coordinator
+        context = BrokerContext(config, data, coordinator, Appends(), (config.host, 0))
+        self._context = context
+        await self._listen(context)
+        context.address = (config.host, self.port)
+        await coordinator.start()
+        self._tasks.append(asyncio.create_task(self._housekeeping(data, coordinator)))
+        if config.flush_interval_ms is not None:
+            self._tasks.append(asyncio.create_task(self._flushing(data, config.flush_interval_ms)))
+
+    async def _listen(self, context: BrokerContext) -> None:
+        config = self._config
+        serve = partial(dispatch.serve, context)
+
+        def connect() -> asyncio.BaseProtocol:
+            if len(self._connections) >= config.max_connections:
+                return _TurnedAway()
+            return Connection(serve, self._connections, DEFAULT_LIMITS)
+
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(connect, config.host, config.port)
+        except OSError as error:
+            raise KohortError(f"cannot listen on {config.host}:{config.port}: {error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop serving, answer who waits, flush and let go of the directory."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        if self._coordinator is not None:
+            self._coordinator.stop()
+            await asyncio.sleep(0)  # lets the answers go out
+        for connection in tuple(self._connections):
+            connection.close()
+        if self._data is not None:
+            self._data.close()
+            self._data = None
+
+    # ------------------------------------------------------------------------------- upkeep
+
+    async def _housekeeping(self, data: DataDirectory, coordinator: GroupCoordinator) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            try:
+                self._close_idle()
+                now_ms = self.context.wall_ms()
+                for partition, log in tuple(data.open_logs.items()):
+                    if partition.topic != OFFSETS_TOPIC:
+                        log.apply_retention(now_ms)
+                for _ in coordinator.compaction():
+                    await asyncio.sleep(0)
+            except OSError:
+                logger.exception("housekeeping failed; it is tried again")
+
+    def _close_idle(self) -> None:
+        oldest = asyncio.get_running_loop().time() - self._config.connections_max_idle_ms / 1000
+        for connection in tuple(self._connections):
+            if connection.last_active < oldest:
+                connection.close()
+
+    async def _flushing(self, data: DataDirectory, interval_ms: int) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                data.flush()
+            except OSError:
+                logger.exception("fsync failed; it is tried again")
+
+
+class _TurnedAway(asyncio.Protocol):
+    """Closes a connection at once, because there are too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
