@@ -1,0 +1,33 @@
+"""The round-robin assignor: all partitions in order are dealt out like cards (A2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+
+from kohort.group.assignors.interface import (
+    Assignor,
+    ClusterView,
+    member_order,
+    subscribed_topics,
+)
+from kohort.group.subscription import Subscription
+from kohort.types import TopicPartition
+
+
+class RoundRobinAssignor(Assignor):
+    """Kafka's `roundrobin`: within one of each other if all subscribe to the same topics."""
+
+    name = "roundrobin"
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return the partitions of each member; who does not want a topic is passed over."""
+        assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
+        turns = cycle(member_order(subscriptions))
+        for topic in subscribed_topics(cluster, subscriptions):
+            for partition in range(cluster.partitions[topic]):
+                member = next(m for m in turns if topic in subscriptions[m].topics)
+                assignment[member].append(TopicPartition(topic, partition))
+        return assignment

@@ -1,0 +1,184 @@
+"""What the coordinator answered, and how a member goes on (L10, L11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode, KohortError
+from kohort.group.member.classic import coordinator, join, leave
+from kohort.group.member.classic.errors import Remedy, join_remedy, remedy
+from kohort.group.member.classic.session import MemberDraft
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, JobDone, SessionOverdue
+from kohort.wire.messages.membership import (
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
+Rebalancing: TypeAlias = JoinGroupResponse | SyncGroupResponse
+
+
+def join_says(wanted: Remedy) -> Callable[[MemberDraft, JoinGroupResponse], bool]:
+    """Return a guard: whether the error of a JoinGroup answer has this remedy."""
+
+    def guard(_draft: MemberDraft, answer: JoinGroupResponse) -> bool:
+        return join_remedy(answer.error_code) is wanted
+
+    guard.__name__ = f"says_{wanted.name.lower()}"
+    return guard
+
+
+def says(wanted: Remedy) -> Callable[[MemberDraft, Answered | SyncGroupResponse], bool]:
+    """Return a guard: whether the error of another answer has this remedy."""
+
+    def guard(_draft: MemberDraft, answer: Answered | SyncGroupResponse) -> bool:
+        return remedy(answer.error_code) is wanted
+
+    guard.__name__ = f"says_{wanted.name.lower()}"
+    return guard
+
+
+# ---------------------------------------------------------------------------------- join and sync
+
+
+def is_welcome(draft: MemberDraft, answer: JoinGroupResponse) -> bool:
+    """Whether we are in, and with an assignor that we know."""
+    return answer.error_code == ErrorCode.NONE and join.is_known_answer(draft, answer)
+
+
+def accept_generation(draft: MemberDraft, answer: JoinGroupResponse) -> None:
+    """L9: go on to the second phase."""
+    join.become_part(draft, answer)
+
+
+def refuse_generation(draft: MemberDraft, answer: JoinGroupResponse) -> None:
+    """The coordinator chose an assignor that we never named."""
+    what = f"the group uses {answer.protocol_type}/{answer.protocol_name}"
+    join.fail(draft, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
+
+
+def take_member_id(draft: MemberDraft, answer: JoinGroupResponse) -> None:
+    """L10 (KIP-394): come back at once with the id we were given."""
+    draft.session = replace(draft.session, member_id=answer.member_id)
+    join.send_join(draft)
+
+
+def join_again(draft: MemberDraft, _answer: Rebalancing) -> None:
+    """L10: the next rebalance has begun; join it as who we are."""
+    join.send_join(draft)
+
+
+def join_anew(draft: MemberDraft, answer: Rebalancing) -> None:
+    """L10: we are not who we thought; what we owned was given up before we joined."""
+    join.reset_identity(draft, answer.error_code)
+    join.send_join(draft)
+
+
+def find_and_join(draft: MemberDraft, _answer: object) -> None:
+    """L10: the coordinator has moved, or is gone."""
+    coordinator.forget(draft)
+    join.try_again_later(draft, "the coordinator is not available")
+
+
+def wait_and_join(draft: MemberDraft, answer: Rebalancing) -> None:
+    """L10: the coordinator is busy loading."""
+    join.try_again_later(draft, ErrorCode(answer.error_code).name)
+
+
+def give_up_joining(draft: MemberDraft, answer: Rebalancing) -> None:
+    """L10: nothing that we could do would help."""
+    join.fail(draft, answer.error_code, f"could not join group {draft.config.group_id}")
+
+
+def accept_assignment(draft: MemberDraft, answer: SyncGroupResponse) -> None:
+    """L5: take what we were given."""
+    join.take_assignment(draft, answer)
+
+
+def is_failed(_draft: MemberDraft, done: JobDone) -> bool:
+    """Whether the assignor raised."""
+    return done.assignments is None
+
+
+def give_back_the_lead(draft: MemberDraft, done: JobDone) -> None:
+    """The assignor raised: the application is told, and the group tries again."""
+    assignor = draft.session.assignor
+    draft.raised.append(KohortError(f"assignor {assignor} failed: {done.error}"))
+    join.try_again_later(draft, "the assignor failed")
+
+
+def hand_over(draft: MemberDraft, done: JobDone) -> None:
+    """The assignment is made: SyncGroup takes it to the coordinator."""
+    join.hand_over(draft, dict(done.assignments or {}))
+
+
+def left(draft: MemberDraft, _answer: LeaveGroupResponse) -> None:
+    """We are out; if the coordinator refused, we were out before."""
+    leave.finish(draft)
+
+
+# ----------------------------------------------------------------------------- heartbeat and commit
+
+
+def is_outdated(draft: MemberDraft, answer: Answered) -> bool:
+    """L10, L11: whether it answers somebody that we are not any more."""
+    session = draft.session
+    return answer.sent != CommitIdentity(session.member_id, session.generation)
+
+
+def pass_over(_draft: MemberDraft, _answer: object) -> None:
+    """Nothing to do."""
+
+
+def note_alive(draft: MemberDraft, answer: Answered) -> None:
+    """The coordinator has heard us: that is what its session timeout counts from."""
+    if isinstance(answer, HeartbeatAnswered):
+        draft.start(SessionOverdue(), draft.config.session_timeout_ms)
+
+
+def follow_rebalance(draft: MemberDraft, answer: Answered) -> None:
+    """L10: the group rebalances: give up what we own, and join."""
+    note_alive(draft, answer)
+    join.rejoin(draft, "the group is rebalancing")
+
+
+def follow_later(draft: MemberDraft, answer: Answered) -> None:
+    """L10: the next rebalance comes before this one is through: finish it first."""
+    note_alive(draft, answer)
+    draft.session = replace(draft.session, rejoin="the group is rebalancing")
+
+
+def lose_membership(draft: MemberDraft, answer: Answered) -> None:
+    """L10, L3b: we were removed: what we own is lost, join as somebody new."""
+    join.reset_identity(draft, answer.error_code)
+    join.rejoin(draft, f"the coordinator answered {ErrorCode(answer.error_code).name}")
+
+
+def lose_membership_joining(draft: MemberDraft, answer: Answered) -> None:
+    """L10: removed between the two phases; nothing is owned, so join again at once."""
+    join.reset_identity(draft, answer.error_code)
+    join.send_join(draft)
+
+
+def note_lost_membership(draft: MemberDraft, answer: Answered) -> None:
+    """L10: removed while the application is called; go on from there when it returns."""
+    join.reset_identity(draft, answer.error_code)
+
+
+def find_coordinator(draft: MemberDraft, _answer: object) -> None:
+    """L10: the coordinator has moved; that alone changes nothing about what we own."""
+    coordinator.forget(draft)
+
+
+def is_fatal_commit(_draft: MemberDraft, answer: CommitAnswered) -> bool:
+    """L11: most errors of a commit are the commit's alone."""
+    return answer.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def give_up(draft: MemberDraft, answer: Answered) -> None:
+    """L10: another member has our instance id, or we may not be in this group."""
+    join.fail(draft, answer.error_code, f"cannot stay in group {draft.config.group_id}")

@@ -1,0 +1,61 @@
+"""The listener's calls have returned (L3-L7). They may take as long as they like (a batch)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kohort.group.events import Ownership, OwnershipChanged
+from kohort.group.member.classic import join, leave
+from kohort.group.member.classic.session import MemberDraft
+from kohort.group.member.events import CallbackDone
+
+
+def _finish(draft: MemberDraft) -> None:
+    """Note what the application knows now; that it failed changes nothing (L6)."""
+    callback = draft.session.callback
+    assert callback is not None
+    owned = draft.session.owned
+    if callback.change is not Ownership.ASSIGNED:
+        owned -= callback.partitions
+    draft.session = replace(draft.session, callback=None, owned=owned)
+    draft.observed.append(
+        OwnershipChanged(
+            group=draft.config.group_id,
+            now=draft.now,
+            member=draft.session.member_id,
+            generation=callback.generation,
+            change=callback.change,
+            partitions=callback.partitions,
+        )
+    )
+
+
+def revoked(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L3: now that everything is given up, join."""
+    _finish(draft)
+    join.send_join(draft)
+
+
+def assigned(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L5: the rebalance is through."""
+    _finish(draft)
+    join.settle(draft)
+
+
+def done_leaving(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L7: the next step of leaving."""
+    _finish(draft)
+    leave.go_on(draft)
+
+
+def done_stale(draft: MemberDraft, _done: CallbackDone) -> None:
+    """The application is back in its poll, for that is where callbacks run: join again."""
+    _finish(draft)
+    leave.come_back(draft)
+
+
+def done_fatal(draft: MemberDraft, _done: CallbackDone) -> None:
+    """What was assigned while the member failed is lost as well."""
+    _finish(draft)
+    if draft.session.owned:
+        draft.call(Ownership.LOST, draft.session.owned)

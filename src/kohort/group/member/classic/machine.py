@@ -1,0 +1,224 @@
+"""A member of a classic group: the face of the machine.
+
+A shell drives it with one event at a time:
+
+    effects = member.decide(event, now)     # changes nothing
+    member.install(effects.session)
+
+and then does what the effects say: looks the coordinator up, sends requests, queues callbacks for
+the application's next poll, runs jobs, raises errors. Each of them comes back as another event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kohort.errors import ConfigError, LocalProtocolError
+from kohort.group.assignors.interface import Assignor, RebalanceProtocol
+from kohort.group.effects import Effects
+from kohort.group.member import commits
+from kohort.group.member.classic.session import MemberDraft, MemberSession, MemberState, Sent
+from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.events import (
+    CallbackDone,
+    CoordinatorLost,
+    HeartbeatAnswered,
+    JobDone,
+    MemberEvent,
+    RequestFailed,
+    ResponseArrived,
+    StaleReport,
+    Tick,
+)
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.membership import HeartbeatResponse
+from kohort.wire.messages.offsets import OffsetCommitRequest
+
+__all__ = ["ClassicMember", "MemberSession", "MemberState"]
+
+_REBALANCING = (
+    MemberState.UNJOINED,
+    MemberState.PREPARING_REBALANCE,
+    MemberState.COMPLETING_REBALANCE,
+)
+
+
+class ClassicMember:
+    """One member of one group."""
+
+    def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:
+        """Make a member that wants nothing yet.
+
+        Args:
+            config: Its settings.
+            assignors: The assignors it offers to the group, the best liked first.
+
+        Raises:
+            ConfigError: No assignor, two of one name, or none that all gives up at once (L1).
+        """
+        self.config = config
+        self.assignors: Mapping[str, Assignor] = {a.name: a for a in assignors}
+        if not assignors or len(self.assignors) != len(assignors):
+            raise ConfigError("a member needs assignors, each with a name of its own")
+        for assignor in assignors:
+            if RebalanceProtocol.EAGER not in assignor.supported_protocols:
+                raise ConfigError(f"assignor {assignor.name} does not support the eager protocol")
+        self._session = MemberSession()
+
+    # ------------------------------------------------------------------------------- what it knows
+
+    @property
+    def session(self) -> MemberSession:
+        """All it knows; a value."""
+        return self._session
+
+    @property
+    def state(self) -> MemberState:
+        """Its state."""
+        return self._session.state
+
+    @property
+    def member_id(self) -> str:
+        """Id from the coordinator, empty when it has none."""
+        return self._session.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """Present generation, -1 when it has none."""
+        return self._session.generation
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """Partitions that it was given and has not given up."""
+        return self._session.owned
+
+    @property
+    def fetchable(self) -> frozenset[TopicPartition]:
+        """Partitions that may be read now: not while the application is told about them."""
+        session = self._session
+        if session.callback is not None or not session.is_member:
+            return frozenset()
+        return session.owned
+
+    @property
+    def group_topics(self) -> frozenset[str]:
+        """Topics to watch as leader: when their partitions change, `RejoinAsked` (L8)."""
+        return self._session.group_topics
+
+    # ------------------------------------------------------------------------------------- commits
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom a commit is made now."""
+        return CommitIdentity(self._session.member_id, self._session.generation)
+
+    def commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        """Return the request that stores positions in this member's name (L11).
+
+        Raises:
+            LocalProtocolError: It is not a member of a generation.
+        """
+        if not self._session.is_member:
+            raise LocalProtocolError("not a member of the group: nothing can be committed")
+        return commits.commit_request(
+            self.config.group_id, self.identity, self.config.group_instance_id, offsets
+        )
+
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """Say what the answer to a commit means (L11); ask before `CommitAnswered` is decided."""
+        rebalancing = self._session.state in _REBALANCING
+        return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
+
+    # -------------------------------------------------------------------------------------- driving
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[MemberSession]:
+        """Work out what an event leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+
+        Raises:
+            LocalProtocolError: A call of the application that the present state does not allow.
+        """
+        draft = MemberDraft(self.config, self.assignors, self._session, now)
+        self._run(draft, event)
+        return draft.effects()
+
+    def install(self, session: MemberSession) -> None:
+        """Take over what effects lead to."""
+        self._session = session
+
+    def next_deadline(self) -> int | None:
+        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        earliest = self._session.deadlines.next()
+        return earliest[0] if earliest else None
+
+    def _run(self, draft: MemberDraft, event: MemberEvent) -> None:
+        """Say in the table's words what happened, and let it act."""
+        match event:
+            case Tick():
+                _expire(draft)
+            case ResponseArrived():
+                _answer(draft, event)
+            case RequestFailed():
+                waited = _forget_sent(draft, event.token)
+                lost = CoordinatorLost(event.cause)
+                _put(draft, lost if waited else StaleReport(event.token))
+            case CallbackDone():
+                callback = draft.session.callback
+                known = callback is not None and callback.token == event.token
+                _put(draft, event if known else StaleReport(event.token))
+            case JobDone():
+                job = draft.session.job
+                known = job is not None and job.token == event.token
+                _put(draft, event if known else StaleReport(event.token))
+            case _:
+                _put(draft, event)
+
+
+def _put(draft: MemberDraft, event: object) -> None:
+    CLASSIC_MEMBER.run(draft, type(event), event)
+
+
+def _expire(draft: MemberDraft) -> None:
+    """Deal with the earliest deadline, if it is due."""
+    earliest = draft.session.deadlines.next()
+    if earliest is not None and earliest[0] <= draft.now:
+        draft.cancel(earliest[1])
+        _put(draft, earliest[1])
+
+
+def _answer(draft: MemberDraft, event: ResponseArrived) -> None:
+    sent = draft.session.heartbeat
+    if not _forget_sent(draft, event.token):
+        _put(draft, StaleReport(event.token))
+    elif isinstance(event.response, HeartbeatResponse):
+        assert sent is not None
+        identity = CommitIdentity(sent.member_id, sent.generation)
+        _put(draft, HeartbeatAnswered(identity, event.response.error_code))
+    else:
+        _put(draft, event.response)
+
+
+def _forget_sent(draft: MemberDraft, token: int) -> bool:
+    """Note that a request is answered; False: nobody waits for it."""
+    session = draft.session
+    if _is(session.heartbeat, token):
+        draft.session = replace(session, heartbeat=None)
+    elif _is(session.request, token):
+        # Leaving has to know later that its good-bye was sent; every other handler is done with it.
+        kept = session.request if session.state is MemberState.LEAVING else None
+        draft.session = replace(session, request=kept)
+    else:
+        return False
+    return True
+
+
+def _is(sent: Sent | None, token: int) -> bool:
+    return sent is not None and sent.token == token

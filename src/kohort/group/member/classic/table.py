@@ -1,0 +1,388 @@
+"""The member's half of the classic protocol: everything that can happen to a member."""
+
+from __future__ import annotations
+
+from kohort.group.machine import Row, Table, row
+from kohort.group.member.classic import answers, callbacks, calls, leave
+from kohort.group.member.classic.errors import Remedy
+from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    HeartbeatAnswered,
+    HeartbeatDue,
+    JobDone,
+    LookupDue,
+    LookupFailed,
+    Polled,
+    PollOverdue,
+    RejoinAsked,
+    RetryDue,
+    SessionOverdue,
+    StaleReport,
+    Subscribed,
+    Unsubscribed,
+)
+from kohort.wire.messages.membership import (
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+Rows = tuple[Row[MemberState, MemberDraft], ...]
+
+UNSUBSCRIBED, UNJOINED = MemberState.UNSUBSCRIBED, MemberState.UNJOINED
+REVOKING, ASSIGNING = MemberState.REVOKING, MemberState.ASSIGNING
+PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
+STABLE, STALE = MemberState.STABLE, MemberState.STALE
+LEAVING, CLOSED, FATAL = MemberState.LEAVING, MemberState.CLOSED, MemberState.FATAL
+
+# The application is being called, which may take long.
+CALLING = (REVOKING, ASSIGNING)
+# Heartbeats go out in these.
+BEATING = (REVOKING, COMPLETING, ASSIGNING, STABLE, LEAVING)
+JOINED = (UNJOINED, REVOKING, PREPARING, COMPLETING, ASSIGNING, STABLE)
+ACTIVE = (*JOINED, LEAVING)
+IDLE = (UNSUBSCRIBED, STALE, CLOSED, FATAL)
+# Where a rebalance begins: with a call into the application, or with JoinGroup, or, while no
+# coordinator is known, with looking for it.
+REJOIN = (REVOKING, PREPARING, UNJOINED)
+
+
+def others(*states: MemberState) -> tuple[MemberState, ...]:
+    """Return all states but these."""
+    return tuple(state for state in MemberState if state not in states)
+
+
+CALL_ROWS: Rows = (
+    row(UNSUBSCRIBED, Subscribed, calls.subscribe, to=(PREPARING, UNJOINED), rule="L2"),
+    row((*JOINED[:-1], STALE), Subscribed, calls.note_topics),
+    row(STABLE, Subscribed, calls.resubscribe, when=calls.is_another_subscription, to=REJOIN),
+    row(STABLE, Subscribed, calls.pass_over),
+    row(LEAVING, Subscribed, calls.subscribe_afterwards, when=calls.comes_back),
+    row(UNSUBSCRIBED, Unsubscribed, calls.pass_over),
+    row(
+        (*JOINED, STALE, FATAL),
+        Unsubscribed,
+        leave.unsubscribe,
+        to=(LEAVING, UNSUBSCRIBED),
+        rule="L7",
+    ),
+    row(LEAVING, Unsubscribed, leave.unsubscribe_afterwards),
+    row((UNSUBSCRIBED, CLOSED), Closing, leave.close_at_once, to=CLOSED),
+    row((*JOINED, STALE, FATAL), Closing, leave.close, to=(LEAVING, CLOSED), rule="L7"),
+    row(LEAVING, Closing, leave.close_afterwards),
+    row(JOINED, Polled, calls.note_poll, rule="KIP-62"),
+    row(STALE, Polled, calls.come_back, to=REJOIN, rule="L7"),
+    row((UNSUBSCRIBED, LEAVING, FATAL), Polled, calls.pass_over),
+    row(STABLE, RejoinAsked, calls.rebalance, to=REJOIN, rule="L8 L15"),
+    row((PREPARING, COMPLETING, ASSIGNING), RejoinAsked, calls.rebalance_later, rule="L15"),
+    row((UNJOINED, REVOKING, STALE, LEAVING, FATAL), RejoinAsked, calls.pass_over),
+)
+
+CALLBACK_ROWS: Rows = (
+    row(REVOKING, CallbackDone, callbacks.revoked, to=(PREPARING, UNJOINED), rule="L3 L4 L6"),
+    row(ASSIGNING, CallbackDone, callbacks.assigned, to=(STABLE, *REJOIN), rule="L5 L6"),
+    row(
+        LEAVING,
+        CallbackDone,
+        callbacks.done_leaving,
+        to=(CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING),
+        rule="L7",
+    ),
+    row(STALE, CallbackDone, callbacks.done_stale, to=REJOIN, rule="L7"),
+    row(FATAL, CallbackDone, callbacks.done_fatal, rule="L3"),
+    row(others(REVOKING, ASSIGNING, LEAVING, STALE, FATAL), CallbackDone, calls.never),
+)
+
+_JOINED = JoinGroupResponse
+JOIN_ROWS: Rows = (
+    row(
+        PREPARING,
+        _JOINED,
+        answers.accept_generation,
+        when=answers.is_welcome,
+        to=COMPLETING,
+        rule="L9",
+    ),
+    row(
+        PREPARING,
+        _JOINED,
+        answers.take_member_id,
+        when=answers.join_says(Remedy.KEEP_MEMBER_ID),
+        rule="L10 KIP-394",
+    ),
+    row(PREPARING, _JOINED, answers.join_again, when=answers.join_says(Remedy.REJOIN), rule="L10"),
+    row(
+        PREPARING,
+        _JOINED,
+        answers.join_anew,
+        when=answers.join_says(Remedy.RESET_MEMBER),
+        rule="L10",
+    ),
+    row(
+        PREPARING,
+        _JOINED,
+        answers.join_anew,
+        when=answers.join_says(Remedy.RESET_GENERATION),
+        rule="L10",
+    ),
+    row(
+        PREPARING,
+        _JOINED,
+        answers.find_and_join,
+        when=answers.join_says(Remedy.FIND_COORDINATOR),
+        to=UNJOINED,
+        rule="L10",
+    ),
+    row(
+        PREPARING,
+        _JOINED,
+        answers.wait_and_join,
+        when=answers.join_says(Remedy.WAIT),
+        to=UNJOINED,
+        rule="L10",
+    ),
+    row(
+        PREPARING, _JOINED, answers.refuse_generation, when=answers.join_says(Remedy.NONE), to=FATAL
+    ),
+    row(PREPARING, _JOINED, answers.give_up_joining, to=FATAL, rule="L10"),
+    row(others(PREPARING), _JOINED, calls.never),
+)
+
+_SYNCED = SyncGroupResponse
+SYNC_ROWS: Rows = (
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.accept_assignment,
+        when=answers.says(Remedy.NONE),
+        to=(ASSIGNING, UNJOINED),
+        rule="L5",
+    ),
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.join_again,
+        when=answers.says(Remedy.REJOIN),
+        to=PREPARING,
+        rule="L10",
+    ),
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.join_anew,
+        when=answers.says(Remedy.RESET_MEMBER),
+        to=PREPARING,
+        rule="L10",
+    ),
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.join_anew,
+        when=answers.says(Remedy.RESET_GENERATION),
+        to=PREPARING,
+        rule="L10",
+    ),
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.find_and_join,
+        when=answers.says(Remedy.FIND_COORDINATOR),
+        to=UNJOINED,
+        rule="L10",
+    ),
+    row(
+        COMPLETING,
+        _SYNCED,
+        answers.wait_and_join,
+        when=answers.says(Remedy.WAIT),
+        to=UNJOINED,
+        rule="C45",
+    ),
+    row(COMPLETING, _SYNCED, answers.give_up_joining, to=FATAL, rule="L10"),
+    row(others(COMPLETING), _SYNCED, calls.never),
+)
+
+JOB_ROWS: Rows = (
+    row(
+        COMPLETING,
+        JobDone,
+        answers.give_back_the_lead,
+        when=answers.is_failed,
+        to=UNJOINED,
+        rule="L8",
+    ),
+    row(COMPLETING, JobDone, answers.hand_over, rule="L8"),
+    row(others(COMPLETING), JobDone, calls.never),
+    row(
+        LEAVING,
+        LeaveGroupResponse,
+        answers.left,
+        to=(CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING),
+        rule="L7",
+    ),
+    row(others(LEAVING), LeaveGroupResponse, calls.never),
+    row(tuple(MemberState), StaleReport, calls.pass_over),
+)
+
+
+def _membership_rows(
+    trigger: type[HeartbeatAnswered | CommitAnswered],
+) -> Rows:
+    """Heartbeats and commits say the same about a membership (L10, L11)."""
+    says = answers.says
+    anew = (REVOKING, ASSIGNING, LEAVING)
+    return (
+        row(BEATING, trigger, answers.pass_over, when=answers.is_outdated, rule="L10 L11"),
+        row(BEATING, trigger, answers.note_alive, when=says(Remedy.NONE), rule="L9"),
+        row(
+            STABLE,
+            trigger,
+            answers.follow_rebalance,
+            when=says(Remedy.REJOIN),
+            to=REJOIN,
+            rule="L10",
+        ),
+        row(ASSIGNING, trigger, answers.follow_later, when=says(Remedy.REJOIN), rule="L10"),
+        row(
+            (REVOKING, COMPLETING, LEAVING),
+            trigger,
+            answers.note_alive,
+            when=says(Remedy.REJOIN),
+            rule="L10",
+        ),
+        *(
+            line
+            for reset in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
+            for line in (
+                row(
+                    STABLE,
+                    trigger,
+                    answers.lose_membership,
+                    when=says(reset),
+                    to=REJOIN,
+                    rule="L3 L10",
+                ),
+                row(
+                    COMPLETING,
+                    trigger,
+                    answers.lose_membership_joining,
+                    when=says(reset),
+                    to=(PREPARING, UNJOINED),
+                    rule="L10",
+                ),
+                row(anew, trigger, answers.note_lost_membership, when=says(reset), rule="L10"),
+            )
+        ),
+        row(
+            COMPLETING,
+            trigger,
+            answers.find_and_join,
+            when=says(Remedy.FIND_COORDINATOR),
+            to=UNJOINED,
+            rule="L10",
+        ),
+        row(
+            (REVOKING, ASSIGNING, STABLE, LEAVING),
+            trigger,
+            answers.find_coordinator,
+            when=says(Remedy.FIND_COORDINATOR),
+            rule="L10",
+        ),
+        row(BEATING, trigger, answers.pass_over, when=says(Remedy.WAIT), rule="L10"),
+        row(LEAVING, trigger, answers.pass_over, rule="L7"),
+    )
+
+
+_FATAL_FROM = (REVOKING, COMPLETING, ASSIGNING, STABLE)
+MEMBERSHIP_ROWS: Rows = (
+    *_membership_rows(HeartbeatAnswered),
+    row(_FATAL_FROM, HeartbeatAnswered, answers.give_up, to=FATAL, rule="L10"),
+    row(others(*BEATING), HeartbeatAnswered, calls.never),
+    *_membership_rows(CommitAnswered),
+    row(
+        _FATAL_FROM,
+        CommitAnswered,
+        answers.give_up,
+        when=answers.is_fatal_commit,
+        to=FATAL,
+        rule="L11",
+    ),
+    row(others(LEAVING), CommitAnswered, answers.pass_over, rule="L11"),
+)
+
+COORDINATOR_ROWS: Rows = (
+    row(IDLE, CoordinatorKnown, calls.note_coordinator),
+    row(UNJOINED, CoordinatorKnown, calls.note_coordinator, when=calls.is_waiting),
+    row(UNJOINED, CoordinatorKnown, calls.join_coordinator, to=(PREPARING, REVOKING)),
+    row((*BEATING, PREPARING), CoordinatorKnown, calls.greet_coordinator, rule="L9"),
+    row(IDLE, CoordinatorLost, calls.note_no_coordinator),
+    row((PREPARING, COMPLETING), CoordinatorLost, answers.find_and_join, to=UNJOINED, rule="L10"),
+    row(
+        LEAVING,
+        CoordinatorLost,
+        calls.leave_unheard,
+        when=calls.has_said_good_bye,
+        to=(CLOSED, UNSUBSCRIBED, UNJOINED),
+        rule="L7",
+    ),
+    row(
+        (UNJOINED, REVOKING, ASSIGNING, STABLE, LEAVING),
+        CoordinatorLost,
+        answers.find_coordinator,
+        rule="L10",
+    ),
+    row(JOINED, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL, rule="L10"),
+    row(ACTIVE, LookupFailed, calls.look_up_later, rule="KIP-580"),
+    row(IDLE, LookupFailed, calls.note_lookup_failed),
+)
+
+TIME_ROWS: Rows = (
+    row(BEATING, HeartbeatDue, calls.beat, rule="L9"),
+    row(others(*BEATING), HeartbeatDue, calls.never),
+    row(COMPLETING, SessionOverdue, answers.find_and_join, to=UNJOINED),
+    row((*CALLING, STABLE, LEAVING), SessionOverdue, calls.doubt_coordinator),
+    row(others(*BEATING), SessionOverdue, calls.never),
+    row(JOINED, PollOverdue, leave.become_stale, to=STALE, rule="L7 KIP-62"),
+    row(others(*JOINED), PollOverdue, calls.never),
+    row(UNJOINED, RetryDue, calls.retry, to=(PREPARING, REVOKING), rule="KIP-580"),
+    row(others(UNJOINED), RetryDue, calls.never),
+    row(ACTIVE, LookupDue, calls.look_up, rule="KIP-580"),
+    row(IDLE, LookupDue, calls.never),
+)
+
+CLASSIC_MEMBER: Table[MemberState, MemberDraft] = Table(
+    "classic member",
+    MemberState,
+    CALL_ROWS
+    + CALLBACK_ROWS
+    + JOIN_ROWS
+    + SYNC_ROWS
+    + JOB_ROWS
+    + MEMBERSHIP_ROWS
+    + COORDINATOR_ROWS
+    + TIME_ROWS,
+    total=(
+        CallbackDone,
+        JoinGroupResponse,
+        SyncGroupResponse,
+        LeaveGroupResponse,
+        HeartbeatAnswered,
+        CommitAnswered,
+        JobDone,
+        StaleReport,
+        CoordinatorKnown,
+        CoordinatorLost,
+        LookupFailed,
+        HeartbeatDue,
+        SessionOverdue,
+        PollOverdue,
+        RetryDue,
+        LookupDue,
+    ),
+    local=(Subscribed, Unsubscribed, Closing, Polled, RejoinAsked),
+)

@@ -1,0 +1,39 @@
+"""Settings of a group member, by Kafka's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """How a member behaves; the defaults are those of Kafka's Java consumer.
+
+    Attributes:
+        group_id: The group to join.
+        group_instance_id: Id of a static member (KIP-345), None for a dynamic one.
+        session_timeout_ms: Silence after which the coordinator gives the member up.
+        heartbeat_interval_ms: Time between heartbeats.
+        max_poll_interval_ms: Longest time between polls; also the time to join again in a
+            rebalance (KIP-62).
+        retry_backoff_ms: First wait before a request is tried again.
+        retry_backoff_max_ms: Longest such wait; each is twice the one before (KIP-580).
+        jitter: Factor on those waits, drawn once for each member, so that members that lost the
+            same coordinator do not come back in step.
+        rack_id: Where the member runs (KIP-881), None when not said.
+    """
+
+    group_id: str
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    jitter: float = 1.0
+    rack_id: str | None = None
+
+    def backoff_ms(self, attempt: int) -> int:
+        """Return how long to wait after the `attempt`-th failure in a row, the first being 1."""
+        doubled = self.retry_backoff_ms * 2 ** min(attempt - 1, 16)
+        return int(min(doubled, self.retry_backoff_max_ms) * self.jitter)
