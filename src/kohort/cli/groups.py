@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 app = typer.Typer(help="List and describe consumer groups.", no_args_is_help=True)
 

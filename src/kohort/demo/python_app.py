@@ -6,15 +6,17 @@ import argparse
 import queue
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kohort.demo.actors import say
+from kohort.spark.parquet import TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.client import Consumer
+    from kohort.spark.parquet import ArrowTask
 
 BATCH_RECORDS = 20_000
 POLL_MS = 200
@@ -60,17 +62,30 @@ def parse(batch: pa.RecordBatch, application: str) -> pa.Table:
     return table.append_column("application", names)
 
 
+class _ArrowRows:
+    """The rows of one batch, for `DeltaAppend`."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def write(self, task: ArrowTask) -> Iterator[TaskReport]:
+        for reports in task(self._rows.to_batches()):
+            for report in reports.column(0).to_pylist():
+                yield TaskReport.from_json(report)
+
+
 class Application:
     """Reads, writes, commits; in that order, unless it is told to sabotage itself."""
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
         """Take a subscribed consumer and the settings of the command line."""
-        from kohort.spark.delta import DeltaTransactions
+        from kohort.spark.delta import DeltaAppend
 
         self._consumer = consumer
         self._name = arguments.name
         self._sabotage = arguments.sabotage
-        self._table = DeltaTransactions(Path(arguments.table), group_id=arguments.group)
+        self._table = DeltaAppend(arguments.table, group_id=arguments.group)
+        self._batch_id = 0
 
     def step(self) -> None:
         """Handle one batch."""
@@ -80,7 +95,9 @@ class Application:
         if self._sabotage:
             self._consumer.commit()
         say("batch-open", records=batch.num_rows)
-        self._table.append(parse(batch, self._name))
+        rows = parse(batch, self._name)
+        self._table.append(_ArrowRows(rows), rows.schema, self._batch_id)
+        self._batch_id += 1
         if not self._sabotage:
             self._consumer.commit()
         say("batch-done")

@@ -118,9 +118,7 @@ def _announcer(console: Console) -> Callable[[str], None]:
     return announce
 
 
-def _counters(
-    stage: Stage, actors: dict[str, Actor], replay: Replay, total: int
-) -> Counters:
+def _counters(stage: Stage, actors: dict[str, Actor], replay: Replay, total: int) -> Counters:
     return Counters(
         day=replay.progress.day,
         published=replay.progress.published,
@@ -138,7 +136,7 @@ def _judge(
     expected = flights.figures_of(table)
     return outcome.Outcome(
         settings=settings,
-        verdict=verdict.judge(expected, facts, APPLICATIONS, stage.moved_under_load()),
+        verdict=verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load),
         facts=facts,
         expected=expected,
         timeline=stage.timeline,

@@ -10,6 +10,7 @@ from kohort.demo.actors import Actor
 from kohort.demo.replay import Replay
 from kohort.demo.settings import PARTITIONS, Calendar
 from kohort.errors import KohortError
+from kohort.observe.rebalances import Rebalance
 from kohort.observe.svg import Marker
 
 _TICK_S = 0.05
@@ -25,12 +26,17 @@ class GroupView(Protocol):
 
     def owned_by(self, name: str) -> int:
         """Return how many partitions an application owns now."""
+        ...
 
     def gone(self, name: str) -> None:
         """Note that an application was killed: it owns nothing from now on."""
 
-    def lag(self) -> int:
-        """Return how many published records the group has not committed."""
+    def committed(self) -> int:
+        """Return the sum of the group's committed offsets."""
+
+    @property
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        """The rebalances that have ended."""
 
     def now_ms(self) -> int:
         """Return the time on the clock of the timeline."""
@@ -58,6 +64,7 @@ class Script:
         """
         self.markers: list[Marker] = []
         self.reread = 0
+        self.moved_under_load = 0
         self._actors = actors
         self._group = group
         self._replay = replay
@@ -112,14 +119,29 @@ class Script:
         self._until(lambda: self._actors["west"].state.read > 0, "west has read")
         self._replay.hold_at(None)
         self._until(lambda: self._replay.progress.done, "all flights are published")
+        self.moved_under_load = self._moved_while_publishing()
+
+    def _moved_while_publishing(self) -> int:
+        """Count the partitions that went from one application to another until now.
+
+        Asked when the last flight has just been published: all of it happened under load.
+        """
+        return sum(
+            move.source is not None and move.target is not None
+            for rebalance in self._group.rebalances
+            for move in rebalance.moves
+        )
 
     def _drain(self) -> None:
         self._act("the year is over: everything is drained", "drain")
-        self._until(lambda: self._group.lag() == 0, "the group has committed everything")
+        self._until(self._all_committed, "the group has committed everything")
         for name in ("west", "north"):
             self._actors[name].tell("drain")
             self._until(lambda name=name: self._has_drained(name), f"{name} has drained")  # type: ignore[misc]  # mypy does not infer a lambda's default
         self._act("done")
+
+    def _all_committed(self) -> bool:
+        return self._group.committed() >= self._replay.progress.published
 
     def _has_drained(self, name: str) -> bool:
         return "drained" in self._actors[name].state.said

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--table", required=True)
     table = parser.parse_args().table
     spark = session("verdict")
-    print(json.dumps(facts(spark, table)))  # noqa: T201  # this is the module's output
+    print(json.dumps(facts(spark, table)))  # this is the module's output
     spark.stop()
 
 

@@ -63,9 +63,7 @@ def draw(
 
 
 class _Picture:
-    def __init__(
-        self, timeline: OwnershipTimeline, until_ms: int, colors: dict[str, str]
-    ) -> None:
+    def __init__(self, timeline: OwnershipTimeline, until_ms: int, colors: dict[str, str]) -> None:
         self.timeline = timeline
         self.until_ms = until_ms
         self.colors = colors

@@ -132,7 +132,8 @@ class SnapshotWatch:
         }
         with self._lock:
             changed = any(
-                owners.get(partition) != owner for partition, owner in self.timeline.owners().items()
+                owners.get(partition) != owner
+                for partition, owner in self.timeline.owners().items()
             )
             if changed or not snapshot.stable:
                 self._log.begin(now_ms, "", "the assignment changed")

@@ -1,0 +1,39 @@
+"""A source that lies to its group, for `kohort demo --sabotage`: it commits before the sink has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.spark.options import check_stream_options
+from kohort.spark.source import KohortDataSource, KohortStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from kohort.spark.manifest import OffsetJson
+
+
+class EagerCommitDataSource(KohortDataSource):
+    """The kohort source with its promise taken out."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format()` takes."""
+        return "kohort_sabotage"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's signature
+        """Return the reader that commits too early."""
+        check_stream_options(self._parsed)
+        return EagerCommitReader(self._parsed)
+
+
+class EagerCommitReader(KohortStreamReader):
+    """Says that a batch is finished the moment it is offered."""
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
+        """Return the next batch, already committed to the group."""
+        batch = super().latestOffset(start, limit)
+        self.driver.finish(batch)
+        return batch

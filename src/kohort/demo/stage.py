@@ -1,0 +1,175 @@
+"""Where the demo plays: a broker, a topic and a group, and what can be seen of the group."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from kohort.broker import EmbeddedBroker
+from kohort.client import AdminClient, NewTopic, Producer
+from kohort.demo.outcome import GroupOffset
+from kohort.demo.settings import PARTITIONS, DemoSettings
+from kohort.errors import KafkaError
+from kohort.group.events import GroupEvent, OffsetsCommitted
+from kohort.observe.rebalances import Rebalance
+from kohort.observe.timeline import OwnershipTimeline
+from kohort.observe.watch import EventWatch, GroupSnapshot, SnapshotWatch
+from kohort.types import TopicPartition
+
+_DESCRIBE_INTERVAL_S = 0.25
+
+
+class Stage:
+    """The embedded broker, or the reader's own Kafka, with a topic and a group for the demo."""
+
+    def __init__(self, settings: DemoSettings) -> None:
+        """Prepare; entering the context starts the broker and creates the topic."""
+        self._settings = settings
+        self._stack = ExitStack()
+        own = settings.bootstrap_servers is None
+        mark = "" if own else f"-kohort-demo-{uuid.uuid4().hex[:8]}"
+        self.topic = f"flights{mark}"
+        self.group = f"delays{mark}"
+        self.bootstrap_servers = settings.bootstrap_servers or ""
+        self.partitions = tuple(TopicPartition(self.topic, n) for n in range(PARTITIONS))
+        self._committed: dict[TopicPartition, int] = {}
+        self._stopping = threading.Event()
+        self._watch: EventWatch | SnapshotWatch
+
+    def __enter__(self) -> Self:
+        """Start."""
+        with ExitStack() as stack:
+            if self._settings.bootstrap_servers is None:
+                self._start_broker(stack)
+            else:
+                self._use_cluster(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the broker, or delete what was created on the reader's Kafka."""
+        self._stopping.set()
+        self._stack.close()
+
+    # ------------------------------------------------------------------------------- embedded
+
+    def _start_broker(self, stack: ExitStack) -> None:
+        self._watch = EventWatch(self.group, self.partitions, self.now_ms())
+        broker = EmbeddedBroker(self._settings.out / "broker")
+        broker.subscribe(self._on_event)
+        stack.enter_context(broker)
+        self.bootstrap_servers = broker.bootstrap_servers
+        broker.create_topic(self.topic, PARTITIONS)
+
+    def _on_event(self, event: GroupEvent) -> None:
+        if isinstance(event, OffsetsCommitted) and event.group == self.group:
+            for partition, position in event.offsets:
+                self._committed[partition] = position.offset
+        if isinstance(self._watch, EventWatch):
+            self._watch.on_event(event)
+
+    # ------------------------------------------------------------------------------- the reader's
+
+    def _use_cluster(self, stack: ExitStack) -> None:
+        admin = stack.enter_context(AdminClient(bootstrap_servers=self.bootstrap_servers))
+        admin.create_topics([NewTopic(self.topic, PARTITIONS)])
+        stack.callback(self._clean_up)
+        self._watch = watch = SnapshotWatch(self.partitions, self.now_ms())
+        follower = threading.Thread(
+            target=self._follow, args=(admin, watch), name="demo-watch", daemon=True
+        )
+        follower.start()
+        stack.callback(follower.join)
+        stack.callback(self._stopping.set)
+
+    def _clean_up(self) -> None:
+        with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
+            admin.delete_topics([self.topic])
+            try:
+                admin.delete_groups([self.group])
+            except KafkaError as error:
+                if error.name != "GROUP_ID_NOT_FOUND":
+                    raise
+
+    def _follow(self, admin: AdminClient, watch: SnapshotWatch) -> None:
+        while not self._stopping.wait(_DESCRIBE_INTERVAL_S):
+            try:
+                described = admin.describe_groups([self.group])[self.group]
+                offsets = admin.list_group_offsets(self.group)
+            except KafkaError:
+                continue  # seen again in a moment; a gap in what is observed is not filled in
+            self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
+            assignments = {member.client_id: member.assignment for member in described.members}
+            stable = described.state == "Stable"
+            watch.on_snapshot(GroupSnapshot(stable, assignments), self.now_ms())
+
+    # ------------------------------------------------------------------------------- what is seen
+
+    def producer(self) -> Producer:
+        """Make the producer of the flights."""
+        return Producer(
+            bootstrap_servers=self.bootstrap_servers,
+            client_id="replay",
+            compression_type="zstd",
+            linger_ms=20,
+        )
+
+    def now_ms(self) -> int:
+        """Return the time on the clock of the timeline."""
+        return int(time.monotonic() * 1000)
+
+    @property
+    def timeline(self) -> OwnershipTimeline:
+        """Who owned which partition when."""
+        return self._watch.timeline
+
+    @property
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        """The rebalances so far."""
+        return self._watch.rebalances
+
+    @property
+    def seen_by(self) -> str:
+        """Who saw it, for the report."""
+        if isinstance(self._watch, EventWatch):
+            return "the group coordinator's own events"
+        return f"describing the group every {_DESCRIBE_INTERVAL_S * 1000:.0f} ms"
+
+    def owned_by(self, name: str) -> int:
+        """Return how many partitions an application owns now."""
+        return self._watch.owned_by(name)
+
+    def gone(self, name: str) -> None:
+        """Note that an application was killed: it owns nothing from now on."""
+        self._watch.gone(name, self.now_ms())
+
+    def committed(self) -> int:
+        """Return the sum of the group's committed offsets."""
+        return sum(self._committed.values())
+
+    def offsets_by_another_client(self) -> tuple[GroupOffset, ...]:
+        """Return the group's offsets and the ends of the partitions as confluent-kafka reads them."""
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as ForeignPartition
+
+        reader = Consumer(
+            {"bootstrap.servers": self.bootstrap_servers, "group.id": self.group, "log_level": 2}
+        )
+        try:
+            wanted = [ForeignPartition(self.topic, n) for n in range(PARTITIONS)]
+            found = []
+            for one in reader.committed(wanted, timeout=20):
+                _, end = reader.get_watermark_offsets(one, timeout=20)
+                found.append(GroupOffset(one.partition, max(one.offset, 0), end))
+            return tuple(found)
+        finally:
+            reader.close()
