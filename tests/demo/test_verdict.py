@@ -32,7 +32,7 @@ def test_a_table_equal_to_the_data_set_passes() -> None:
         (
             replace(GOOD, read_by={"north": 91, "west": 9}),
             8,
-            "south read 0.0% of the flights, less than 10%",
+            "south read 0.0% of the flights, below 10%",
         ),
         (GOOD, 0, "no partition moved while records were flowing"),
     ],

@@ -11,6 +11,8 @@ from kohort.types import TopicPartition
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 END = 60
 
+Told = list[tuple[int, TopicPartition, str | None]]
+
 facts = st.lists(
     st.tuples(
         st.integers(0, END - 1),
@@ -21,7 +23,7 @@ facts = st.lists(
 ).map(lambda items: sorted(items, key=lambda item: item[0]))
 
 
-def model(told: list[tuple[int, TopicPartition, str | None]], partition: TopicPartition) -> list:
+def model(told: Told, partition: TopicPartition) -> list[str | None]:
     owners: list[str | None] = [None] * END
     for at, about, owner in told:
         if about == partition:
@@ -30,7 +32,7 @@ def model(told: list[tuple[int, TopicPartition, str | None]], partition: TopicPa
 
 
 @given(facts)
-def test_every_millisecond_has_the_owner_that_was_told_last(told) -> None:
+def test_every_millisecond_has_the_owner_that_was_told_last(told: Told) -> None:
     timeline = OwnershipTimeline(PARTITIONS, 0)
     for at, partition, owner in told:
         timeline.own(partition, owner, at)
@@ -44,7 +46,7 @@ def test_every_millisecond_has_the_owner_that_was_told_last(told) -> None:
 
 
 @given(facts, st.integers(0, END), st.integers(0, END))
-def test_longest_gap_is_the_longest_run_of_nobody(told, one: int, other: int) -> None:
+def test_longest_gap_is_the_longest_run_of_nobody(told: Told, one: int, other: int) -> None:
     start, end = sorted((one, other))
     timeline = OwnershipTimeline(PARTITIONS, 0)
     for at, partition, owner in told:

@@ -54,14 +54,10 @@ def demo(
     ] = False,
     sabotage: Annotated[
         bool,
-        typer.Option(
-            "--sabotage", help="Commit before the sink has written; must end with exit 1."
-        ),
+        typer.Option("--sabotage", help="Commit before the sink has written: must exit with 1."),
     ] = False,
     bootstrap_servers: Bootstrap = None,
-    out: Annotated[Path, typer.Option(help="Folder for table, report and logs.")] = Path(
-        "demo-out"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for everything it leaves.")] = Path("demo-out"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, no panel.")] = False,
 ) -> None:
     """Replay the flights of 2013 through one group of three applications, and judge the result.

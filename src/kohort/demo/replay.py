@@ -76,7 +76,7 @@ class Replay:
             with self._producer() as producer:
                 self._publish(producer)
                 producer.flush()
-        except BaseException as error:  # shown by the demo, which then ends
+        except BaseException as error:  # noqa: BLE001  # the demo shows it and ends
             self.progress.error = error
         finally:
             self.progress.done = True

@@ -16,7 +16,7 @@ from kohort.spark.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FLIGHT = "id long, carrier string, flight int, tailnum string, origin string, dest string"
 SCHEMA = FLIGHT + ", dep_delay long, month int, day int"

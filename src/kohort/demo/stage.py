@@ -157,7 +157,7 @@ class Stage:
         return sum(self._committed.values())
 
     def offsets_by_another_client(self) -> tuple[GroupOffset, ...]:
-        """Return the group's offsets and the ends of the partitions as confluent-kafka reads them."""
+        """Return the group's offsets and the partitions' ends as confluent-kafka reads them."""
         from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as ForeignPartition
 

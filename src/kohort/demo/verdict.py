@@ -103,9 +103,7 @@ def judge(
     for name in applications:
         share = facts.read_by.get(name, 0) / total if total else 0.0
         if share < SMALLEST_SHARE:
-            reasons.append(
-                f"{name} read {share:.1%} of the flights, less than {SMALLEST_SHARE:.0%}"
-            )
+            reasons.append(f"{name} read {share:.1%} of the flights, below {SMALLEST_SHARE:.0%}")
     if not moved_under_load:
         reasons.append("no partition moved while records were flowing")
     return Verdict(lost=lost, twice=twice, reasons=tuple(reasons))

@@ -48,10 +48,13 @@ def draw(
     """
     picture = _Picture(timeline, until_ms, owner_colors(owners))
     height = picture.bottom + 64
-    parts = [
+    head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 24} {height}"'
         ' font-family="system-ui, sans-serif" font-size="12" role="img"'
-        ' aria-label="Owner of each partition over time">',
+        ' aria-label="Owner of each partition over time">'
+    )
+    parts = [
+        head,
         f'<rect width="100%" height="{height}" fill="#ffffff"/>',
         *picture.legend(),
         *picture.rows(),

@@ -131,10 +131,8 @@ class SnapshotWatch:
             if label not in self._gone
         }
         with self._lock:
-            changed = any(
-                owners.get(partition) != owner
-                for partition, owner in self.timeline.owners().items()
-            )
+            before = self.timeline.owners()
+            changed = any(owners.get(tp) != owner for tp, owner in before.items())
             if changed or not snapshot.stable:
                 self._log.begin(now_ms, "", "the assignment changed")
             for partition in self.timeline.partitions:
