@@ -138,5 +138,9 @@ class Lookup:
 
 
 def client_settings(options: SourceOptions) -> dict[str, str]:
-    """Return the settings of the client, by Kafka's names."""
-    return {**options.settings, "bootstrap.servers": options.bootstrap_servers}
+    """Return the settings of the group's member, by Kafka's names."""
+    return {
+        **options.settings,
+        "bootstrap.servers": options.bootstrap_servers,
+        "enable.auto.commit": "false",
+    }

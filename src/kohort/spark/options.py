@@ -104,7 +104,7 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         if key.startswith("kafka.")
     }
     _refuse_unknown(options)
-    _refuse_settings(settings)
+    _check_settings(settings)
     bootstrap = settings.pop("bootstrap.servers", "")
     if not bootstrap.strip():
         raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
@@ -157,10 +157,18 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         raise OptionError(f"unknown option {key!r}{hint}")
 
 
-def _refuse_settings(settings: Mapping[str, str]) -> None:
+def _check_settings(settings: Mapping[str, str]) -> None:
+    from kohort.client.config import ConsumerConfig, make_from_kafka
+    from kohort.client.ranges import RangeReader
+
     for key in settings:
         if key in REFUSED:
             raise OptionError(f"kafka.{key} is not supported: {REFUSED[key]}")
+    try:
+        make_from_kafka(ConsumerConfig, settings)
+        RangeReader(settings.get("bootstrap.servers", "localhost:9092"), settings)
+    except ConfigError as error:
+        raise OptionError(f"kafka.*: {error}") from error
 
 
 def _positive(name: str, options: Mapping[str, str]) -> int | None:

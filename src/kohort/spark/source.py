@@ -161,8 +161,9 @@ def read_range(options: SourceOptions, task: InputPartition) -> Iterator[pa.Reco
 
     assert isinstance(task, RangePartition)
     reader = RangeReader(options.bootstrap_servers, options.settings)
+    headers = options.include_headers
     yield from reader.read(
-        task.topic, task.partition, task.start, task.end, options.include_headers
+        task.topic, task.partition, task.start, task.end, include_headers=headers
     )
 
 
