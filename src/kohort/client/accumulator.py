@@ -1,0 +1,449 @@
+"""Records on their way to the brokers: batches per partition, in order, within a bound of memory.
+
+Without I/O, clock and locks; whoever uses it from several threads locks around each call. Times are
+milliseconds of the caller's clock.
+
+The order of an idempotent producer (KIP-98) is kept like this. A batch gets its sequence number
+when it is first taken. One that must be sent again goes back to the head of its partition, and from
+there on one batch at a time is in flight until none of them is left. A batch that the broker calls
+out of order while an earlier one is undecided is only early. When the first undecided one is called
+so, something before it never arrived: if that is known (a batch was given up), nothing after it can
+have been written either, so the rest is numbered anew under the next epoch; if not, the broker has
+lost what it acknowledged.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kohort.types import TopicPartition
+from kohort.wire.records import Compression, RecordBatchBuilder
+from kohort.wire.schema import Buffer
+
+D = TypeVar("D")
+
+# What a record takes in a batch beside its key and value, at most: its varints and attributes.
+RECORD_OVERHEAD = 30
+HEADER_OVERHEAD = 10
+
+_MAX_SEQUENCE = 0x7FFFFFFF
+MAX_EPOCH = 0x7FFF
+
+
+def record_size(
+    key: Buffer | None, value: Buffer | None, headers: Iterable[tuple[str, Buffer | None]]
+) -> int:
+    """Return about how many bytes a record takes in a batch, rather too many."""
+    size = RECORD_OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        # A character of a name takes up to four bytes.
+        size += HEADER_OVERHEAD + 4 * len(name) + (0 if content is None else len(content))
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who an idempotent producer is.
+
+    Attributes:
+        producer_id: Given by the broker.
+        epoch: Likewise.
+    """
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The place of a batch in the broker's book of a partition; -1 everywhere for no place.
+
+    Attributes:
+        producer_id: Of the producer.
+        epoch: The producer's epoch in this partition.
+        sequence: Number of the batch's first record.
+    """
+
+    producer_id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+
+
+UNNUMBERED = Numbering()
+
+
+class Batch(Generic[D]):
+    """Records of one partition that are sent together.
+
+    Attributes:
+        partition: Where they go.
+        number: Place among the partition's batches.
+        created: When the first record came.
+        builder: The records.
+        deliveries: What was given along with each record, and the record's timestamp.
+        reserved: Bytes of memory it counts for.
+        is_sealed: Whether no more records are added.
+        is_done: Whether its fate is known.
+        numbering: Its place in the broker's book; None as long as it was never taken.
+        not_before: When it may be taken (again).
+        attempts: How often it was taken.
+    """
+
+    __slots__ = (
+        "attempts",
+        "builder",
+        "created",
+        "deliveries",
+        "is_done",
+        "is_sealed",
+        "not_before",
+        "number",
+        "numbering",
+        "partition",
+        "reserved",
+    )
+
+    def __init__(self, partition: TopicPartition, number: int, created: int) -> None:
+        self.partition = partition
+        self.number = number
+        self.created = created
+        self.builder = RecordBatchBuilder()
+        self.deliveries: list[tuple[D, int]] = []
+        self.reserved = 0
+        self.is_sealed = False
+        self.is_done = False
+        self.numbering: Numbering | None = None
+        self.not_before = 0
+        self.attempts = 0
+
+    def encode(self, codec: Compression) -> bytes:
+        """Return the bytes to send."""
+        numbering = self.numbering or UNNUMBERED
+        return self.builder.build(
+            codec,
+            producer_id=numbering.producer_id,
+            producer_epoch=numbering.epoch,
+            base_sequence=numbering.sequence,
+        )
+
+
+def _by_number(batch: Batch[D]) -> int:
+    return batch.number
+
+
+class _Queue(Generic[D]):
+    """The batches of one partition: those that wait, in order, and those that are in flight."""
+
+    __slots__ = ("epoch", "has_gap", "in_flight", "next_number", "next_sequence", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[Batch[D]] = []
+        self.in_flight: list[Batch[D]] = []
+        self.next_number = 0
+        self.next_sequence = 0
+        self.epoch: int | None = None
+        self.has_gap = False
+
+    def open_batch(self) -> Batch[D] | None:
+        if self.waiting and not self.waiting[-1].is_sealed:
+            return self.waiting[-1]
+        return None
+
+    def number(self, batch: Batch[D], identity: Identity | None) -> None:
+        """Give a batch its place in the broker's book, unless it has one."""
+        if batch.numbering is not None:
+            return
+        if identity is None:
+            batch.numbering = UNNUMBERED
+            return
+        if self.epoch is None:
+            self.epoch = identity.epoch
+        batch.numbering = Numbering(identity.producer_id, self.epoch, self.next_sequence)
+        self.next_sequence = (self.next_sequence + batch.builder.count) & _MAX_SEQUENCE
+
+    def is_settling(self) -> bool:
+        """Whether batches of an epoch that is over are still in flight."""
+        return any(
+            each.numbering is not None
+            and each.numbering.producer_id >= 0
+            and each.numbering.epoch != self.epoch
+            for each in self.in_flight
+        )
+
+    def is_first_undecided(self, batch: Batch[D]) -> bool:
+        numbered = [each for each in self.waiting if each.numbering is not None]
+        return all(each.number >= batch.number for each in (*self.in_flight, *numbered))
+
+
+class Accumulator(Generic[D]):
+    """Batches of all partitions.
+
+    Args:
+        batch_size: Bytes of a full batch, before compression.
+        linger_ms: How long a batch waits to become fuller.
+        buffer_memory: Bytes of all batches together.
+        max_in_flight: Batches of one partition that may be in flight.
+        delivery_timeout_ms: How old a batch may become before it is given up.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        max_in_flight: int = 5,
+        delivery_timeout_ms: int = 120_000,
+    ) -> None:
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._buffer_memory = buffer_memory
+        self._max_in_flight = max_in_flight
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._queues: dict[TopicPartition, _Queue[D]] = {}
+        self._waiting: dict[TopicPartition, _Queue[D]] = {}
+        self._undone: dict[Batch[D], None] = {}
+        self._used = 0
+        self.identity: Identity | None = None
+
+    # ---------------------------------------------------------------------------- records in
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes of all batches that are not done."""
+        return self._used
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of `size` bytes fits now."""
+        return self._used + size <= self._buffer_memory
+
+    def append(
+        self,
+        partition: TopicPartition,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str, Buffer | None]],
+        delivery: D,
+        size: int,
+        now: int,
+    ) -> bool:
+        """Add a record; there must be room for it.
+
+        Args:
+            partition: Where it goes.
+            timestamp: Milliseconds since the epoch.
+            key: Its key.
+            value: Its value.
+            headers: Names and values.
+            delivery: Kept for when its fate is known.
+            size: What `record_size` says.
+            now: The time.
+
+        Returns:
+            Whether there is something new for whoever takes batches to look at.
+        """
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _Queue()
+        batch = queue.open_batch()
+        news = False
+        if batch is not None and batch.builder.size + size > self._batch_size:
+            batch.is_sealed = news = True
+            batch = None
+        fresh = Batch[D](partition, queue.next_number, now) if batch is None else batch
+        fresh.builder.append(timestamp, key, value, headers)
+        if batch is None:
+            news = not self._waiting or news
+            self._start(queue, fresh)
+        fresh.deliveries.append((delivery, timestamp))
+        fresh.reserved += size
+        self._used += size
+        if fresh.builder.size >= self._batch_size:
+            fresh.is_sealed = news = True
+        return news
+
+    def _start(self, queue: _Queue[D], batch: Batch[D]) -> None:
+        queue.next_number += 1
+        queue.waiting.append(batch)
+        self._waiting[batch.partition] = queue
+        self._undone[batch] = None
+
+    def seal_all(self) -> list[Batch[D]]:
+        """Let no batch wait for more records; return all that are not done."""
+        for queue in self._waiting.values():
+            batch = queue.open_batch()
+            if batch is not None:
+                batch.is_sealed = True
+        return list(self._undone)
+
+    # --------------------------------------------------------------------------- batches out
+
+    def take(
+        self,
+        now: int,
+        leader_of: Callable[[TopicPartition], int | None],
+        room_at: Callable[[int], int],
+        max_request_bytes: int,
+    ) -> dict[int, list[Batch[D]]]:
+        """Take what shall be sent now: for each broker one request, one batch per partition.
+
+        Args:
+            now: The time.
+            leader_of: The node id of a partition's leader, None when there is none.
+            room_at: How many requests a broker can take now.
+            max_request_bytes: Bytes of one request, before compression.
+        """
+        requests: dict[int, list[Batch[D]]] = {}
+        sizes: dict[int, int] = {}
+        for partition, queue in list(self._waiting.items()):
+            if not self._is_ready(queue, now):
+                continue
+            node = leader_of(partition)
+            if node is None or room_at(node) <= 0:
+                continue
+            batch = queue.waiting[0]
+            size = sizes.get(node, 0) + batch.builder.size
+            if size > max_request_bytes and node in requests:
+                continue
+            sizes[node] = size
+            requests.setdefault(node, []).append(batch)
+            self._launch(queue, batch)
+        return requests
+
+    def _is_ready(self, queue: _Queue[D], now: int) -> bool:
+        batch = queue.waiting[0]
+        if now < self._due(batch):
+            return False
+        if batch.numbering is not None:
+            return not queue.in_flight
+        return len(queue.in_flight) < self._max_in_flight and not queue.is_settling()
+
+    def _due(self, batch: Batch[D]) -> int:
+        if batch.is_sealed:
+            return batch.not_before
+        return max(batch.not_before, batch.created + self._linger_ms)
+
+    def _launch(self, queue: _Queue[D], batch: Batch[D]) -> None:
+        batch.is_sealed = True
+        batch.attempts += 1
+        queue.number(batch, self.identity)
+        del queue.waiting[0]
+        if not queue.waiting:
+            del self._waiting[batch.partition]
+        queue.in_flight.append(batch)
+
+    def next_due(self, now: int) -> int | None:
+        """Return when the next batch becomes ready or too old; None when nothing waits."""
+        times: list[int] = []
+        for queue in self._waiting.values():
+            batch = queue.waiting[0]
+            due = self._due(batch)
+            times.append(due if due > now else self.deadline(batch))
+        return min(times, default=None)
+
+    def deadline(self, batch: Batch[D]) -> int:
+        """Return when a batch is too old."""
+        return batch.created + self._delivery_timeout_ms
+
+    # ------------------------------------------------------------------------------- outcome
+
+    def done(self, batch: Batch[D]) -> None:
+        """Forget a batch that was delivered."""
+        self._queues[batch.partition].in_flight.remove(batch)
+        self._forget(batch)
+
+    def gave_up(self, batch: Batch[D]) -> None:
+        """Forget a batch in flight that has failed; those behind it may have to be renumbered."""
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        queue.has_gap = True
+        self._forget(batch)
+        self._close_gap(queue)
+
+    def again(self, batch: Batch[D], not_before: int) -> None:
+        """Put a batch in flight back, to be sent again."""
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        batch.not_before = not_before
+        numbering = batch.numbering
+        if numbering is not None and numbering.producer_id >= 0 and numbering.epoch != queue.epoch:
+            batch.numbering = None  # it came after a gap, so it was not written
+        insort(queue.waiting, batch, key=_by_number)
+        self._waiting[batch.partition] = queue
+
+    def is_early(self, batch: Batch[D]) -> bool:
+        """Whether an earlier batch of the partition is undecided."""
+        return not self._queues[batch.partition].is_first_undecided(batch)
+
+    def renumber(self, batch: Batch[D]) -> bool:
+        """Number a batch in flight and all behind it anew, if one before it was given up.
+
+        Returns:
+            False when none was, or no epoch is left.
+        """
+        queue = self._queues[batch.partition]
+        if not queue.has_gap or queue.epoch is None or queue.epoch >= MAX_EPOCH:
+            return False
+        self.again(batch, 0)
+        self._next_epoch(queue)
+        return True
+
+    def _next_epoch(self, queue: _Queue[D]) -> None:
+        assert queue.epoch is not None
+        queue.epoch += 1
+        queue.next_sequence = 0
+        queue.has_gap = False
+        for each in queue.waiting:
+            each.numbering = None
+
+    def _close_gap(self, queue: _Queue[D]) -> None:
+        """Begin a new epoch at once when no numbered batch is left whose fate depends on it."""
+        if queue.epoch is None or queue.epoch >= MAX_EPOCH:
+            return
+        if not queue.in_flight and all(each.numbering is None for each in queue.waiting):
+            self._next_epoch(queue)
+
+    def expired(self, now: int) -> list[Batch[D]]:
+        """Remove and return the waiting batches that are too old."""
+        late = [
+            batch
+            for queue in self._waiting.values()
+            for batch in queue.waiting
+            if self.deadline(batch) <= now
+        ]
+        self._remove(late)
+        return late
+
+    def abandon(self) -> list[Batch[D]]:
+        """Remove and return all waiting batches."""
+        waiting = list(self._all_waiting())
+        self._remove(waiting)
+        return waiting
+
+    def _all_waiting(self) -> Iterator[Batch[D]]:
+        for queue in self._waiting.values():
+            yield from queue.waiting
+
+    def _remove(self, batches: Iterable[Batch[D]]) -> None:
+        for batch in batches:
+            queue = self._queues[batch.partition]
+            queue.waiting.remove(batch)
+            if not queue.waiting:
+                del self._waiting[batch.partition]
+            self._forget(batch)
+            if batch.numbering is not None:
+                queue.has_gap = True
+                self._close_gap(queue)
+
+    def _forget(self, batch: Batch[D]) -> None:
+        batch.is_done = True
+        self._used -= batch.reserved
+        del self._undone[batch]
