@@ -1,0 +1,57 @@
+"""How long to wait before trying again, and how long to go on trying."""
+
+from __future__ import annotations
+
+import random
+import time
+
+JITTER = 0.2
+
+
+class Backoff:
+    """Growing pauses: each twice the last one, up to a limit, with a jitter of a fifth (KIP-580).
+
+    Args:
+        first_ms: The first pause.
+        max_ms: The longest one.
+    """
+
+    def __init__(self, first_ms: int, max_ms: int) -> None:
+        self._first_ms = first_ms
+        self._max_ms = max_ms
+        self._attempts = 0
+
+    def next_s(self) -> float:
+        """Return the next pause, in seconds."""
+        pause: int = min(self._first_ms * 2**self._attempts, self._max_ms)
+        self._attempts = min(self._attempts + 1, 30)
+        return pause / 1000 * random.uniform(1 - JITTER, 1 + JITTER)
+
+    def reset(self) -> None:
+        """Begin with the first pause again."""
+        self._attempts = 0
+
+
+class Deadline:
+    """A point in time until which a call may take.
+
+    Args:
+        timeout_ms: Time from now; None for no end.
+    """
+
+    def __init__(self, timeout_ms: float | None) -> None:
+        self._end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+
+    def left_s(self) -> float | None:
+        """Return the seconds left, never negative; None when there is no end."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def left_ms(self, at_most: int) -> int:
+        """Return the milliseconds left, at most `at_most`."""
+        left = self.left_s()
+        return at_most if left is None else min(at_most, int(left * 1000))
+
+    @property
+    def over(self) -> bool:
+        """Whether it has passed."""
+        return self._end is not None and time.monotonic() >= self._end

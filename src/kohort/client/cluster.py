@@ -1,0 +1,353 @@
+"""All brokers of one cluster: connections, metadata, and who to send a request to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TypeVar
+
+from kohort.client.auth import Authenticator, NoAuthentication
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.config import ClientConfig
+from kohort.client.connection import Connection
+from kohort.client.frames import Allocate, plain_buffer
+from kohort.client.metadata import ClusterMetadata, Node, from_response
+from kohort.client.transport import BrokerConnection, connect
+from kohort.errors import (
+    BrokerUnavailableError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+)
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.schema import Message, Request
+
+log = logging.getLogger("kohort.client")
+
+R = TypeVar("R", bound=Message)
+
+
+class Purpose(Enum):
+    """What a connection is for: a broker answers one request of a connection at a time.
+
+    A long poll must not hold up a commit, and a JoinGroup that waits for others must not hold up
+    the LeaveGroup that takes it back.
+    """
+
+    CONTROL = "control"
+    FETCH = "fetch"
+    GROUP = "group"
+    JOIN = "join"
+
+
+class Cluster:
+    """Connections to one cluster, on the loop that runs it.
+
+    Args:
+        config: Settings.
+        authenticator: How connections authenticate.
+        allocate: Makes the memory of fetched frames.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        authenticator: Authenticator | None = None,
+        allocate: Allocate = plain_buffer,
+    ) -> None:
+        self.config = config
+        self.metadata = ClusterMetadata()
+        self.on_metadata: list[Callable[[], None]] = []
+        self.wants_all_topics = False
+        self.allow_auto_topic_creation = True
+        self.unreachable: BrokerUnavailableError | None = None
+        self._authenticator = authenticator or NoAuthentication()
+        self._allocate = allocate
+        self._topics: set[str] = set()
+        self._connections: dict[tuple[int, Purpose], asyncio.Task[BrokerConnection]] = {}
+        self._backoffs: dict[int, tuple[Backoff, float]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stale = asyncio.Event()
+        self._closed = False
+
+    # ----------------------------------------------------------------------------- metadata
+
+    def request_refresh(self) -> None:
+        """Have the metadata fetched anew soon, in the background."""
+        self._stale.set()
+        if self._keeper is None and not self._closed:
+            self._keeper = asyncio.create_task(self._keep_fresh())
+
+    async def refresh(self, deadline: Deadline) -> ClusterMetadata:
+        """Fetch the metadata anew, trying until the deadline.
+
+        Raises:
+            BrokerUnavailableError: No broker answered; it names addresses and causes.
+        """
+        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            try:
+                async with asyncio.timeout(deadline.left_s()):
+                    await self._refresh_shared()
+            except TimeoutError:
+                raise self.unreachable or BrokerUnavailableError(
+                    f"{self._shown_servers()} did not answer in time"
+                ) from None
+            except BrokerUnavailableError:
+                if deadline.over:
+                    raise
+                await self.sleep(pause, deadline)
+            else:
+                return self.metadata
+
+    async def ensure_topics(self, topics: Iterable[str], deadline: Deadline) -> ClusterMetadata:
+        """Return metadata that has all `topics`, described or with an error.
+
+        Raises:
+            BrokerUnavailableError: No broker answered.
+        """
+        wanted = set(topics)
+        if not wanted <= self.metadata.topics.keys():
+            self._topics |= wanted
+            await self.refresh(deadline)
+        return self.metadata
+
+    def watch_topics(self, topics: Iterable[str]) -> None:
+        """Keep the metadata of exactly these topics fresh."""
+        wanted = set(topics)
+        is_news = not wanted <= self.metadata.topics.keys()
+        self._topics = wanted
+        if is_news:
+            self.request_refresh()
+
+    async def sleep(self, pause: Backoff, deadline: Deadline) -> None:
+        """Wait before something is tried again."""
+        left = deadline.left_s()
+        wanted = pause.next_s()
+        await asyncio.sleep(wanted if left is None else min(wanted, left))
+
+    async def _refresh_shared(self) -> None:
+        """Fetch the metadata once, together with whoever else wants it now."""
+        asked = self._refreshing
+        if asked is not None and not asked.done():
+            topics = set(self._topics)
+            await asyncio.shield(asked)
+            if topics <= self.metadata.topics.keys():
+                return
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh_once())
+        await asyncio.shield(self._refreshing)
+
+    async def _refresh_once(self) -> None:
+        names = None if self.wants_all_topics else sorted(self._topics)
+        topics = None if names is None else tuple(MetadataRequestTopic(name=n) for n in names)
+        request = MetadataRequest(
+            topics=topics, allow_auto_topic_creation=self.allow_auto_topic_creation
+        )
+        response = await self.send_any(request)
+        self.metadata = from_response(response)
+        for callback in self.on_metadata:
+            callback()
+
+    async def _keep_fresh(self) -> None:
+        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            self._stale.clear()
+            try:
+                await self._refresh_shared()
+                pause.reset()
+            except KohortError as error:
+                log.debug("metadata: %s", error)
+                self._stale.set()
+                await asyncio.sleep(pause.next_s())
+                continue
+            if self._lacks_leaders():
+                await asyncio.sleep(pause.next_s())
+                continue
+            try:
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
+                    await self._stale.wait()
+            except TimeoutError:
+                pass
+            else:
+                await asyncio.sleep(pause.next_s())
+
+    def _lacks_leaders(self) -> bool:
+        wanted = [self.metadata.topics.get(name) for name in self._topics]
+        return any(
+            topic is None
+            or topic.error_code
+            or any(each.leader not in self.metadata.nodes for each in topic.partitions.values())
+            for topic in wanted
+        )
+
+    # ----------------------------------------------------------------------------- requests
+
+    async def send(
+        self,
+        node_id: int,
+        request: Request[R],
+        *,
+        purpose: Purpose = Purpose.CONTROL,
+        timeout_ms: int | None = None,
+        at_most: int | None = None,
+    ) -> R:
+        """Send a request to one broker and return its answer.
+
+        Raises:
+            KafkaError: The broker cannot be reached (retriable), or there was no answer in time.
+            RemoteProtocolError: It does not speak Kafka's protocol.
+        """
+        connection = await self.connection(node_id, purpose)
+        timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await connection.request(request, timeout, at_most=at_most)
+
+    async def send_any(self, request: Request[R]) -> R:
+        """Send a request to whichever broker answers, the least loaded one first.
+
+        When all known brokers are gone the bootstrap servers are asked again.
+
+        Raises:
+            BrokerUnavailableError: None answers; it names each address and cause.
+        """
+        causes: list[str] = []
+        for node in self._by_load():
+            try:
+                response = await self.send(node.node_id, request)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                causes.append(_plain(error))
+            else:
+                self._reached()
+                return response
+        return await self._send_bootstrap(request, causes)
+
+    async def _send_bootstrap(self, request: Request[R], causes: list[str]) -> R:
+        servers = self.config.addresses()
+        random.shuffle(servers)
+        for host, port in servers:
+            try:
+                connection = await self._open(host, port, Purpose.CONTROL)
+                try:
+                    response = await connection.request(request, self.config.request_timeout_ms)
+                finally:
+                    connection.close()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                causes.append(_plain(error))
+            else:
+                self._reached()
+                return response
+        raise self._failed(BrokerUnavailableError("; ".join(dict.fromkeys(causes))))
+
+    def _failed(self, error: BrokerUnavailableError) -> BrokerUnavailableError:
+        if self.unreachable is None and self.metadata.nodes:
+            log.warning("no broker can be reached: %s", error)
+        self.unreachable = error
+        return error
+
+    def _reached(self) -> None:
+        if self.unreachable is not None and self.metadata.nodes:
+            log.warning("brokers can be reached again")
+        self.unreachable = None
+
+    # -------------------------------------------------------------------------- connections
+
+    async def connection(self, node_id: int, purpose: Purpose) -> BrokerConnection:
+        """Return the open connection to a broker for a purpose; open it if need be.
+
+        Raises:
+            KafkaError: It cannot be opened (retriable).
+        """
+        if self._closed:
+            raise LocalProtocolError("the client is closed")
+        key = node_id, purpose
+        task = self._connections.get(key)
+        if task is None or (task.done() and not _is_open(task)):
+            task = asyncio.create_task(self._open_node(node_id, purpose))
+            self._connections[key] = task
+        return await asyncio.shield(task)
+
+    async def _open_node(self, node_id: int, purpose: Purpose) -> BrokerConnection:
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            self.request_refresh()
+            raise BrokerUnavailableError(f"broker {node_id} is not known any more")
+        pause, not_before = self._backoffs.setdefault(node_id, (self._reconnect_backoff(), 0.0))
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, not_before - loop.time()))
+        try:
+            connection = await self._open(node.host, node.port, purpose)
+        except KafkaError:
+            self._backoffs[node_id] = pause, loop.time() + pause.next_s()
+            raise
+        pause.reset()
+        self._backoffs[node_id] = pause, 0.0
+        return connection
+
+    async def _open(self, host: str, port: int, purpose: Purpose) -> BrokerConnection:
+        setup_ms = min(
+            self.config.socket_connection_setup_timeout_ms, self.config.request_timeout_ms
+        )
+        machine = Connection(
+            client_id=self.config.client_id,
+            authenticator=self._authenticator,
+            max_in_flight=self.config.max_in_flight_requests_per_connection,
+            setup_timeout_ms=setup_ms,
+            allocate=self._allocate if purpose is Purpose.FETCH else plain_buffer,
+        )
+        return await connect(host, port, machine, setup_ms / 1000)
+
+    def _reconnect_backoff(self) -> Backoff:
+        config = self.config
+        return Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+
+    def _by_load(self) -> list[Node]:
+        """Return the known brokers: connected ones by load, then the others, failed ones last."""
+        nodes = list(self.metadata.nodes.values())
+        random.shuffle(nodes)
+        return sorted(nodes, key=self._load)
+
+    def _load(self, node: Node) -> tuple[bool, float, int]:
+        task = self._connections.get((node.node_id, Purpose.CONTROL))
+        is_connected = task is not None and _is_open(task)
+        _, not_before = self._backoffs.get(node.node_id, (None, 0.0))
+        load = task.result().load if task is not None and is_connected else 0
+        return not is_connected, not_before, load
+
+    def _shown_servers(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self.config.addresses())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        background = [task for task in (self._keeper, self._refreshing) if task is not None]
+        tasks = [*background, *self._connections.values()]
+        running = [task for task in tasks if not task.done()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for opened in self._connections.values():
+            if _is_open(opened):
+                opened.result().close()
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # nobody waits for it any more
+
+
+def _is_open(task: asyncio.Task[BrokerConnection]) -> bool:
+    return (
+        task.done() and not task.cancelled() and task.exception() is None and task.result().is_open
+    )
+
+
+def _plain(error: KafkaError) -> str:
+    """Return an error's text without the name of its code."""
+    return str(error).removeprefix(f"{ErrorCode.NETWORK_EXCEPTION.name}: ")

@@ -1,0 +1,327 @@
+"""Settings: Kafka's own keys, as keyword arguments (`group_id`) or with dots (`group.id`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from kohort.client.rejected import why_rejected
+from kohort.errors import ConfigError
+from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
+from kohort.group.events import GroupEvent
+from kohort.wire.records.header import Compression
+
+C = TypeVar("C", bound="ClientConfig")
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client has.
+
+    Attributes:
+        bootstrap_servers: `host:port` of some brokers, separated by commas or as a sequence.
+        client_id: What the client calls itself in the broker's logs.
+        request_timeout_ms: How long one request may take.
+        default_api_timeout_ms: How long one call may take, with all the requests it tries.
+        retry_backoff_ms: First pause before a request is tried again.
+        retry_backoff_max_ms: Longest such pause.
+        reconnect_backoff_ms: First pause before a broker is connected to again.
+        reconnect_backoff_max_ms: Longest such pause.
+        socket_connection_setup_timeout_ms: How long connecting may take.
+        metadata_max_age_ms: After this time the brokers are asked for metadata anew.
+        max_in_flight_requests_per_connection: Unanswered requests on one connection.
+        security_protocol: How to talk to brokers; "PLAINTEXT" only for now.
+    """
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "kohort"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    metadata_max_age_ms: int = 300_000
+    max_in_flight_requests_per_connection: int = 5
+    security_protocol: str = "PLAINTEXT"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        self.addresses()
+        if self.security_protocol.upper() != "PLAINTEXT":
+            raise ConfigError(
+                f"security.protocol {self.security_protocol}: only PLAINTEXT is supported so far"
+            )
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name.endswith(("_ms", "_bytes", "_records", "_size")) and value < 0:
+                raise ConfigError(f"{dotted(each.name)} is {value}; it cannot be negative")
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Return the bootstrap addresses as host and port."""
+        given = self.bootstrap_servers
+        servers = given.split(",") if isinstance(given, str) else given
+        found = [_address(server.strip()) for server in servers if server.strip()]
+        if not found:
+            raise ConfigError("bootstrap.servers is empty")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """What a consumer has beside `ClientConfig`; each is Kafka's setting of that name.
+
+    Attributes:
+        group_id: The group to be a member of, and to commit offsets to.
+        group_instance_id: Static membership (KIP-345).
+        group_protocol: "classic"; KIP-848's "consumer" is not there yet.
+        session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
+        heartbeat_interval_ms: Time between heartbeats.
+        max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
+        max_poll_records: Most records of one `poll`.
+        partition_assignment_strategy: Assignors in order of preference, by name or as objects.
+        enable_auto_commit: Whether positions are committed without being asked to.
+        auto_commit_interval_ms: How often.
+        auto_offset_reset: Where to begin without a committed offset: "earliest", "latest", "none".
+        isolation_level: "read_committed" leaves out aborted transactions and waits for open ones.
+        fetch_min_bytes: The broker answers once it has so much.
+        fetch_max_wait_ms: Or after this time.
+        fetch_max_bytes: Most bytes of one answer, and about what a consumer holds in advance.
+        max_partition_fetch_bytes: Most bytes of one partition in one answer.
+        check_crcs: Whether to check the CRC of what was fetched.
+        client_rack: Where the client runs (KIP-392, KIP-881).
+        allow_auto_create_topics: Whether asking for a topic may create it.
+        exclude_internal_topics: Whether a pattern leaves out topics that Kafka keeps for itself.
+        key_deserializer: Makes something of a key's bytes; not called for null.
+        value_deserializer: Likewise for values.
+        event_listener: Told what the group member does (`kohort.group.events`), in another thread.
+    """
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: Literal["classic"] = "classic"
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    max_poll_records: int = 500
+    partition_assignment_strategy: str | Sequence[str | Assignor] = ("range",)
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 50 * _MIB
+    max_partition_fetch_bytes: int = _MIB
+    check_crcs: bool = True
+    client_rack: str | None = None
+    allow_auto_create_topics: bool = True
+    exclude_internal_topics: bool = True
+    key_deserializer: Callable[[bytes], object] | None = None
+    value_deserializer: Callable[[bytes], object] | None = None
+    event_listener: Callable[[GroupEvent], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        ClientConfig.__post_init__(self)
+        _one_of("group.protocol", self.group_protocol, ("classic",))
+        _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
+        levels = ("read_uncommitted", "read_committed")
+        _one_of("isolation.level", self.isolation_level, levels)
+        if self.group_id == "":
+            raise ConfigError("group.id is empty; leave it out to be in no group")
+        if self.max_poll_records < 1:
+            raise ConfigError("max.poll.records must be at least 1")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
+        self.assignors()
+
+    def assignors(self) -> list[Assignor]:
+        """Return the assignors, in order of preference."""
+        given = self.partition_assignment_strategy
+        names = given.split(",") if isinstance(given, str) else given
+        found = [_assignor(each.strip()) if isinstance(each, str) else each for each in names]
+        if not found:
+            raise ConfigError("partition.assignment.strategy is empty")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """What a producer has beside `ClientConfig`; each is Kafka's setting of that name.
+
+    Attributes:
+        acks: Who must have a record before it counts as sent: "all", 1 (the leader) or 0 (nobody).
+        enable_idempotence: Whether the broker refuses duplicates of retries (KIP-98).
+        compression_type: "none", "gzip", "snappy", "lz4" or "zstd".
+        linger_ms: How long a batch waits to become fuller.
+        batch_size: Bytes of a full batch, before compression.
+        buffer_memory: Bytes that may wait to be sent; beyond them `send` waits.
+        max_request_size: Most bytes of one record, and of one request.
+        max_block_ms: How long `send` may wait for memory or metadata.
+        delivery_timeout_ms: After this time a record that is not acknowledged has failed.
+        key_serializer: Makes bytes of a key; not called for None.
+        value_serializer: Likewise for values.
+    """
+
+    acks: str | int = "all"
+    enable_idempotence: bool = True
+    compression_type: str = "none"
+    linger_ms: int = 5
+    batch_size: int = 16_384
+    buffer_memory: int = 32 * _MIB
+    max_request_size: int = _MIB
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    key_serializer: Callable[[object], bytes] | None = None
+    value_serializer: Callable[[object], bytes] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        ClientConfig.__post_init__(self)
+        _one_of("acks", str(self.acks), ("all", "-1", "0", "1"))
+        codecs = tuple(codec.name.lower() for codec in Compression)
+        _one_of("compression.type", self.compression_type, codecs)
+        if self.enable_idempotence and self.required_acks != -1:
+            raise ConfigError("enable.idempotence needs acks=all: set one of the two")
+        if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
+            raise ConfigError(
+                "enable.idempotence needs max.in.flight.requests.per.connection of at most 5"
+            )
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as on the wire."""
+        return -1 if str(self.acks) in ("all", "-1") else int(self.acks)
+
+    @property
+    def codec(self) -> Compression:
+        """`compression_type` as on the wire."""
+        return Compression[self.compression_type.upper()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """What an admin client has beside `ClientConfig`.
+
+    Attributes:
+        group_id: The group that calls are about which name none.
+    """
+
+    group_id: str | None = None
+
+
+_KINDS: tuple[type[ClientConfig], ...] = (ConsumerConfig, ProducerConfig, AdminConfig)
+
+
+def make(kind: type[C], settings: Mapping[str, object]) -> C:
+    """Make a configuration of keyword arguments.
+
+    Raises:
+        ConfigError: A name is unknown, or a value does not fit.
+    """
+    known = _names([kind])
+    for name in settings:
+        if name not in known:
+            raise _unknown(name, known, lambda each: each)
+    values: dict[str, Any] = {name: _typed(kind, name, value) for name, value in settings.items()}
+    return kind(**values)
+
+
+def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
+    """Make a configuration of Kafka's own keys; values may be strings.
+
+    Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
+    them all.
+
+    Raises:
+        ConfigError: A key is unknown or not supported, or a value does not fit.
+    """
+    own, any_client = _names([kind]), _names(_KINDS)
+    taken: dict[str, object] = {}
+    for key, value in settings.items():
+        name = key.replace(".", "_")
+        if name not in any_client or "_" in key:
+            raise _unknown(key, any_client, dotted)
+        if name in own:
+            taken[name] = value
+    return make(kind, taken)
+
+
+def dotted(name: str) -> str:
+    """Return Kafka's spelling of a setting."""
+    return name.replace("_", ".")
+
+
+def _names(kinds: Iterable[type[ClientConfig]]) -> list[str]:
+    return list(dict.fromkeys(each.name for kind in kinds for each in fields(kind)))
+
+
+def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> ConfigError:
+    reason = why_rejected(key.replace("_", "."))
+    if reason:
+        return ConfigError(f"{key}: {reason}")
+    near = difflib.get_close_matches(key, [spelling(name) for name in known], n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ConfigError(f"unknown setting {key}{hint}")
+
+
+def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
+    """Convert a string to the type of the setting; check a number's type."""
+    wanted = next(str(each.type) for each in fields(kind) if each.name == name)
+    if wanted == "int":
+        return _integer(name, value)
+    if wanted == "bool":
+        return _boolean(name, value)
+    if wanted.startswith("Literal") and isinstance(value, str):
+        return value.lower()
+    if wanted.startswith("Callable") and value is not None and not callable(value):
+        raise ConfigError(f"{dotted(name)} must be a Python callable, not {value!r}")
+    if wanted in ("str", "str | None") and value is not None and not isinstance(value, str):
+        raise ConfigError(f"{dotted(name)} must be a string, not {value!r}")
+    return value
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    raise ConfigError(f"{dotted(name)} must be a whole number, not {value!r}")
+
+
+def _boolean(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ConfigError(f"{dotted(name)} must be true or false, not {value!r}")
+
+
+def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key} is {value!r}; it can be {', '.join(allowed)}")
+
+
+def _address(server: str) -> tuple[str, int]:
+    """Split `host:port`; the host may be an IPv6 address in brackets."""
+    host, separator, port = server.rpartition(":")
+    if not separator or not port.isdigit() or not host or int(port) > 65535:
+        raise ConfigError(f"bootstrap.servers: {server!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _assignor(name: str) -> Assignor:
+    """Find an assignor by its name or, as in Java's settings, by its class."""
+    short = name.rpartition(".")[2].removesuffix("Assignor").lower()
+    found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(short)
+    if found is None:
+        known = ", ".join(BUILTIN_ASSIGNORS)
+        raise ConfigError(f"partition.assignment.strategy: no assignor {name!r}; there are {known}")
+    return found

@@ -1,0 +1,123 @@
+"""The coordinator of one group: who it is, and requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.cluster import Cluster, Purpose
+from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
+
+_GROUP = 0
+
+# The coordinator says so, and another one has to be found.
+MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class Coordinator:
+    """Finds the coordinator of one group and talks to it.
+
+    Args:
+        cluster: The brokers.
+        group_id: The group.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.group_id = group_id
+        self._cluster = cluster
+        self._node_id: int | None = None
+
+    async def find(self) -> None:
+        """Look the coordinator up, once.
+
+        Raises:
+            KafkaError: There was no answer, or none that names a coordinator.
+        """
+        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=(self.group_id,))
+        response = await self._cluster.send_any(request)
+        found = response.coordinators[0] if response.coordinators else None
+        if found is None or found.error_code:
+            code = found.error_code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            raise KafkaError(code, f"group {self.group_id}")
+        if found.node_id not in self._cluster.metadata.nodes:
+            await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
+        self._node_id = found.node_id
+
+    def forget(self) -> None:
+        """Look the coordinator up again next time."""
+        self._node_id = None
+
+    async def send(
+        self,
+        request: Request[R],
+        *,
+        purpose: Purpose = Purpose.GROUP,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Send a request to the coordinator, looking it up first if need be.
+
+        Raises:
+            KafkaError: There is no answer.
+        """
+        if self._node_id is None:
+            await self.find()
+        assert self._node_id is not None
+        try:
+            return await self._cluster.send(
+                self._node_id, request, purpose=purpose, timeout_ms=timeout_ms
+            )
+        except BrokerUnavailableError:
+            self.forget()
+            raise
+
+    async def call(
+        self, request: Request[R], errors: Callable[[R], list[int]], deadline: Deadline
+    ) -> R:
+        """Send a request until an answer has no error that goes away by itself, or time is up.
+
+        Args:
+            request: The request.
+            errors: Finds the error codes of an answer.
+            deadline: When to give up.
+
+        Raises:
+            KafkaError: There is no answer in time.
+        """
+        config = self._cluster.config
+        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        while True:
+            timeout_ms = max(1, deadline.left_ms(config.request_timeout_ms))
+            try:
+                async with asyncio.timeout(deadline.left_s()):
+                    response = await self.send(request, timeout_ms=timeout_ms)
+            except TimeoutError:
+                raise self._cluster.unreachable or BrokerUnavailableError(
+                    f"the coordinator of group {self.group_id} did not answer in time"
+                ) from None
+            except KafkaError as error:
+                if not error.retriable or deadline.over:
+                    raise
+                if error.code in MOVED:
+                    self.forget()
+            else:
+                codes = errors(response)
+                if not any(is_passing(code) for code in codes) or deadline.over:
+                    return response
+                if any(code in MOVED for code in codes):
+                    self.forget()
+            await self._cluster.sleep(pause, deadline)
+
+
+def is_passing(code: int) -> bool:
+    """Whether an error of the coordinator goes away by itself."""
+    return code in MOVED or code in (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    )

@@ -1,0 +1,75 @@
+"""Received bytes cut into frames, with one copy for small frames and none for large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kohort.wire.frame import frame_length
+
+_SCRATCH = 64 * 1024
+_HEAD = 4
+
+Allocate = Callable[[int], memoryview]
+
+
+def plain_buffer(size: int) -> memoryview:
+    """Return a new buffer for a frame."""
+    return memoryview(bytearray(size))
+
+
+class FrameReader:
+    """Gives out the buffer to receive into, and the frames that became whole.
+
+    What arrives first lands in a buffer that is used again and again. The rest of a frame that is
+    larger is received straight into the frame's own memory.
+
+    Args:
+        limit: Longest frame, in bytes.
+        allocate: Makes the memory of a frame.
+    """
+
+    def __init__(self, limit: int, allocate: Allocate = plain_buffer) -> None:
+        self.limit = limit
+        self._allocate = allocate
+        self._scratch = memoryview(bytearray(_SCRATCH))
+        self._held = 0
+        self._frame: memoryview | None = None
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Return where to receive next; never empty."""
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        return self._scratch[self._held :]
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """Take note of `count` bytes in the buffer; yield the frames that are whole now.
+
+        Raises:
+            RemoteProtocolError: A frame is longer than the limit.
+        """
+        if self._frame is not None:
+            self._filled += count
+            if self._filled < len(self._frame):
+                return
+            frame, self._frame = self._frame, None
+            yield frame
+            return
+        self._held += count
+        yield from self._cut()
+
+    def _cut(self) -> Iterator[memoryview]:
+        at = 0
+        while self._held - at >= _HEAD:
+            length = frame_length(self._scratch[at : at + _HEAD], self.limit)
+            body = self._scratch[at + _HEAD : min(at + _HEAD + length, self._held)]
+            frame = self._allocate(length) if length else memoryview(b"")
+            frame[: len(body)] = body
+            at += _HEAD + len(body)
+            if len(body) < length:
+                self._frame, self._filled = frame, len(body)
+                break
+            yield frame
+        rest = self._held - at
+        self._scratch[:rest] = self._scratch[at : self._held]
+        self._held = rest

@@ -1,0 +1,135 @@
+"""What the brokers say about themselves: nodes, topics, partitions and their leaders, as values."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kohort.errors import ErrorCode
+from kohort.types import TopicPartition
+from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker.
+
+    Attributes:
+        node_id: Its number.
+        host: Where it listens.
+        port: Where it listens.
+        rack: Where it stands, if it says so.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition.
+
+    Attributes:
+        partition: Its number.
+        leader: Node id of its leader, -1 when it has none.
+        leader_epoch: How often the leader changed, -1 when not known (KIP-320).
+        replicas: Node ids of all replicas.
+        in_sync_replicas: Node ids of those that are not behind.
+    """
+
+    partition: int
+    leader: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id (KIP-516); all zero when the broker does not say.
+        partitions: Its partitions by number.
+        is_internal: Whether Kafka keeps it for itself.
+        error_code: Kafka's code when the broker could not describe it, else 0.
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, PartitionMetadata]
+    is_internal: bool = False
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One answer of the cluster.
+
+    Attributes:
+        cluster_id: Id of the cluster, if it has one.
+        controller_id: Node id of the controller, -1 when not known.
+        nodes: The brokers by node id.
+        topics: The topics by name.
+        topic_names: Their names by id.
+    """
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """Return what is known about a partition."""
+        topic = self.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic else None
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """Return the node id of a partition's leader, None when it has none or is not known."""
+        known = self.partition(partition)
+        return known.leader if known and known.leader in self.nodes else None
+
+
+def from_response(response: MetadataResponse) -> ClusterMetadata:
+    """Read an answer."""
+    topics = {each.name: _topic(each) for each in response.topics if each.name is not None}
+    return ClusterMetadata(
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        nodes={
+            each.node_id: Node(each.node_id, each.host, each.port, each.rack)
+            for each in response.brokers
+        },
+        topics=topics,
+        topic_names={topic.topic_id: name for name, topic in topics.items() if topic.topic_id.int},
+    )
+
+
+def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
+    assert topic.name is not None
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions={
+            each.partition_index: PartitionMetadata(
+                partition=each.partition_index,
+                leader=NO_LEADER if each.error_code == _NO_LEADER_CODE else each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=each.replica_nodes,
+                in_sync_replicas=each.isr_nodes,
+            )
+            for each in topic.partitions
+        },
+        is_internal=topic.is_internal,
+        error_code=topic.error_code,
+    )
+
+
+_NO_LEADER_CODE = ErrorCode.LEADER_NOT_AVAILABLE

@@ -1,0 +1,255 @@
+"""A connection on asyncio: the machine of `connection` with a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TypeVar, cast
+
+from kohort.client.connection import (
+    Answered,
+    BecameReady,
+    Connection,
+    ConnectionState,
+    Failed,
+)
+from kohort.errors import (
+    BrokerUnavailableError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from kohort.wire.schema import Message, Request
+
+log = logging.getLogger("kohort.client")
+
+R = TypeVar("R", bound=Message)
+
+
+def now_ms() -> int:
+    """Return the time of the running loop in milliseconds."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """One socket, owned by one loop.
+
+    Args:
+        machine: The connection's machine, in its first state.
+        address: `host:port`, for messages.
+    """
+
+    def __init__(self, machine: Connection, address: str) -> None:
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._transport: asyncio.Transport | None = None
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._answers: dict[int, asyncio.Future[tuple[Message, int]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------------------ the user
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be given."""
+        return self._machine.state is not ConnectionState.CLOSED
+
+    @property
+    def load(self) -> int:
+        """How many requests are unanswered."""
+        return self._machine.load
+
+    async def request(
+        self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
+    ) -> R:
+        """Send a request and return its answer.
+
+        Args:
+            request: The request.
+            timeout_ms: How long to wait.
+            at_most: Newest version to write it in.
+
+        Raises:
+            KafkaError: There was no answer in time, the connection broke, or the broker does not
+                serve the request.
+            RemoteProtocolError: The answer is not Kafka's protocol.
+        """
+        response, _ = await self.request_versioned(request, timeout_ms, at_most=at_most)
+        return response
+
+    async def request_versioned(
+        self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
+    ) -> tuple[R, int]:
+        """As `request`; return the version that was used as well."""
+        general = cast("Request[Message]", request)
+        token = self._machine.submit(general, now_ms(), timeout_ms, at_most=at_most)
+        future: asyncio.Future[tuple[Message, int]] = self._loop.create_future()
+        self._answers[token] = future
+        self._flush()
+        try:
+            return cast("tuple[R, int]", await future)
+        finally:
+            self._answers.pop(token, None)
+
+    def tell(self, request: Request[R], timeout_ms: int) -> None:
+        """Send a request that has no answer."""
+        general = cast("Request[Message]", request)
+        self._machine.submit(general, now_ms(), timeout_ms, has_answer=False)
+        self._flush()
+
+    async def ready(self) -> None:
+        """Wait until requests are taken; raises what prevented it."""
+        await asyncio.shield(self._ready)
+
+    def close(self, error: KohortError | None = None) -> None:
+        """Close; what is unanswered fails."""
+        if not self.is_open:
+            return
+        self._machine.close(error or LocalProtocolError("the connection was closed"))
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        if not self._ready.done():
+            self._ready.set_exception(error or LocalProtocolError("the connection was closed"))
+            self._ready.exception()  # whoever waits gets it; nobody has to
+        self._dispatch()
+
+    # -------------------------------------------------------------------- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to negotiate."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._machine.opened(now_ms())
+        self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
+        """Return where to receive to."""
+        return self._machine.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what was received."""
+        try:
+            self._machine.received(nbytes, now_ms())
+        except RemoteProtocolError as error:
+            self.close(RemoteProtocolError(f"{self.address}: {error}"))
+        except KohortError as error:
+            self.close(error)
+        else:
+            self._dispatch()
+            self._flush()
+
+    def eof_received(self) -> bool:
+        """Let asyncio close the socket."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is unanswered."""
+        cause = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        self.close(
+            BrokerUnavailableError(
+                f"{self.address} closed the connection" + (f": {cause}" if cause else "")
+            )
+        )
+
+    # ------------------------------------------------------------------------------- inside
+
+    def _flush(self) -> None:
+        if not self.is_open:
+            return
+        output = self._machine.output(now_ms())
+        if output and self._transport is not None:
+            self._transport.writelines(output)
+        self._dispatch()
+        self._set_timer()
+
+    def _dispatch(self) -> None:
+        for event in self._machine.events():
+            if isinstance(event, BecameReady):
+                self._ready.set_result(None)
+                continue
+            future = self._answers.get(event.token)
+            if future is None or future.done():
+                continue
+            if isinstance(event, Answered):
+                future.set_result((event.response, event.version))
+            else:
+                assert isinstance(event, Failed)
+                future.set_exception(event.error)
+
+    def _set_timer(self) -> None:
+        due = self._machine.next_deadline()
+        if self._timer is not None:
+            if due is not None and self._timer.when() * 1000 <= due and not self._timer.cancelled():
+                return  # it fires early enough and then sets itself anew
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = self._loop.call_at(due / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        broken = self._machine.expire(now_ms())
+        if broken is not None:
+            self.close(type(broken)(f"{self.address}: {broken}"))
+            return
+        self._dispatch()
+        self._flush()
+
+
+async def connect(host: str, port: int, machine: Connection, timeout_s: float) -> BrokerConnection:
+    """Connect to the first address of `host` that answers, and make the connection ready.
+
+    Raises:
+        BrokerUnavailableError: None does; it names each address and its cause.
+        RemoteProtocolError: Who answers does not speak Kafka's protocol.
+        KafkaError: The broker refused us.
+    """
+    address = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            sock = await _socket(host, port)
+            loop = asyncio.get_running_loop()
+            _, made = await loop.create_connection(
+                lambda: BrokerConnection(machine, address), sock=sock
+            )
+            try:
+                await made.ready()
+            except asyncio.CancelledError:
+                made.close()
+                raise
+            return made
+    except TimeoutError:
+        raise BrokerUnavailableError(f"{address} did not answer in {timeout_s:.3g} s") from None
+
+
+async def _socket(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise BrokerUnavailableError(f"{host}:{port}: {error.strerror}") from None
+    causes: list[str] = []
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            # asyncio's own text hides the reason behind "Connect call failed"
+            reason = os.strerror(error.errno) if error.errno else error
+            causes.append(f"{_shown(host, port, address[0])}: {reason}")
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise BrokerUnavailableError("; ".join(causes))
+
+
+def _shown(host: str, port: int, address: str | int) -> str:
+    return f"{host}:{port}" if host == address else f"{host}:{port} ({address})"

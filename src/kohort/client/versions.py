@@ -1,0 +1,60 @@
+"""Which version of a request this client sends to a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kohort.errors import ErrorCode, KafkaError
+from kohort.wire.messages.api_versions import ApiVersionsResponse
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.messages.produce import ProduceRequest
+from kohort.wire.messages.topics import DeleteTopicsRequest
+from kohort.wire.schema import Message
+
+# Where a message changed its shape, this client writes one shape. All are served since Kafka 3.0.
+_OURS: Mapping[type[Message], tuple[int, int]] = {
+    ProduceRequest: (3, 12),  # topics by name; 13 has ids
+    OffsetCommitRequest: (2, 9),  # the same; 10 has ids
+    OffsetFetchRequest: (8, 9),  # several groups, topics by name
+    FindCoordinatorRequest: (4, 6),  # several keys
+    DeleteTopicsRequest: (6, 6),  # topics as structures
+}
+
+# Fetch has topic ids from version 13 on; without ids the versions before it do.
+FETCH_BY_NAME = 12
+
+
+class BrokerVersions:
+    """The versions that one broker serves.
+
+    Args:
+        answer: What it answered to ApiVersions.
+    """
+
+    def __init__(self, answer: ApiVersionsResponse) -> None:
+        self._served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def choose(self, request: type[Message], at_most: int | None = None) -> int:
+        """Return the newest version that both sides have.
+
+        Raises:
+            KafkaError: `UNSUPPORTED_VERSION`; there is none.
+        """
+        low, high = _OURS.get(request, (request.min_version, request.max_version))
+        if at_most is not None:
+            high = min(high, at_most)
+        served = self._served.get(request.api_key)
+        if served is None:
+            raise _unsupported(request, "the broker does not serve it")
+        version = min(high, served[1])
+        if version < max(low, served[0]):
+            raise _unsupported(
+                request,
+                f"the broker has versions {served[0]} to {served[1]}, this client {low} to {high}",
+            )
+        return version
+
+
+def _unsupported(request: type[Message], why: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{request.__name__}: {why}")
