@@ -141,7 +141,7 @@ def _by_number(batch: Batch[D]) -> int:
 class _Queue(Generic[D]):
     """The batches of one partition: those that wait, in order, and those that are in flight."""
 
-    __slots__ = ("epoch", "has_gap", "in_flight", "next_number", "next_sequence", "waiting")
+    __slots__ = ("epoch", "gap", "in_flight", "next_number", "next_sequence", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[Batch[D]] = []
@@ -149,7 +149,7 @@ class _Queue(Generic[D]):
         self.next_number = 0
         self.next_sequence = 0
         self.epoch: int | None = None
-        self.has_gap = False
+        self.gap: int | None = None  # number of a batch that was given up
 
     def open_batch(self) -> Batch[D] | None:
         if self.waiting and not self.waiting[-1].is_sealed:
@@ -357,14 +357,17 @@ class Accumulator(Generic[D]):
 
     def done(self, batch: Batch[D]) -> None:
         """Forget a batch that was delivered."""
-        self._queues[batch.partition].in_flight.remove(batch)
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        if queue.gap is not None and batch.number > queue.gap:
+            queue.gap = None  # what was given up had been written
         self._forget(batch)
 
     def gave_up(self, batch: Batch[D]) -> None:
         """Forget a batch in flight that has failed; those behind it may have to be renumbered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
-        queue.has_gap = True
+        queue.gap = batch.number
         self._forget(batch)
         self._close_gap(queue)
 
@@ -390,7 +393,7 @@ class Accumulator(Generic[D]):
             False when none was, or no epoch is left.
         """
         queue = self._queues[batch.partition]
-        if not queue.has_gap or queue.epoch is None or queue.epoch >= MAX_EPOCH:
+        if queue.gap is None or queue.epoch is None or queue.epoch >= MAX_EPOCH:
             return False
         self.again(batch, 0)
         self._next_epoch(queue)
@@ -400,7 +403,7 @@ class Accumulator(Generic[D]):
         assert queue.epoch is not None
         queue.epoch += 1
         queue.next_sequence = 0
-        queue.has_gap = False
+        queue.gap = None
         for each in queue.waiting:
             each.numbering = None
 
@@ -440,7 +443,7 @@ class Accumulator(Generic[D]):
                 del self._waiting[batch.partition]
             self._forget(batch)
             if batch.numbering is not None:
-                queue.has_gap = True
+                queue.gap = batch.number
                 self._close_gap(queue)
 
     def _forget(self, batch: Batch[D]) -> None:

@@ -1,0 +1,184 @@
+"""A producer on the caller's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from kohort.client.accumulator import record_size
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.config import ProducerConfig, make, make_from_kafka
+from kohort.client.sender import NewRecord, RecordMetadata, Sender
+from kohort.errors import (
+    ErrorCode,
+    KafkaError,
+    LocalProtocolError,
+    RequestTimedOutError,
+)
+from kohort.wire.schema import Buffer
+
+Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
+
+
+class AsyncProducer:
+    """Sends records to Kafka, in batches and in order.
+
+    The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
+    replicas, partitioned by the key.
+
+    Args:
+        settings: Kafka's producer settings as keyword arguments, see `ProducerConfig`.
+
+    Raises:
+        ConfigError: A setting is unknown or does not fit.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        self._config = make(ProducerConfig, settings)
+        self._cluster = Cluster(self._config)
+        self._sender: Sender | None = None
+        self._is_closed = False
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, object]) -> Self:
+        """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
+        return cls(**as_keywords(settings))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Add a record to its batch; waits only for metadata and for memory.
+
+        Args:
+            topic: Where it goes.
+            value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
+                is compacted.
+            key: Bytes, or what `key_serializer` takes.
+            headers: Names and values (KIP-82).
+            partition: Where it goes; by default chosen by the key, as Java's producer does.
+            timestamp_ms: Milliseconds since the epoch; now by default.
+
+        Returns:
+            A future of where it went; it fails when the record was not delivered.
+
+        Raises:
+            KafkaError: There is no such topic or partition, the record is too large, or no broker
+                or no memory was there within `max_block_ms`.
+            TypeError: Key or value are not bytes and there is no serializer.
+        """
+        sender = self.sender()
+        record = new_record(self._config, topic, value, key, headers, partition, timestamp_ms)
+        deadline = Deadline(self._config.max_block_ms)
+        partitions = sender.partitions_of(topic)
+        if partitions is None:
+            partitions = await sender.find_topic(topic, deadline)
+        delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        while not sender.append(record, partitions, delivery):
+            if not await sender.room(record.size, deadline):
+                raise no_room(self._config)
+        return delivery
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
+        """Send everything now and wait until its fate is known.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Raises:
+            RequestTimedOutError: It took longer.
+        """
+        if self._sender is not None:
+            await self._sender.flush(timeout)
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
+        """Send everything, then close; what is not acknowledged in time fails.
+
+        Args:
+            timeout: Seconds to wait at most.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._sender is not None:
+            await self._sender.close(timeout)
+        await self._cluster.close()
+
+    def sender(self, notify: Callable[[Callable[[], object]], object] | None = None) -> Sender:
+        """Return what sends; made on first use, on the running loop."""
+        if self._is_closed:
+            raise LocalProtocolError("the producer is closed")
+        if self._sender is None:
+            self._sender = Sender(self._config, self._cluster, notify or (lambda call: call()))
+            self._sender.start()
+        return self._sender
+
+
+def as_keywords(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return Kafka's own keys as keyword arguments; raises ConfigError for unknown ones."""
+    config = make_from_kafka(ProducerConfig, settings)
+    names = {key.replace(".", "_") for key in settings}
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+
+
+def new_record(
+    config: ProducerConfig,
+    topic: str,
+    value: object,
+    key: object,
+    headers: Headers,
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> NewRecord:
+    """Make bytes of a record; arguments and errors as `AsyncProducer.send`."""
+    if key is not None and config.key_serializer is not None:
+        key = config.key_serializer(key)
+    if value is not None and config.value_serializer is not None:
+        value = config.value_serializer(value)
+    key_bytes = _bytes("key", key)
+    value_bytes = _bytes("value", value)
+    size = record_size(key_bytes, value_bytes, headers)
+    if size > config.max_request_size or size > config.buffer_memory:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a record of {size} bytes; max.request.size is {config.max_request_size} and"
+            f" buffer.memory {config.buffer_memory}",
+        )
+    when = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    return NewRecord(topic, partition, when, key_bytes, value_bytes, headers, size)
+
+
+def no_room(config: ProducerConfig) -> RequestTimedOutError:
+    """Return the error of a record for which no memory became free."""
+    return RequestTimedOutError(
+        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
+        " records are added faster than the brokers take them"
+    )
+
+
+def _bytes(what: str, given: object) -> Buffer | None:
+    if given is None or isinstance(given, (bytes, bytearray, memoryview)):
+        return given
+    raise TypeError(
+        f"the {what} is a {type(given).__name__}, not bytes; set {what}_serializer to make bytes"
+    )
