@@ -63,7 +63,7 @@ class FrameReader:
         while self._held - at >= _HEAD:
             length = frame_length(self._scratch[at : at + _HEAD], self.limit)
             body = self._scratch[at + _HEAD : min(at + _HEAD + length, self._held)]
-            frame = self._allocate(length) if length else memoryview(b"")
+            frame = self._allocate(length) if length else plain_buffer(0)
             frame[: len(body)] = body
             at += _HEAD + len(body)
             if len(body) < length:

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from kohort.client.config import (
+    AdminConfig,
+    ConsumerConfig,
+    ProducerConfig,
+    make,
+    make_from_kafka,
+)
+from kohort.errors import ConfigError
+from kohort.wire.records import Compression
+
+
+def test_an_unknown_keyword_names_the_nearest_setting() -> None:
+    with pytest.raises(ConfigError, match=r"sesion_timeout_ms; did you mean session_timeout_ms\?"):
+        make(ConsumerConfig, {"sesion_timeout_ms": 1})
+
+
+def test_an_unknown_kafka_key_names_the_nearest_one_with_dots() -> None:
+    with pytest.raises(ConfigError, match=r"auto\.ofset\.reset; did you mean auto\.offset\.reset"):
+        make_from_kafka(ConsumerConfig, {"auto.ofset.reset": "latest"})
+
+
+def test_kafkas_keys_take_strings_as_property_files_have_them() -> None:
+    config = make_from_kafka(
+        ConsumerConfig,
+        {
+            "bootstrap.servers": "one:9092, [::1]:9093",
+            "group.id": "g",
+            "session.timeout.ms": "6000",
+            "enable.auto.commit": "False",
+            "auto.offset.reset": "EARLIEST",
+        },
+    )
+    assert config.addresses() == [("one", 9092), ("::1", 9093)]
+    assert config.session_timeout_ms == 6000
+    assert config.enable_auto_commit is False
+    assert config.auto_offset_reset == "earliest"
+
+
+def test_one_file_of_settings_serves_every_client() -> None:
+    settings = {"bootstrap.servers": "b:1", "group.id": "g", "linger.ms": "7"}
+    assert make_from_kafka(ProducerConfig, settings).linger_ms == 7
+    assert make_from_kafka(ConsumerConfig, settings).group_id == "g"
+    assert make_from_kafka(AdminConfig, settings).addresses() == [("b", 1)]
+
+
+def test_the_defaults_are_those_of_kafkas_java_client() -> None:
+    config = make(ConsumerConfig, {})
+    assert config.session_timeout_ms == 45_000
+    assert config.heartbeat_interval_ms == 3_000
+    assert config.max_poll_interval_ms == 300_000
+    assert config.max_poll_records == 500
+    assert config.auto_offset_reset == "latest"
+    assert config.enable_auto_commit is True
+    assert config.auto_commit_interval_ms == 5_000
+    assert config.fetch_max_wait_ms == 500
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bootstrap_servers": "nowhere"}, "not host:port"),
+        ({"bootstrap_servers": "host:99999"}, "not host:port"),
+        ({"bootstrap_servers": ""}, "empty"),
+        ({"session_timeout_ms": "soon"}, r"session\.timeout\.ms must be a whole number"),
+        ({"session_timeout_ms": True}, "whole number"),
+        ({"fetch_max_wait_ms": -1}, "cannot be negative"),
+        ({"enable_auto_commit": "perhaps"}, "true or false"),
+        ({"auto_offset_reset": "middle"}, "earliest, latest, none"),
+        ({"group_id": ""}, "empty"),
+        ({"heartbeat_interval_ms": 45_000}, "below session"),
+        ({"partition_assignment_strategy": "best"}, "no assignor 'best'"),
+        ({"value_deserializer": "org.example.Json"}, "Python callable"),
+        ({"security_protocol": "SASL_SSL"}, "only PLAINTEXT"),
+        ({"sasl_mechanism": "PLAIN"}, "TLS and SASL"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_reason(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(ConsumerConfig, settings)
+
+
+def test_assignors_are_found_by_name_and_by_javas_class() -> None:
+    java = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
+    config = make_from_kafka(ConsumerConfig, {"partition.assignment.strategy": f"range,{java}"})
+    assert [assignor.name for assignor in config.assignors()] == ["range", "roundrobin"]
+
+
+def test_a_producers_acks_and_codec_are_checked() -> None:
+    config = make(ProducerConfig, {"compression_type": "zstd"})
+    assert (config.required_acks, config.codec) == (-1, Compression.ZSTD)
+    with pytest.raises(ConfigError, match="needs acks=all"):
+        make(ProducerConfig, {"acks": 1})
+    with pytest.raises(ConfigError, match=r"compression\.type"):
+        make(ProducerConfig, {"compression_type": "rar"})
