@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
 from kohort.group.member.classic import answers, callbacks, calls, leave
-from kohort.group.member.classic.errors import Remedy
+from kohort.group.member.classic.errors import Remedy, remedy
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.events import (
     CallbackDone,
@@ -50,6 +50,8 @@ IDLE = (UNSUBSCRIBED, STALE, CLOSED, FATAL)
 # Where a rebalance begins: with a call into the application, or with JoinGroup, or, while no
 # coordinator is known, with looking for it.
 REJOIN = (REVOKING, PREPARING, UNJOINED)
+# Where leaving leads: out, or to join again at once.
+LEFT = (CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING)
 
 
 def others(*states: MemberState) -> tuple[MemberState, ...]:
@@ -90,7 +92,7 @@ CALLBACK_ROWS: Rows = (
         LEAVING,
         CallbackDone,
         callbacks.done_leaving,
-        to=(CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING),
+        to=LEFT,
         rule="L7",
     ),
     row(STALE, CallbackDone, callbacks.done_stale, to=REJOIN, rule="L7"),
@@ -222,12 +224,18 @@ JOB_ROWS: Rows = (
         LEAVING,
         LeaveGroupResponse,
         answers.left,
-        to=(CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING),
+        to=LEFT,
         rule="L7",
     ),
     row(others(LEAVING), LeaveGroupResponse, calls.never),
     row(tuple(MemberState), StaleReport, calls.pass_over),
 )
+
+
+def sent_good_bye_in_vain(draft: MemberDraft, answer: answers.Answered) -> bool:
+    """Whether LeaveGroup went to a broker that is not the coordinator any more."""
+    moved = remedy(answer.error_code) is Remedy.FIND_COORDINATOR
+    return moved and calls.has_said_good_bye(draft, answer)
 
 
 def _membership_rows(
@@ -287,6 +295,14 @@ def _membership_rows(
             rule="L10",
         ),
         row(
+            LEAVING,
+            trigger,
+            calls.leave_unheard,
+            when=sent_good_bye_in_vain,
+            to=LEFT,
+            rule="L7",
+        ),
+        row(
             (REVOKING, ASSIGNING, STABLE, LEAVING),
             trigger,
             answers.find_coordinator,
@@ -327,7 +343,7 @@ COORDINATOR_ROWS: Rows = (
         CoordinatorLost,
         calls.leave_unheard,
         when=calls.has_said_good_bye,
-        to=(CLOSED, UNSUBSCRIBED, UNJOINED),
+        to=LEFT,
         rule="L7",
     ),
     row(
@@ -345,6 +361,14 @@ TIME_ROWS: Rows = (
     row(BEATING, HeartbeatDue, calls.beat, rule="L9"),
     row(others(*BEATING), HeartbeatDue, calls.never),
     row(COMPLETING, SessionOverdue, answers.find_and_join, to=UNJOINED),
+    row(
+        LEAVING,
+        SessionOverdue,
+        calls.leave_unheard,
+        when=calls.has_said_good_bye,
+        to=LEFT,
+        rule="L7",
+    ),
     row((*CALLING, STABLE, LEAVING), SessionOverdue, calls.doubt_coordinator),
     row(others(*BEATING), SessionOverdue, calls.never),
     row(JOINED, PollOverdue, leave.become_stale, to=STALE, rule="L7 KIP-62"),

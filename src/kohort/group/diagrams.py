@@ -1,0 +1,78 @@
+"""Diagrams and lists of the machines, drawn from their tables; `tools/diagrams.py` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.machine import Draft, Row, Table
+from kohort.group.member.classic.table import CLASSIC_MEMBER
+
+S = TypeVar("S", bound=Enum)
+D = TypeVar("D", bound=Draft[Enum])
+
+
+def mermaid(table: Table[S, D]) -> str:
+    """Return a state diagram; an arrow bears all triggers that lead from one state to another."""
+    lines = ["stateDiagram-v2", "    direction TB"]
+    for (before, after), triggers in _arrows(table).items():
+        label = ", ".join(triggers)
+        lines.append(f"    {before.name} --> {after.name}: {label}")
+    return "\n".join(lines)
+
+
+def dot(table: Table[S, D]) -> str:
+    """Return the same diagram for Graphviz."""
+    lines = [f'digraph "{table.name}" {{', "    node [shape=box, style=rounded];"]
+    lines += [f"    {state.name};" for state in table.states]
+    for (before, after), triggers in _arrows(table).items():
+        label = "\\n".join(triggers)
+        lines.append(f'    {before.name} -> {after.name} [label="{label}"];')
+    return "\n".join([*lines, "}"])
+
+
+def _arrows(table: Table[S, D]) -> dict[tuple[S, S], list[str]]:
+    arrows: dict[tuple[S, S], list[str]] = {}
+    for line in table.rows:
+        for before in line.states:
+            for after in line.to:
+                names = arrows.setdefault((before, after), [])
+                if before is not after and line.trigger.__name__ not in names:
+                    names.append(line.trigger.__name__)
+    return {ends: names for ends, names in arrows.items() if names}
+
+
+def page(table: Table[S, D]) -> str:
+    """Return the diagram and all rows of a machine as Markdown."""
+    rows = "\n".join(_markdown_row(line) for line in table.rows if line.action != "never")
+    return f"""# {table.name.capitalize()}
+
+Drawn from the transition table by `python tools/diagrams.py`.
+
+```mermaid
+{mermaid(table)}
+```
+
+| in state | upon | if | do | then in | rule |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+def _markdown_row(line: Row[S, D]) -> str:
+    states = ", ".join(state.name for state in line.states)
+    after = ", ".join(state.name for state in line.to)
+    cells = (states, line.trigger.__name__, line.condition, line.action, after, line.rule)
+    return f"| {' | '.join(cell or ' ' for cell in cells)} |"
+
+
+def pages() -> Mapping[str, str]:
+    """Return the text of each file, by its name."""
+    return {
+        "coordinator-shard.md": page(SHARD),
+        "classic-group.md": page(CLASSIC_GROUP),
+        "classic-member.md": page(CLASSIC_MEMBER),
+    }
