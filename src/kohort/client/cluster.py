@@ -22,6 +22,7 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     LocalProtocolError,
+    RemoteProtocolError,
 )
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
@@ -116,6 +117,18 @@ class Cluster:
             self._topics |= wanted
             await self.refresh(deadline)
         return self.metadata
+
+    async def describe(
+        self, topics: Iterable[str] | None, deadline: Deadline
+    ) -> ClusterMetadata:
+        """Return metadata of topics, of all with None, without keeping it.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time.
+        """
+        names = None if topics is None else tuple(MetadataRequestTopic(name=n) for n in topics)
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        return from_response(await self.send_any_until(request, deadline))
 
     def watch_topics(self, topics: Iterable[str]) -> None:
         """Keep the metadata of exactly these topics fresh."""
@@ -219,14 +232,30 @@ class Cluster:
         for node in self._by_load():
             try:
                 response = await self.send(node.node_id, request)
-            except KafkaError as error:
-                if not error.retriable:
+            except (KafkaError, RemoteProtocolError) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
                     raise
                 causes.append(_plain(error))
             else:
                 self._reached()
                 return response
         return await self._send_bootstrap(request, causes)
+
+    async def send_any_until(self, request: Request[R], deadline: Deadline) -> R:
+        """As `send_any`, trying until the deadline."""
+        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            try:
+                async with asyncio.timeout(deadline.left_s()):
+                    return await self.send_any(request)
+            except TimeoutError:
+                raise self.unreachable or BrokerUnavailableError(
+                    f"{self._shown_servers()} did not answer in time"
+                ) from None
+            except BrokerUnavailableError:
+                if deadline.over:
+                    raise
+                await self.sleep(pause, deadline)
 
     async def _send_bootstrap(self, request: Request[R], causes: list[str]) -> R:
         servers = self.config.addresses()
@@ -238,8 +267,8 @@ class Cluster:
                     response = await connection.request(request, self.config.request_timeout_ms)
                 finally:
                     connection.close()
-            except KafkaError as error:
-                if not error.retriable:
+            except (KafkaError, RemoteProtocolError) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
                     raise
                 causes.append(_plain(error))
             else:
@@ -285,7 +314,7 @@ class Cluster:
         await asyncio.sleep(max(0.0, not_before - loop.time()))
         try:
             connection = await self._open(node.host, node.port, purpose)
-        except KafkaError:
+        except (KafkaError, RemoteProtocolError):
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
             raise
         pause.reset()
@@ -348,6 +377,6 @@ def _is_open(task: asyncio.Task[BrokerConnection]) -> bool:
     )
 
 
-def _plain(error: KafkaError) -> str:
+def _plain(error: KohortError) -> str:
     """Return an error's text without the name of its code."""
     return str(error).removeprefix(f"{ErrorCode.NETWORK_EXCEPTION.name}: ")

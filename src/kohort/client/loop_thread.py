@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TypeVar, cast
 
@@ -91,8 +91,8 @@ class Serve:
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
 
-    async def call(self, function: Callable[[], T | Awaitable[T]]) -> T:
-        """Call a function in the waiting thread; await on the loop what it returns to await."""
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function in the waiting thread and return what it returns."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[object] = loop.create_future()
         self._calls.put((function, done))

@@ -1,0 +1,372 @@
+"""The consumer for asyncio."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kohort.client.backoff import Deadline
+from kohort.client.config import ConsumerConfig, make, make_from_kafka
+from kohort.client.core import ConsumerCore
+from kohort.client.listener import Listens
+from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
+from kohort.client.partitions import EARLIEST, LATEST
+from kohort.client.reading import Records, read_columns, read_records
+from kohort.client.records import ConsumerRecord
+from kohort.errors import LocalProtocolError, RequestTimedOutError
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class AsyncConsumer:
+    """Reads topics, alone or as a member of a consumer group.
+
+        async with AsyncConsumer("flights", bootstrap_servers="...", group_id="delays") as consumer:
+            async for record in consumer:
+                print(record.value)
+
+    Every method belongs to the loop the consumer was first used on. One poll at a time.
+
+    Args:
+        *topics: Topics to subscribe to at once.
+        **settings: Kafka's settings in snake_case; see `ConsumerConfig`.
+
+    Raises:
+        ConfigError: A setting is unknown or malformed.
+    """
+
+    def __init__(self, *topics: str, **settings: object) -> None:
+        self._config = make(ConsumerConfig, settings)
+        self._first_topics = topics
+        self._core: ConsumerCore | None = None
+        self._is_closed = False
+        self._is_polling = False
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
+        """Make a consumer of Kafka's own keys (`bootstrap.servers`); values may be strings.
+
+        Raises:
+            ConfigError: A setting is unknown, malformed or not supported.
+        """
+        made = cls(*topics)
+        made._config = make_from_kafka(ConsumerConfig, settings)
+        return made
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def core(self) -> ConsumerCore:
+        """What does the work; made when it is first needed, on the running loop."""
+        if self._is_closed:
+            raise LocalProtocolError("the consumer is closed")
+        if self._core is None:
+            self._core = ConsumerCore(self._config)
+            if self._first_topics:
+                self._core.subscribe(self._first_topics, None, None)
+        return self._core
+
+    # ------------------------------------------------------------------------ what to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Listens | None = None,
+    ) -> None:
+        """Join the group for these topics, at the next poll.
+
+        Args:
+            topics: Topics; replaces what was subscribed to before.
+            pattern: Or a regular expression: all topics whose names it matches from the start.
+            listener: Told about partitions; see `RebalanceListener`.
+
+        Raises:
+            ConfigError: There is no group id.
+            LocalProtocolError: Partitions were assigned by hand.
+        """
+        if isinstance(topics, str):
+            raise TypeError("topics is a sequence of names, not one name")
+        names = tuple(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("give topics or a pattern, one of them")
+        self.core.subscribe(names, pattern, listener)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or forget what was assigned by hand."""
+        await self.core.unsubscribe(DIRECT)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions; no group shares them out."""
+        self.core.assign(partitions)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions this consumer reads."""
+        return self.core.partitions.assigned
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics subscribed to."""
+        return self.core.topics
+
+    # ------------------------------------------------------------------------------- read
+
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
+        """Return the next records, by partition; empty when none came in time.
+
+        Args:
+            timeout_ms: How long to wait for the first record.
+            max_records: Most records to return; `max_poll_records` by default.
+
+        Raises:
+            KafkaError: The group or a partition cannot be read; see `retriable` and `fatal`.
+            RemoteProtocolError: Records are corrupt; names partition and offset.
+        """
+        count = self._config.max_poll_records if max_records is None else max_records
+        await self._ready(timeout_ms)
+        found = read_records(self.core.partitions, self._config, count)
+        self.core.fetcher.pump()
+        return found
+
+    async def poll_arrow(
+        self, timeout_ms: int = 0, max_records: int | None = None
+    ) -> pa.RecordBatch:
+        """Return the next records as columns, those of Spark's own Kafka source.
+
+        Args:
+            timeout_ms: How long to wait for the first record.
+            max_records: Most rows; whatever was fetched by default.
+
+        Raises:
+            KafkaError: As `poll`.
+            RemoteProtocolError: As `poll`.
+        """
+        await self._ready(timeout_ms)
+        batch = read_columns(self.core.partitions, self._config, max_records)
+        self.core.fetcher.pump()
+        return batch
+
+    async def poll_membership(self, timeout_ms: int = 0) -> None:
+        """Be a member of the group without reading: callbacks run, the group sees a live member.
+
+        Returns after a callback, a `wakeup`, or the time-out.
+        """
+        await self.core.ready(Deadline(timeout_ms), DIRECT, reads=False)
+
+    async def _ready(self, timeout_ms: int) -> None:
+        if self._is_polling:
+            raise LocalProtocolError("another poll of this consumer is running")
+        self._is_polling = True
+        try:
+            await self.core.ready(Deadline(timeout_ms), DIRECT)
+        finally:
+            self._is_polling = False
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Yield records for ever."""
+        while True:
+            for records in (await self.poll(1_000)).values():
+                for record in records:
+                    yield record
+
+    def wakeup(self) -> None:
+        """End the poll that waits, or the next one; on the consumer's loop."""
+        self.core.wakeup()
+
+    # --------------------------------------------------------------------------- positions
+
+    async def position(
+        self, partition: TopicPartition, timeout_ms: int | None = None
+    ) -> int:
+        """Return the offset of the next record, looking it up if need be.
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+            KafkaError: It cannot be found out in time.
+        """
+        state = self.core.partitions[partition]
+        deadline = self._deadline(timeout_ms)
+        while state.position is None:
+            if state.failure is not None:
+                raise state.failure
+            self.core.positions.find()
+            self.core.changed.clear()
+            if await self.core.wait_for_news(deadline):
+                raise self.core.cluster.unreachable or RequestTimedOutError(
+                    f"the position of {partition.topic}-{partition.partition}"
+                )
+        return state.position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset` in a partition."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        self.core.partitions[partition].seek(offset)
+        self.core.fetcher.pump()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of these partitions, of all by default."""
+        self._look_up(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go behind the last record of these partitions, of all by default."""
+        self._look_up(partitions, LATEST)
+
+    def _look_up(self, partitions: tuple[TopicPartition, ...], target: int) -> None:
+        for partition in partitions or self.core.partitions.assigned:
+            self.core.partitions[partition].look_up(target)
+        self.core.positions.find()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Do not hand out records of these partitions; what was fetched is kept."""
+        for partition in partitions:
+            self.core.partitions[partition].is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions again."""
+        for partition in partitions:
+            self.core.partitions[partition].is_paused = False
+        self.core.fetcher.pump()
+        self.core.notify()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        return frozenset(each.partition for each in self.core.partitions if each.is_paused)
+
+    # ----------------------------------------------------------------------------- commits
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Store positions with the group.
+
+        Args:
+            offsets: What to store; the positions of all partitions by default.
+            timeout_ms: How long it may take; `default_api_timeout_ms` by default.
+
+        Raises:
+            CommitFailedError: The partitions may belong to another member now.
+            RebalanceInProgressError: Poll, then commit again.
+            KafkaError: The broker refuses, or does not answer in time.
+        """
+        committer = self.core.committing()
+        wanted = self.core.commit_positions() if offsets is None else offsets
+        await committer.commit(wanted, self._deadline(timeout_ms))
+
+    async def committed(
+        self, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's committed offsets; partitions without one are left out.
+
+        Raises:
+            ConfigError: There is no group id.
+            KafkaError: The broker refuses, or does not answer in time.
+        """
+        self.core.committing()
+        assert self.core.coordinator is not None
+        return await fetch_committed(
+            self.core.coordinator, partitions, self._deadline(timeout_ms)
+        )
+
+    # ----------------------------------------------------------------- what the brokers know
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return await self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition."""
+        return await self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after a timestamp (milliseconds); None: there is none."""
+        deadline = self._deadline(timeout_ms)
+        found = await list_offsets(self.core.cluster, timestamps, deadline)
+        return {each: where if where.offset >= 0 else None for each, where in found.items()}
+
+    async def _offsets(
+        self, targets: Mapping[TopicPartition, int], timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        found = await list_offsets(
+            self.core.cluster,
+            targets,
+            self._deadline(timeout_ms),
+            read_committed=self._config.isolation_level == "read_committed",
+        )
+        return {partition: where.offset for partition, where in found.items()}
+
+    async def partitions_for_topic(
+        self, topic: str, timeout_ms: int | None = None
+    ) -> frozenset[int] | None:
+        """Return the numbers of a topic's partitions; None when there is no such topic."""
+        deadline = self._deadline(timeout_ms)
+        metadata = await self.core.cluster.ensure_topics([topic], deadline)
+        found = metadata.topics.get(topic)
+        return frozenset(found.partitions) if found and found.partitions else None
+
+    async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
+        """Return the names of all topics that the client may see."""
+        metadata = await self.core.cluster.describe(None, self._deadline(timeout_ms))
+        return frozenset(name for name, each in metadata.topics.items() if not each.is_internal)
+
+    # ------------------------------------------------------------------------------- group
+
+    @property
+    def member_id(self) -> str:
+        """Id that the group's coordinator gave to this member; empty when there is none."""
+        return self.core.membership.member.member_id if self.core.membership else ""
+
+    @property
+    def generation_id(self) -> int:
+        """Generation of the group that this member is in; -1 when in none."""
+        return self.core.membership.member.generation_id if self.core.membership else -1
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """Commit if that is automatic, leave the group and close the connections.
+
+        Args:
+            timeout_s: How long leaving may take; after that the connections are closed anyway.
+        """
+        if self._is_closed:
+            return
+        core, self._core = self._core, None
+        self._is_closed = True
+        if core is not None:
+            await core.close(Deadline(timeout_s * 1000), DIRECT)
+
+    def _deadline(self, timeout_ms: int | None) -> Deadline:
+        default = self._config.default_api_timeout_ms
+        return Deadline(default if timeout_ms is None else timeout_ms)
+
+
+class _Direct:
+    """Calls listeners on the loop: there is no other thread."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+DIRECT = _Direct()

@@ -1,0 +1,372 @@
+"""The consumer itself, on its loop; `AsyncConsumer` and `Consumer` are two faces of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar, cast
+
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.committer import Committer
+from kohort.client.config import ConsumerConfig
+from kohort.client.coordinator import Coordinator
+from kohort.client.fetcher import Fetcher
+from kohort.client.frames import plain_buffer
+from kohort.client.listener import Listens, RebalanceListener, Told
+from kohort.client.membership import Membership
+from kohort.client.partitions import Partitions
+from kohort.client.positions import Positions
+from kohort.client.reading import failure_to_raise
+from kohort.errors import BrokerUnavailableError, ConfigError, KafkaError, LocalProtocolError
+from kohort.group.effects import Callback
+from kohort.group.events import Ownership
+from kohort.group.member.events import CallbackDone
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("kohort.client")
+
+T = TypeVar("T")
+
+_LARGE = 256 * 1024
+
+
+class Caller(Protocol):
+    """Makes a call in the thread that polls."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call `function` and return what it returns."""
+
+
+class ConsumerCore:
+    """One consumer. All methods run on one loop.
+
+    Args:
+        config: Settings.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self.changed = asyncio.Event()
+        self.cluster = Cluster(config, allocate=fetch_buffer)
+        self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
+        self.cluster.on_metadata.append(self._on_metadata)
+        self.partitions = Partitions()
+        self.coordinator = (
+            None if config.group_id is None else Coordinator(self.cluster, config.group_id)
+        )
+        self.committer = (
+            None
+            if self.coordinator is None
+            else Committer(self.cluster, self.coordinator, config.group_instance_id)
+        )
+        self.positions = Positions(
+            self.cluster, config, self.partitions, self.coordinator, self.notify
+        )
+        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify)
+        self.membership: Membership | None = None
+        self.topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._listener: Listens = RebalanceListener()
+        self._errors: list[BaseException] = []
+        self._deferred: set[asyncio.Task[None]] = set()
+        self._woken = False
+        self._reads = False
+        self._auto_commit: asyncio.Task[None] | None = None
+
+    def notify(self) -> None:
+        """Have a waiting poll look again."""
+        self.changed.set()
+
+    def wakeup(self) -> None:
+        """End the poll that waits, or the next one."""
+        self._woken = True
+        self.changed.set()
+
+    # ------------------------------------------------------------------------ what to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | None,
+        listener: Listens | None,
+    ) -> None:
+        """Be a member of the group, for topics or for those that match a pattern."""
+        if self.config.group_id is None:
+            raise ConfigError("subscribe needs a group_id; assign does not")
+        if self.membership is None and self.partitions.assigned:
+            raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        if listener is not None:
+            self._listener = listener
+        self._pattern = None if pattern is None else re.compile(pattern)
+        self.topics = frozenset(topics)
+        self.cluster.wants_all_topics = self._pattern is not None
+        if self.membership is None:
+            assert self.coordinator is not None
+            assert self.committer is not None
+            self.membership = Membership(
+                self.cluster, self.coordinator, self.config, self.notify
+            )
+            self.committer.membership = self.membership
+        self.cluster.watch_topics(self.topics)
+        if self._pattern is None:
+            self.membership.subscribe(self.topics)
+        self.cluster.request_refresh()
+
+    async def unsubscribe(self, caller: Caller) -> None:
+        """Leave the group, or forget what was assigned by hand."""
+        if self.membership is None:
+            self.partitions.remove(self.partitions.assigned)
+            return
+        self._pattern = None
+        self.topics = frozenset()
+        self.cluster.wants_all_topics = False
+        await self._commit_consumed(self.partitions.assigned)
+        self.membership.subscribe(frozenset())
+        await self._serve(caller)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's assignment."""
+        if self.membership is not None and self.topics:
+            raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        wanted = frozenset(partitions)
+        self.partitions.remove(self.partitions.assigned - wanted)
+        self.partitions.add(wanted)
+        self.cluster.watch_topics({partition.topic for partition in wanted})
+        self.cluster.request_refresh()
+
+    def _on_metadata(self) -> None:
+        for name in self.topics:
+            topic = self.cluster.metadata.topics.get(name)
+            if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
+                self._errors.append(KafkaError(topic.error_code, name))
+        if self._pattern is not None and self.membership is not None:
+            found = frozenset(
+                name
+                for name, topic in self.cluster.metadata.topics.items()
+                if self._pattern.match(name)
+                and not (topic.is_internal and self.config.exclude_internal_topics)
+            )
+            if found != self.topics:
+                self.topics = found
+                self.membership.subscribe(found)
+        self.notify()
+
+    # -------------------------------------------------------------------------------- poll
+
+    async def ready(self, deadline: Deadline, caller: Caller, *, reads: bool = True) -> None:
+        """Do what a poll does before records are handed out: callbacks, and wait for records.
+
+        Args:
+            deadline: How long to wait.
+            caller: Makes callbacks.
+            reads: Whether records are wanted; else it ends after a callback, too.
+
+        Raises:
+            BrokerUnavailableError: No broker was ever reached, and time is up.
+            Exception: What a listener raised, or why a partition cannot be read.
+        """
+        self.partitions.mark_consumed()
+        self._begin(reads)
+        is_last = False
+        while True:
+            self.changed.clear()
+            served = await self._serve(caller)
+            self._go_on()
+            self._raise_first(is_last)
+            if self._woken or (served and not reads) or (reads and self._has_records()):
+                self._woken = False
+                return
+            if is_last:
+                return
+            is_last = await self.wait_for_news(deadline)
+
+    async def wait_for_news(self, deadline: Deadline) -> bool:
+        """Wait for news; return whether the time is up."""
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                await self.changed.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def _begin(self, reads: bool) -> None:
+        self._reads = reads
+        self.fetcher.is_on = reads
+        if not self.cluster.metadata.nodes:
+            self.cluster.request_refresh()
+        if self.membership is not None:
+            self.membership.polled()
+        if self._auto_commit is None and self.config.enable_auto_commit and self.committer:
+            self._auto_commit = asyncio.create_task(self._auto_commit_forever())
+
+    def _go_on(self) -> None:
+        if self._reads:
+            self.positions.find()
+            self.fetcher.pump()
+
+    def _has_records(self) -> bool:
+        return any(state.has_records for state in self.partitions)
+
+    def _raise_first(self, is_last: bool) -> None:
+        """Raise what the application must hear of."""
+        if self.membership is not None:
+            self._errors += self.membership.errors
+            self.membership.errors.clear()
+        if self._errors:
+            raise self._errors.pop(0)
+        failure = failure_to_raise(self.partitions, is_idle=is_last)
+        if failure is not None:
+            raise failure
+        if is_last and not self.cluster.metadata.nodes:
+            raise self._never_reached()
+
+    def _never_reached(self) -> BrokerUnavailableError:
+        shown = ", ".join(f"{host}:{port}" for host, port in self.config.addresses())
+        return self.cluster.unreachable or BrokerUnavailableError(f"{shown} did not answer in time")
+
+    # --------------------------------------------------------------------------- callbacks
+
+    async def _serve(self, caller: Caller) -> bool:
+        """Make the calls that the member wants made; return whether there were any."""
+        served = False
+        while self.membership is not None and self.membership.callbacks:
+            served = True
+            await self._make(self.membership.callbacks.popleft(), caller)
+        return served
+
+    async def _make(self, callback: Callback, caller: Caller) -> None:
+        if callback.change is Ownership.ASSIGNED:
+            self.partitions.add(callback.partitions, held=True)
+        else:
+            self.partitions.hold(callback.partitions, True)
+        if callback.change is Ownership.REVOKED:
+            await self._commit_consumed(callback.partitions)
+        method = self._method(callback.change)
+        try:
+            told = await caller.call(lambda: method(callback.partitions))
+        except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
+            self._done(callback, error)
+            return
+        if told is None:
+            self._done(callback, None)
+            return
+        task = asyncio.ensure_future(self._later(callback, told))
+        self._deferred.add(task)
+        task.add_done_callback(self._deferred.discard)
+
+    def _method(self, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
+        revoked = self._listener.on_partitions_revoked
+        if change is Ownership.ASSIGNED:
+            return self._listener.on_partitions_assigned
+        if change is Ownership.LOST:
+            lost = getattr(self._listener, "on_partitions_lost", revoked)
+            return cast("Callable[[frozenset[TopicPartition]], Told]", lost)
+        return revoked
+
+    async def _later(self, callback: Callback, told: Told) -> None:
+        try:
+            await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
+        except Exception as error:  # noqa: BLE001  # the next poll raises it
+            self._done(callback, error)
+        else:
+            self._done(callback, None)
+
+    def _done(self, callback: Callback, error: Exception | None) -> None:
+        if callback.change is Ownership.ASSIGNED:
+            self.partitions.hold(callback.partitions, False)
+        else:
+            self.partitions.remove(callback.partitions)
+        if error is not None:
+            self._errors.append(error)
+        assert self.membership is not None
+        self.membership.run(CallbackDone(callback.token, str(error) if error else None))
+        self._go_on()
+
+    # ----------------------------------------------------------------------------- commits
+
+    def committing(self) -> Committer:
+        """Return who commits.
+
+        Raises:
+            ConfigError: There is no group.
+        """
+        if self.committer is None:
+            raise ConfigError("commits need a group_id")
+        return self.committer
+
+    def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions of all partitions: what a commit without offsets stores."""
+        self.partitions.mark_consumed()
+        return self.partitions.consumed()
+
+    async def _commit_consumed(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.committer is not None and self.config.enable_auto_commit:
+            offsets = self.partitions.consumed(partitions)
+            deadline = Deadline(min(self.config.request_timeout_ms, 5_000))
+            await self.committer.commit_quietly(offsets, deadline)
+
+    async def _auto_commit_forever(self) -> None:
+        assert self.committer is not None
+        interval_ms = self.config.auto_commit_interval_ms
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            is_member = self.membership is None or self.membership.member.session.is_member
+            if is_member and self.partitions.assigned:
+                offsets = self.partitions.consumed()
+                await self.committer.commit_quietly(offsets, Deadline(interval_ms))
+
+    # ------------------------------------------------------------------------------- close
+
+    async def close(self, deadline: Deadline, caller: Caller) -> None:
+        """Commit if that is automatic, leave the group, close the connections."""
+        if self._auto_commit is not None:
+            self._auto_commit.cancel()
+        self.fetcher.is_on = False
+        self.partitions.mark_consumed()
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                if self.membership is None:
+                    await self._commit_consumed(self.partitions.assigned)
+                else:
+                    await self._leave(caller)
+        except TimeoutError:
+            log.warning("the group could not be left in time")
+        finally:
+            await self._stop()
+        if self._errors:
+            raise self._errors.pop(0)
+
+    async def _leave(self, caller: Caller) -> None:
+        assert self.membership is not None
+        await self._serve(caller)
+        self.membership.begin_close()
+        while not self.membership.is_closed:
+            self.changed.clear()
+            await self._serve(caller)
+            if not self.membership.is_closed:
+                await self.changed.wait()
+
+    async def _stop(self) -> None:
+        if self.membership is not None:
+            await self.membership.stop()
+        await self.positions.close()
+        await self.fetcher.close()
+        left: list[asyncio.Task[None]] = [*self._deferred]
+        left += [self._auto_commit] if self._auto_commit is not None else []
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.cluster.close()
+
+
+def fetch_buffer(size: int) -> memoryview:
+    """Return memory for a fetched frame: Arrow's pool has it ready, and does not zero it."""
+    if size < _LARGE:
+        return plain_buffer(size)
+    import pyarrow as pa
+
+    return memoryview(pa.allocate_buffer(size)).cast("B")

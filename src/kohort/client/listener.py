@@ -1,0 +1,44 @@
+"""What an application is told about its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from concurrent.futures import Future
+from typing import Protocol, TypeAlias
+
+from kohort.types import TopicPartition
+
+Told: TypeAlias = Awaitable[object] | Future[object] | None
+"""What a listener's method may return: nothing, or something that is done later.
+
+Until it is done the change is not: a partition that is to be revoked stays the member's, and its
+heartbeats go on (up to `max.poll.interval.ms`, like any rebalance).
+"""
+
+
+class Listens(Protocol):
+    """Any object with these methods; `on_partitions_lost` may be missing, then it is `revoked`."""
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Called before partitions are given up: the last moment to commit."""
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Called after partitions were added and before their records are handed out."""
+
+
+class RebalanceListener:
+    """A listener that does nothing; override what matters.
+
+    Methods are called inside the application's own `poll`. They may be coroutine functions, which
+    then run on the client's loop.
+    """
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Partitions are about to be given up; they still belong to this member."""
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Partitions were added; `seek` here to begin somewhere else."""
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Partitions belong to others already: commits for them will be refused (KIP-429)."""
+        return self.on_partitions_revoked(partitions)

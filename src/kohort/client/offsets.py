@@ -1,0 +1,218 @@
+"""Offsets, asked of leaders (where a partition begins and ends) and of coordinators (commits)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.coordinator import Coordinator
+from kohort.errors import ErrorCode, KafkaError
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kohort.wire.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+_CONSUMER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """Where a timestamp is in a partition.
+
+    Attributes:
+        offset: The first record at or after the timestamp; -1 when there is none.
+        timestamp: Timestamp of that record, in milliseconds; -1 for either end of a partition.
+        leader_epoch: Leader epoch of that record, -1 when not known.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+async def list_offsets(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Ask the leaders where timestamps are.
+
+    Args:
+        cluster: The brokers.
+        targets: A timestamp in milliseconds for each partition; -1 is the end, -2 the start.
+        deadline: When to give up.
+        read_committed: Whether the end is the end of what is committed.
+
+    Raises:
+        KafkaError: A partition does not exist, or there was no answer in time.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    left = dict(targets)
+    pause = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
+    while left:
+        await cluster.ensure_topics({partition.topic for partition in left}, deadline)
+        by_leader = _by_leader(cluster, left)
+        results = await asyncio.gather(
+            *(_ask(cluster, node, part, read_committed) for node, part in by_leader.items()),
+            return_exceptions=True,
+        )
+        error = _collect(results, found)
+        left = {partition: left[partition] for partition in left if partition not in found}
+        if left:
+            error = error or _missing(cluster, next(iter(left)))
+            if deadline.over or (isinstance(error, KafkaError) and not error.retriable):
+                raise error
+            await cluster.sleep(pause, deadline)
+            await cluster.refresh(deadline)
+    return found
+
+
+def _by_leader(
+    cluster: Cluster, targets: Mapping[TopicPartition, int]
+) -> dict[int, dict[TopicPartition, int]]:
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for partition, target in targets.items():
+        leader = cluster.metadata.leader(partition)
+        if leader is not None:
+            by_leader.setdefault(leader, {})[partition] = target
+    return by_leader
+
+
+async def _ask(
+    cluster: Cluster, node_id: int, targets: Mapping[TopicPartition, int], read_committed: bool
+) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for partition, timestamp in targets.items():
+        known = cluster.metadata.partition(partition)
+        entry = ListOffsetsPartition(
+            partition_index=partition.partition,
+            current_leader_epoch=known.leader_epoch if known else -1,
+            timestamp=timestamp,
+        )
+        topics.setdefault(partition.topic, []).append(entry)
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(read_committed),
+        topics=tuple(
+            ListOffsetsTopic(name=name, partitions=tuple(entries))
+            for name, entries in topics.items()
+        ),
+        timeout_ms=cluster.config.request_timeout_ms,
+    )
+    response = await cluster.send(node_id, request)
+    return {
+        TopicPartition(topic.name, entry.partition_index): entry
+        for topic in response.topics
+        for entry in topic.partitions
+    }
+
+
+def _collect(
+    results: Iterable[dict[TopicPartition, ListOffsetsPartitionResponse] | BaseException],
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> BaseException | None:
+    """Put good answers into `found`; return the gravest error."""
+    errors: list[BaseException] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            errors.append(result)
+            continue
+        for partition, entry in result.items():
+            if entry.error_code:
+                errors.append(KafkaError(entry.error_code, shown(partition)))
+            else:
+                found[partition] = OffsetAndTimestamp(
+                    entry.offset, entry.timestamp, entry.leader_epoch
+                )
+    grave = [each for each in errors if not isinstance(each, KafkaError) or not each.retriable]
+    return next(iter(grave or errors), None)
+
+
+def _missing(cluster: Cluster, partition: TopicPartition) -> KafkaError:
+    topic = cluster.metadata.topics.get(partition.topic)
+    if topic is None or partition.partition not in topic.partitions:
+        code = topic.error_code if topic else 0
+        return KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shown(partition))
+    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, shown(partition))
+
+
+async def fetch_committed(
+    coordinator: Coordinator,
+    partitions: Iterable[TopicPartition] | None,
+    deadline: Deadline,
+    *,
+    member_id: str | None = None,
+    generation: int = -1,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Ask for a group's committed offsets; partitions without one are left out.
+
+    Args:
+        coordinator: The group's coordinator.
+        partitions: Which; None for all.
+        deadline: When to give up.
+        member_id: Who asks (KIP-848), None for nobody in particular.
+        generation: Its generation or epoch.
+
+    Raises:
+        KafkaError: The group's coordinator refuses or does not answer in time.
+    """
+    group = OffsetFetchRequestGroup(
+        group_id=coordinator.group_id,
+        member_id=member_id,
+        member_epoch=generation,
+        topics=None if partitions is None else _topics(partitions),
+    )
+    request = OffsetFetchRequest(groups=(group,), require_stable=True)
+    response = await coordinator.call(request, _codes, deadline)
+    for code in _codes(response):
+        if code:
+            raise KafkaError(code, f"offsets of group {coordinator.group_id}")
+    return {
+        TopicPartition(topic.name, entry.partition_index): OffsetAndMetadata(
+            entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
+        )
+        for answer in response.groups
+        for topic in answer.topics
+        for entry in topic.partitions
+        if entry.committed_offset >= 0
+    }
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return tuple(
+        OffsetFetchRequestTopics(name=name, partition_indexes=tuple(numbers))
+        for name, numbers in topics.items()
+    )
+
+
+def _codes(response: OffsetFetchResponse) -> list[int]:
+    codes = [group.error_code for group in response.groups]
+    codes += [
+        entry.error_code
+        for group in response.groups
+        for topic in group.topics
+        for entry in topic.partitions
+    ]
+    return codes
+
+
+def shown(partition: TopicPartition) -> str:
+    """Return a partition as Kafka's tools show it."""
+    return f"{partition.topic}-{partition.partition}"

@@ -1,0 +1,179 @@
+"""The partitions a consumer reads, each with its position and what was fetched in advance."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kohort.client.records import Chunk
+from kohort.errors import KohortError, LocalProtocolError
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition. Owned by the loop; `current` and `position` by whoever polls.
+
+    Attributes:
+        partition: Which.
+        position: Offset of the next record for the application; None until it is known.
+        consumed: Offset up to which the application is done: what auto-commit may commit.
+        reset_to: A timestamp, EARLIEST or LATEST that the position is to be looked up from; None
+            when the committed offset is asked first.
+        current: What records are being handed out of.
+        chunks: What was fetched after it.
+        fetch_offset: Offset to fetch next.
+        is_paused: Whether the application paused it.
+        is_held: Whether it must not be read: a callback about it is not finished.
+        is_fetching: Whether it is in a request.
+        failure: Why it cannot be read further.
+        is_reported: Whether the application was told.
+        not_before: Time of the loop before which it is not fetched again.
+        incarnation: Changes with each seek, so that late answers are recognised.
+        leader_epoch: Epoch of the leader the last records came from, -1 at first.
+        high_watermark: End of the partition when it was last fetched, None at first.
+    """
+
+    partition: TopicPartition
+    position: int | None = None
+    consumed: int | None = None
+    reset_to: int | None = None
+    current: Chunk | None = None
+    chunks: deque[Chunk] = field(default_factory=deque)
+    fetch_offset: int = 0
+    is_paused: bool = False
+    is_held: bool = False
+    is_fetching: bool = False
+    failure: KohortError | None = None
+    is_reported: bool = False
+    not_before: float = 0.0
+    incarnation: int = 0
+    leader_epoch: int = -1
+    high_watermark: int | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether records may be handed out."""
+        return not (self.is_paused or self.is_held) and self.failure is None
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something was fetched that may be handed out."""
+        return self.is_readable and (self.current is not None or bool(self.chunks))
+
+    def is_wanted(self, now: float) -> bool:
+        """Whether to fetch it now."""
+        return (
+            self.is_readable
+            and self.position is not None
+            and not self.chunks
+            and not self.is_fetching
+            and self.not_before <= now
+        )
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`."""
+        self._forget()
+        self.position = self.consumed = self.fetch_offset = offset
+        self.reset_to = None
+
+    def look_up(self, target: int | None) -> None:
+        """Find the position anew: from a timestamp, an end, or (None) the committed offset."""
+        self._forget()
+        self.position = None
+        self.reset_to = target
+
+    def _forget(self) -> None:
+        self.current = None
+        self.chunks.clear()
+        self.failure = None
+        self.is_reported = False
+        self.is_fetching = False
+        self.not_before = 0.0
+        self.incarnation += 1
+
+    def next_chunk(self) -> Chunk | None:
+        """Return what to hand out of."""
+        if self.current is None and self.chunks:
+            self.current = self.chunks.popleft()
+        return self.current
+
+    def settle(self) -> None:
+        """Take over the position of the chunk at hand; drop it when it is empty."""
+        assert self.current is not None
+        self.position = self.current.position
+        if self.current.is_empty:
+            self.current = None
+
+
+class Partitions:
+    """All partitions of one consumer."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(list(self._states.values()))
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._states
+
+    def __getitem__(self, partition: TopicPartition) -> PartitionState:
+        state = self._states.get(partition)
+        if state is None:
+            raise LocalProtocolError(
+                f"{partition.topic}-{partition.partition} is not assigned to this consumer"
+            )
+        return state
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        """Return the state of a partition if it is there."""
+        return self._states.get(partition)
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """All partitions."""
+        return frozenset(self._states)
+
+    def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:
+        """Add partitions that are not there yet."""
+        for partition in sorted(partitions):
+            if partition not in self._states:
+                self._states[partition] = PartitionState(partition, is_held=held)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions."""
+        for partition in partitions:
+            self._states.pop(partition, None)
+
+    def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
+        """Hold partitions back from being read, or release them."""
+        for partition in partitions:
+            if partition in self._states:
+                self._states[partition].is_held = held
+
+    def put_last(self, state: PartitionState) -> None:
+        """Let other partitions come first next time."""
+        if self._states.pop(state.partition, None) is state:
+            self._states[state.partition] = state
+
+    def mark_consumed(self) -> None:
+        """Note that the application is done with everything it was given."""
+        for state in self._states.values():
+            state.consumed = state.position
+
+    def consumed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the application is done with, ready to be committed."""
+        chosen = self._states if partitions is None else partitions
+        states = [self._states[each] for each in chosen if each in self._states]
+        return {
+            state.partition: OffsetAndMetadata(state.consumed, leader_epoch=state.leader_epoch)
+            for state in states
+            if state.consumed is not None
+        }

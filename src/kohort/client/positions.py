@@ -1,0 +1,128 @@
+"""Where to begin in a partition: its committed offset, or what `auto_offset_reset` says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.config import ConsumerConfig
+from kohort.client.coordinator import Coordinator
+from kohort.client.offsets import fetch_committed, list_offsets, shown
+from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
+from kohort.errors import ErrorCode, KafkaError, KohortError
+
+log = logging.getLogger("kohort.client")
+
+
+class Positions:
+    """Finds the positions of partitions that have none, in the background.
+
+    Args:
+        cluster: The brokers.
+        config: Settings.
+        partitions: All partitions.
+        coordinator: Of the group, None when there is no group.
+        on_change: Called when positions were found or will never be.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        partitions: Partitions,
+        coordinator: Coordinator | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._partitions = partitions
+        self._coordinator = coordinator
+        self._on_change = on_change
+        self._task: asyncio.Task[None] | None = None
+
+    def find(self) -> None:
+        """Begin to look for what is missing."""
+        if self._missing() and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _missing(self) -> list[PartitionState]:
+        return [
+            state
+            for state in self._partitions
+            if state.position is None and not state.is_held and state.failure is None
+        ]
+
+    async def _run(self) -> None:
+        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        while states := self._missing():
+            begun = [(state, state.incarnation) for state in states]
+            try:
+                await self._look_up(begun)
+            except KohortError as error:
+                if isinstance(error, KafkaError) and error.retriable:
+                    log.debug("positions: %s", error)
+                    await asyncio.sleep(pause.next_s())
+                    continue
+                for state in _unchanged(begun):
+                    state.failure = error
+            self._on_change()
+
+    async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
+        deadline = Deadline(self._config.default_api_timeout_ms)
+        await self._use_committed([each for each in begun if each[0].reset_to is None], deadline)
+        targets = {
+            state.partition: self._target(state)
+            for state in _unchanged(begun)
+            if state.failure is None
+        }
+        if not targets:
+            return
+        read_committed = self._config.isolation_level == "read_committed"
+        found = await list_offsets(self._cluster, targets, deadline, read_committed=read_committed)
+        for state in _unchanged(begun):
+            if state.partition in found:
+                state.seek(found[state.partition].offset)
+
+    async def _use_committed(
+        self, begun: list[tuple[PartitionState, int]], deadline: Deadline
+    ) -> None:
+        states = [state for state, _ in begun]
+        if not states:
+            return
+        if self._coordinator is not None:
+            wanted = [state.partition for state in states]
+            found = await fetch_committed(self._coordinator, wanted, deadline)
+            for state in _unchanged(begun):
+                if state.partition in found:
+                    state.seek(found[state.partition].offset)
+                    state.leader_epoch = found[state.partition].leader_epoch
+        if self._config.auto_offset_reset == "none":
+            for state in _unchanged(begun):
+                state.failure = KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{shown(state.partition)} has no committed offset, and auto.offset.reset is"
+                    " none",
+                )
+
+    def _target(self, state: PartitionState) -> int:
+        if state.reset_to is not None:
+            return state.reset_to
+        return EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
+
+
+def _unchanged(begun: list[tuple[PartitionState, int]]) -> list[PartitionState]:
+    """Return the states that still wait for what was begun for them."""
+    return [
+        state
+        for state, incarnation in begun
+        if state.incarnation == incarnation and state.position is None
+    ]

@@ -1,0 +1,236 @@
+"""Fetched bytes as records: objects for `poll`, columns for `poll_arrow`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kohort.errors import RemoteProtocolError
+from kohort.types import TopicPartition
+from kohort.wire.messages.fetch import AbortedTransaction
+from kohort.wire.records import Record, decode_records, iter_batches, parse_header
+from kohort.wire.records.record import Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PREFIX = struct.Struct(">qi")
+_DELTA = struct.Struct(">i")
+_DELTA_AT = 23
+_LENGTH_END = 12
+_HEADER_SIZE = 61
+
+_ABORT = b"\x00\x00\x00\x00"
+
+
+class ConsumerRecord(NamedTuple):
+    """One record.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        offset: Its offset.
+        timestamp: Milliseconds since the epoch.
+        timestamp_type: Whose clock that is: 0 the producer's, 1 the broker's.
+        key: Its key, or what `key_deserializer` made of it; None when there is none.
+        value: Likewise; None deletes the key in a compacted topic.
+        headers: Names and values; names may repeat.
+        leader_epoch: Leader epoch in which it was written, -1 when not known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: Headers
+    leader_epoch: int
+
+
+Deserializer = Callable[[bytes], object] | None
+
+
+class Chunk:
+    """What one answer of a broker has of one partition; consumed from the front.
+
+    Args:
+        records: Record batches, the last one perhaps cut off.
+        position: First offset wanted, which may be inside the first batch.
+        next_offset: Offset after the last whole batch.
+    """
+
+    __slots__ = ("_decoded", "_header", "_size", "next_offset", "position", "records")
+
+    def __init__(self, records: memoryview, position: int, next_offset: int) -> None:
+        self.records = records
+        self.position = position
+        self.next_offset = next_offset
+        self._decoded: list[Record] = []  # of the batch at hand, last record first
+        self._size = 0  # of that batch, which `records` begins with
+        self._header = (0, 0)  # its timestamp type and leader epoch
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all of it was consumed."""
+        return self.position >= self.next_offset
+
+    def take(
+        self, partition: TopicPartition, count: int, key: Deserializer, value: Deserializer
+    ) -> list[ConsumerRecord]:
+        """Return the next records, at most `count`; none only when all was consumed.
+
+        Raises:
+            RemoteProtocolError: The bytes are not record batches; names partition and offset.
+        """
+        taken: list[ConsumerRecord] = []
+        try:
+            while len(taken) < count and (self._decoded or self._next_batch()):
+                wanted = min(count - len(taken), len(self._decoded))
+                some = self._decoded[-wanted:][::-1]
+                taken += _consumer_records(partition, some, self._header, key, value)
+                del self._decoded[-wanted:]
+                self.position = some[-1].offset + 1
+        except RemoteProtocolError as error:
+            if not taken:
+                raise RemoteProtocolError(f"{_place(partition, self.position)}: {error}") from None
+        if not self._decoded and self._size == len(self.records):
+            self.position = self.next_offset
+        return taken
+
+    def _next_batch(self) -> bool:
+        """Decode the next batch that has records from the position on."""
+        self.records = self.records[self._size :]
+        self._size = 0
+        while self.records:
+            header = parse_header(self.records)
+            if header.next_offset > self.position and not header.is_control:
+                records = decode_records(self.records[: header.size_in_bytes])
+                self._decoded = [each for each in reversed(records) if each.offset >= self.position]
+            if self._decoded:
+                self._header = int(header.timestamp_type), header.partition_leader_epoch
+                self._size = header.size_in_bytes
+                return True
+            self.records = self.records[header.size_in_bytes :]
+        return False
+
+    def drop_read(self) -> None:
+        """Let go of the whole batches before the position."""
+        self._decoded, self._size = [], 0
+        unpack = _PREFIX.unpack_from
+        while len(self.records) >= _HEADER_SIZE and self.position < self.next_offset:
+            base, length = unpack(self.records)
+            (delta,) = _DELTA.unpack_from(self.records, _DELTA_AT)
+            if base + delta >= self.position:
+                break
+            self.records = self.records[_LENGTH_END + length :]
+
+    def arrow_part(self, count: int | None) -> tuple[memoryview, int, int]:
+        """Return bytes, first offset and end of the next records, at most `count` of them."""
+        end = self.next_offset if count is None else min(self.next_offset, self.position + count)
+        return self.records, self.position, end
+
+
+def whole_chunk(records: memoryview, position: int) -> Chunk | None:
+    """Make a chunk of fetched bytes; None when they hold no whole batch.
+
+    Raises:
+        RemoteProtocolError: They are not record batches.
+    """
+    next_offset, end = _last_batch(records)
+    return None if end == 0 else Chunk(records[:end], position, next_offset)
+
+
+def _last_batch(records: memoryview) -> tuple[int, int]:
+    """Return the offset after the last whole batch, and where its bytes end."""
+    at = last = 0
+    size = len(records)
+    unpack = _PREFIX.unpack_from
+    while at + _HEADER_SIZE <= size:
+        _, length = unpack(records, at)
+        end = at + _LENGTH_END + length
+        if end > size:
+            break
+        if length < _HEADER_SIZE - _LENGTH_END:
+            raise RemoteProtocolError(f"record batch length {length} is below the header")
+        last, at = at, end
+    if at == 0:
+        return 0, 0
+    return parse_header(records, last).next_offset, at
+
+
+def without_aborted(
+    records: memoryview, aborted: Sequence[AbortedTransaction] | None
+) -> memoryview:
+    """Return the batches without those of aborted transactions (KIP-98, read_committed).
+
+    Args:
+        records: Whole record batches.
+        aborted: The transactions that were aborted in this stretch.
+    """
+    if not aborted:
+        return records
+    waiting = sorted(aborted, key=lambda each: each.first_offset)
+    active: set[int] = set()
+    kept: list[memoryview] = []
+    for header, batch in iter_batches(records):
+        while waiting and waiting[0].first_offset <= header.last_offset:
+            active.add(waiting.pop(0).producer_id)
+        if header.is_control:
+            if decode_records(batch)[0].key == _ABORT:
+                active.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in active:
+            continue
+        kept.append(batch)
+    return memoryview(b"".join(kept))
+
+
+def decode_columns(
+    parts: Sequence[tuple[TopicPartition, memoryview, int, int]], check_crc: bool
+) -> tuple[pa.RecordBatch, list[int]]:
+    """Decode parts of several partitions into one RecordBatch; also where each one ended.
+
+    Args:
+        parts: Partition, bytes, first offset and end of each.
+        check_crc: Whether to check the CRCs.
+    """
+    from kohort.wire.records.arrow import Fetched, decode_to_arrow
+
+    fetched = [
+        Fetched(partition.topic, partition.partition, records, first, end)
+        for partition, records, first, end in parts
+    ]
+    decoded = decode_to_arrow(fetched, check_crc=check_crc)
+    return decoded.batch, decoded.next_offsets
+
+
+def _consumer_records(
+    partition: TopicPartition,
+    records: Sequence[Record],
+    header: tuple[int, int],
+    key: Deserializer,
+    value: Deserializer,
+) -> list[ConsumerRecord]:
+    topic, number = partition
+    kind, epoch = header
+    made = [
+        ConsumerRecord(topic, number, offset, stamp, kind, k, v, headers, epoch)
+        for offset, stamp, k, v, headers in records
+    ]
+    if key is None and value is None:
+        return made
+    return [_deserialized(record, key, value) for record in made]
+
+
+def _deserialized(record: ConsumerRecord, key: Deserializer, value: Deserializer) -> ConsumerRecord:
+    if key is not None and record.key is not None:
+        record = record._replace(key=key(record.key))
+    if value is not None and record.value is not None:
+        record = record._replace(value=value(record.value))
+    return record
+
+
+def _place(partition: TopicPartition, offset: int) -> str:
+    return f"{partition.topic}-{partition.partition} at offset {offset}"
