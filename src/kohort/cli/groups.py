@@ -1,14 +1,160 @@
-"""`kohort groups`: look at the groups of any Kafka cluster."""
+"""`kohort groups`: look at groups, under the column names that Kafka's own tools use."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client import AdminClient
+    from kohort.client.admin_types import GroupDescription
 
 app = typer.Typer(help="List and describe consumer groups.", no_args_is_help=True)
 
 Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT")
+    str,
+    typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+_NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One partition of a group, as `kafka-consumer-groups --describe` shows it.
+
+    Attributes:
+        partition: The partition.
+        committed: The group's offset, None when it has none.
+        end: Offset after the last record.
+        member_id: Who owns the partition, empty when nobody does.
+        host: Where the owner runs.
+        client_id: What the owner calls itself.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    end: int
+    member_id: str
+    host: str
+    client_id: str
+
+    @property
+    def lag(self) -> int | None:
+        """Records after the group's offset."""
+        return None if self.committed is None else max(self.end - self.committed, 0)
+
+
+@app.command("list")
+def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
+    """List all groups with their state."""
+    from kohort.client import AdminClient
+
+    with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
+        groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
+    if as_json:
+        rows = [
+            {"group": g.group_id, "state": g.state, "protocol_type": g.protocol_type}
+            for g in groups
+        ]
+        typer.echo(json.dumps({"groups": rows}))
+        return
+    table = Table("GROUP", "STATE", "PROTOCOL-TYPE", box=None, pad_edge=False)
+    for group in groups:
+        table.add_row(group.group_id, group.state or _NONE, group.protocol_type or _NONE)
+    Console().print(table if groups else "no groups")
+
+
+@app.command()
+def describe(group: str, bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
+    """Show a group's members, its offsets and its lag."""
+    from kohort.client import AdminClient
+
+    with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
+        described = admin.describe_groups([group])[group]
+        positions = _positions(admin, described)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(described, positions)))
+        return
+    console = Console()
+    console.print(
+        f"GROUP {described.group_id}  STATE {described.state}  "
+        f"PROTOCOL {described.protocol or _NONE}  MEMBERS {len(described.members)}",
+        highlight=False,
+    )
+    console.print(_table(positions))
+
+
+def _positions(admin: AdminClient, described: GroupDescription) -> list[Position]:
+    committed = admin.list_group_offsets(described.group_id)
+    owners = {partition: member for member in described.members for partition in member.assignment}
+    wanted = sorted({*committed, *owners})
+    ends = admin.list_offsets(dict.fromkeys(wanted, "latest")) if wanted else {}
+    positions = []
+    for partition in wanted:
+        owner = owners.get(partition)
+        offset = committed.get(partition)
+        positions.append(
+            Position(
+                partition=partition,
+                committed=offset.offset if offset else None,
+                end=ends[partition].offset,
+                member_id=owner.member_id if owner else "",
+                host=owner.client_host if owner else "",
+                client_id=owner.client_id if owner else "",
+            )
+        )
+    return positions
+
+
+def _table(positions: list[Position]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"):
+        table.add_column(heading, justify="left" if heading == "TOPIC" else "right")
+    for heading in ("CONSUMER-ID", "HOST", "CLIENT-ID"):
+        table.add_column(heading)
+    for position in positions:
+        table.add_row(
+            position.partition.topic,
+            str(position.partition.partition),
+            _number(position.committed),
+            str(position.end),
+            _number(position.lag),
+            position.member_id or _NONE,
+            position.host or _NONE,
+            position.client_id or _NONE,
+        )
+    return table
+
+
+def _number(value: int | None) -> str:
+    return _NONE if value is None else str(value)
+
+
+def _as_dict(described: GroupDescription, positions: list[Position]) -> dict[str, object]:
+    return {
+        "group": described.group_id,
+        "state": described.state,
+        "protocol": described.protocol,
+        "members": len(described.members),
+        "partitions": [
+            {
+                "topic": position.partition.topic,
+                "partition": position.partition.partition,
+                "current_offset": position.committed,
+                "log_end_offset": position.end,
+                "lag": position.lag,
+                "consumer_id": position.member_id or None,
+                "host": position.host or None,
+                "client_id": position.client_id or None,
+            }
+            for position in positions
+        ],
+    }
