@@ -43,6 +43,7 @@ class Purpose(Enum):
     FETCH = "fetch"
     GROUP = "group"
     JOIN = "join"
+    PRODUCE = "produce"
 
 
 class Cluster:

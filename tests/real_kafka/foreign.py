@@ -1,0 +1,40 @@
+"""Topics and records made by a client that is not ours (librdkafka)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ForeignPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+TIMEOUT_S = 30
+
+
+def new_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+    """Create a topic under a name of its own."""
+    name = f"topic-{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(TIMEOUT_S)
+    return name
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0) -> None:
+    """Produce values into one partition."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
+    """A group's committed offset as librdkafka reads it; negative when there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        (found,) = consumer.committed([ForeignPartition(topic, partition)], TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
