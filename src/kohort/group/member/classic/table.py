@@ -238,12 +238,36 @@ def sent_good_bye_in_vain(draft: MemberDraft, answer: answers.Answered) -> bool:
     return moved and calls.has_said_good_bye(draft, answer)
 
 
+Answer = type[HeartbeatAnswered] | type[CommitAnswered]
+
+
+def _lost_rows(trigger: Answer) -> Rows:
+    """The coordinator does not know us, or not in this generation (L3, L10)."""
+    called = (REVOKING, ASSIGNING, LEAVING)
+    joining = (PREPARING, UNJOINED)
+    rows: Rows = ()
+    for reset in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION):
+        lost = answers.says(reset)
+        rows += (
+            row(STABLE, trigger, answers.lose_membership, when=lost, to=REJOIN, rule="L3 L10"),
+            row(
+                COMPLETING,
+                trigger,
+                answers.lose_membership_joining,
+                when=lost,
+                to=joining,
+                rule="L10",
+            ),
+            row(called, trigger, answers.note_lost_membership, when=lost, rule="L10"),
+        )
+    return rows
+
+
 def _membership_rows(
     trigger: type[HeartbeatAnswered | CommitAnswered],
 ) -> Rows:
     """Heartbeats and commits say the same about a membership (L10, L11)."""
     says = answers.says
-    anew = (REVOKING, ASSIGNING, LEAVING)
     return (
         row(BEATING, trigger, answers.pass_over, when=answers.is_outdated, rule="L10 L11"),
         row(BEATING, trigger, answers.note_alive, when=says(Remedy.NONE), rule="L9"),
@@ -263,29 +287,7 @@ def _membership_rows(
             when=says(Remedy.REJOIN),
             rule="L10",
         ),
-        *(
-            line
-            for reset in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
-            for line in (
-                row(
-                    STABLE,
-                    trigger,
-                    answers.lose_membership,
-                    when=says(reset),
-                    to=REJOIN,
-                    rule="L3 L10",
-                ),
-                row(
-                    COMPLETING,
-                    trigger,
-                    answers.lose_membership_joining,
-                    when=says(reset),
-                    to=(PREPARING, UNJOINED),
-                    rule="L10",
-                ),
-                row(anew, trigger, answers.note_lost_membership, when=says(reset), rule="L10"),
-            )
-        ),
+        *_lost_rows(trigger),
         row(
             COMPLETING,
             trigger,
