@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping
 from types import FrameType
 
-from kohort.spark.lookup import Lookup
+from kohort.client.consumer import Consumer
+from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
@@ -39,10 +40,16 @@ class QueryDriver:
     def __init__(self, options: SourceOptions) -> None:
         check_stream_options(options)
         self._options = options
-        self._lookup = Lookup(options)
-        self._partition_counts = self._lookup.partition_counts()
+        self._consumer = Consumer.from_config(client_settings(options))
+        self._lookup = Lookup(options, self._consumer)
+        try:
+            self._partition_counts = self._lookup.partition_counts()
+        except BaseException:
+            self._consumer.close(0)
+            raise
         self._control = Control()
-        self._membership = Membership(options, Progress(options.operator), self._orphaned)
+        progress = Progress(options.operator)
+        self._membership = Membership(self._consumer, options.topics, progress, self._orphaned)
         self._offered: Manifest | None = None
         self._reported_share: tuple[int, int] | None = None
         self._first = True
@@ -121,7 +128,6 @@ class QueryDriver:
     def stop(self) -> None:
         """Commit what is finished and leave the group."""
         self._membership.close()
-        self._lookup.close()
         self._control.close()
 
     def _patience(self) -> float | None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from kohort.errors import KohortError
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.manifest import Range
 from kohort.spark.options import EARLIEST, LATEST, Offsets, OptionError, SourceOptions
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from typing import Self
+    from kohort.client.consumer import Consumer
 
 # Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
 ENDS_MAX_AGE_S = 0.1
@@ -28,44 +27,33 @@ class Lookup:
 
     Args:
         options: The options of the `load()`.
+        consumer: Who is asked.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
-        from kohort.client import AdminClient
-
+    def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
         self._options = options
-        self._admin = AdminClient.from_config(client_settings(options))
+        self._consumer = consumer
         self._ends: dict[TopicPartition, int] = {}
         self._ends_at = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._admin.close()
 
     def partition_counts(self) -> dict[str, int]:
         """Return how many partitions each subscribed topic has.
 
         Raises:
-            KafkaError: A topic does not exist.
+            KafkaError: A topic does not exist, or no broker can be reached.
         """
-        return {
-            topic: len(p) for topic, p in self._admin.describe_topics(self._options.topics).items()
-        }
+        counts = {}
+        for topic in self._options.topics:
+            numbers = self._consumer.partitions_for_topic(topic)
+            if not numbers:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            counts[topic] = len(numbers)
+        return counts
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are left out."""
-        return self._admin.committed(partitions)
+        found = self._consumer.committed(*partitions)
+        return {partition: position.offset for partition, position in found.items()}
 
     def starting(
         self, partitions: Iterable[TopicPartition], default: Literal["earliest", "latest"]
@@ -133,13 +121,18 @@ class Lookup:
             if partition >= counts[topic]:
                 raise OptionError(f"{topic} has {counts[topic]} partitions, no {partition}")
 
-    def _list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return self._admin.list_offsets(specs) if specs else {}
+    def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where the log begins (for EARLIEST) or ends (for LATEST)."""
+        first = [partition for partition, target in targets.items() if target == EARLIEST]
+        last = [partition for partition, target in targets.items() if target == LATEST]
+        found = self._consumer.beginning_offsets(first) if first else {}
+        return {**found, **(self._consumer.end_offsets(last) if last else {})}
 
 
 def client_settings(options: SourceOptions) -> dict[str, str]:
-    """Return the settings of the group's member, by Kafka's names."""
+    """Return the settings of the client, by Kafka's names."""
     return {
+        "allow.auto.create.topics": "false",
         **options.settings,
         "bootstrap.servers": options.bootstrap_servers,
         "enable.auto.commit": "false",

@@ -11,17 +11,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.errors import KafkaError
+from kohort.errors import BrokerUnavailableError, KafkaError
 from kohort.spark.manifest import Manifest
 from kohort.spark.progress import Progress
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.client import Consumer
-    from kohort.spark.options import SourceOptions
+    from kohort.client.consumer import Consumer
 
 log = logging.getLogger("kohort.spark")
 
@@ -34,16 +33,22 @@ class Membership:
     """One member of one group, for one streaming query.
 
     Args:
-        options: The query's options.
+        consumer: The member; nobody else polls, commits with or closes it.
+        topics: What to subscribe to.
         progress: Positions; read and changed only under this object's lock from now on.
         on_orphaned: Called once, in the member's thread after it has left the group, when the
             process that started this one is gone.
     """
 
     def __init__(
-        self, options: SourceOptions, progress: Progress, on_orphaned: Callable[[], None]
+        self,
+        consumer: Consumer,
+        topics: Sequence[str],
+        progress: Progress,
+        on_orphaned: Callable[[], None],
     ) -> None:
-        self._options = options
+        self._consumer = consumer
+        self._topics = topics
         self._progress = progress
         self._on_orphaned = on_orphaned
         self._parent = os.getppid()
@@ -51,7 +56,6 @@ class Membership:
         self._settled = False
         self._closing = False
         self._failure: BaseException | None = None
-        self._consumer: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
 
     # ------------------------------------------------------------- called by Spark's main thread
@@ -81,7 +85,7 @@ class Membership:
             self._progress.boundary(batch)
             self._changed.notify_all()
             if self._settled and self._progress.to_commit():
-                self._wake()
+                self._consumer.wakeup()
                 self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
 
     def settle(self, timeout_s: float | None) -> bool:
@@ -115,7 +119,7 @@ class Membership:
         with self._changed:
             self._progress.place(epoch, committed, initial)
             if self._progress.to_commit():
-                self._wake()
+                self._consumer.wakeup()
 
     def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
         """Open the next batch if there is something to read and no rebalance is going on."""
@@ -129,7 +133,7 @@ class Membership:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-            self._wake()
+            self._consumer.wakeup()
         if self._thread.is_alive():
             self._thread.join(LEAVE_TIMEOUT_S + 2)
 
@@ -145,13 +149,17 @@ class Membership:
                 self._changed.wait(IDLE_MS / 1000)
         self._commit()
         with self._changed:
-            self._progress.revoked(leaving)
+            # What could not be committed is the next owner's to read again: not an orderly end.
+            if self._progress.to_commit().keys() & leaving:
+                self._progress.lost(leaving)
+            else:
+                self._progress.revoked(leaving)
             self._changed.notify_all()
 
     def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Take partitions over."""
         with self._changed:
-            self._progress.assigned(partitions, self._generation())
+            self._progress.assigned(partitions, self._consumer.generation_id)
             self._settled = True
             self._changed.notify_all()
 
@@ -166,11 +174,10 @@ class Membership:
 
     def _run(self) -> None:
         try:
-            with_consumer = self._open()
             try:
-                self._serve(with_consumer)
+                self._serve()
             finally:
-                with_consumer.close(LEAVE_TIMEOUT_S)
+                self._consumer.close(LEAVE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001  # whatever it is, the query must hear of it
             with self._changed:
                 self._failure = error
@@ -178,18 +185,14 @@ class Membership:
         if self._is_orphan():
             self._on_orphaned()
 
-    def _open(self) -> Consumer:
-        from kohort.client import Consumer
-        from kohort.spark.lookup import client_settings
-
-        consumer = Consumer.from_config(client_settings(self._options))
-        consumer.subscribe(self._options.topics, listener=self)
-        self._consumer = consumer
-        return consumer
-
-    def _serve(self, consumer: Consumer) -> None:
+    def _serve(self) -> None:
+        self._consumer.subscribe(self._topics, listener=self)
         while not self._closing and not self._is_orphan():
-            consumer.poll_membership(IDLE_MS)
+            try:
+                self._consumer.poll_membership(IDLE_MS)
+            except BrokerUnavailableError as error:
+                # The client goes on trying, and Spark's thread fails with what it asks for.
+                log.info("no broker can be reached: %s", error)
             self._commit()
         self._commit()
 
@@ -197,7 +200,7 @@ class Membership:
         """Commit finished batches; what the group refuses for now stays to be committed later."""
         with self._changed:
             offsets = self._progress.to_commit()
-        if not offsets or self._consumer is None:
+        if not offsets:
             return
         try:
             self._consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
@@ -207,13 +210,6 @@ class Membership:
         with self._changed:
             self._progress.committed(offsets)
             self._changed.notify_all()
-
-    def _generation(self) -> int:
-        return self._consumer.generation_id
-
-    def _wake(self) -> None:
-        if self._consumer is not None:
-            self._consumer.wakeup()
 
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent

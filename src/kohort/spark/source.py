@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kohort.spark.driver import QueryDriver
-from kohort.spark.lookup import Lookup
+from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import OffsetJson, Range
 from kohort.spark.options import SourceOptions, check_stream_options, parse_options
 from kohort.spark.schema import source_schema
@@ -90,8 +90,10 @@ class KohortBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one range for each partition that has records."""
-        with Lookup(self._options) as lookup:
-            return _tasks(lookup.bounded())
+        from kohort.client.consumer import Consumer
+
+        with Consumer.from_config(client_settings(self._options)) as consumer:
+            return _tasks(Lookup(self._options, consumer).bounded())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; runs on an executor."""
