@@ -1,0 +1,103 @@
+"""Broker processes that a test may kill, and waiting for conditions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from tests.real_kafka.broker import free_ports
+
+DEADLINE_S = 30.0
+_READY = re.compile(r"kohort broker ready on (\S+):(\d+)\n")
+
+
+def eventually(
+    condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S
+) -> None:
+    """Call `condition`, which itself waits a little each time, until it holds."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+
+
+class BrokerProcess:
+    """`python -m kohort.broker` on one directory and one port, over all its starts."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data = data
+        (self.port,) = free_ports(1)
+        self._options = options
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    def start(self) -> None:
+        """Start it and return once it serves."""
+        self._process = subprocess.Popen(
+            broker_command(self.data, self.port, *self._options), stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert _READY.fullmatch(line), f"not ready: {line!r}"
+
+    def kill(self) -> None:
+        """End it as a crash does; nothing happens when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._ended(self._process)
+
+    def stop(self) -> int:
+        """End it in order; return its exit code."""
+        self.process.terminate()
+        return self._ended(self.process)
+
+    def rss(self) -> int:
+        """Bytes of memory it has now."""
+        resident: int = psutil.Process(self.process.pid).memory_info().rss
+        return resident
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time it has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        used: float = times.user + times.system
+        return used
+
+    def _ended(self, process: subprocess.Popen[str]) -> int:
+        code = process.wait(DEADLINE_S)
+        assert process.stdout is not None
+        process.stdout.close()
+        self._process = None
+        return code
+
+
+def broker_command(data: Path, port: int, *options: str) -> list[str]:
+    """The command line of a broker."""
+    command = [sys.executable, "-m", "kohort.broker", "--data", str(data), "--port", str(port)]
+    return [*command, *options]
