@@ -33,7 +33,6 @@ from kohort.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-    OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -41,9 +40,7 @@ from kohort.wire.messages.offsets import (
 from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
-OneGroup = (
-    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetDeleteRequest
-)
+OneGroup = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
