@@ -35,6 +35,8 @@ def compress(codec: Compression, data: Buffer) -> bytes:
         return bytes(data)
     if codec is Compression.SNAPPY:
         return _compress_snappy(data)
+    if codec is Compression.LZ4:
+        return _compress_lz4(data)
     return bytes(_library(codec).compress(data, level=_LEVELS[codec]))
 
 
@@ -53,8 +55,8 @@ def decompress(codec: Compression, data: Buffer, limits: Limits = DEFAULT_LIMITS
     return _decompress_growing(codec, data, allowed)
 
 
-# zstd 3 and gzip 6 are the defaults of Java's clients; lz4 0 is its fast mode, likewise.
-_LEVELS = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
+# The defaults of Java's clients.
+_LEVELS = {Compression.GZIP: 6, Compression.ZSTD: 3}
 
 
 def _library(codec: Compression) -> ModuleType:
@@ -81,6 +83,15 @@ def _decompress_growing(codec: Compression, data: Buffer, allowed: int) -> memor
             raise _too_large(codec, len(data), allowed)
         del out  # before the larger one is made
         size = min(allowed, 4 * size)
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    """Compress in lz4's fast mode; Java's clients refuse blocks that refer to earlier ones."""
+    import cramjam
+
+    compressor = cramjam.lz4.Compressor(level=0, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
 
 
 def _compress_snappy(data: Buffer) -> bytes:
