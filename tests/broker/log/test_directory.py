@@ -1,19 +1,35 @@
-"""The data directory: its lock, its topics, its producer ids."""
+"""The data directory: its lock, its topics, its producer ids, and what is not its own."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory, DataDirectoryError
-from kohort.broker.log.partition_log import LogConfig
+from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from tests.broker.log.batches import batch
+from tests.broker.log.crashes import Crash, dying_after
+
+PARTITION = TopicPartition("t", 0)
 
 
 def opened(path: Path) -> DataDirectory:
     return DataDirectory(path, LogConfig())
+
+
+def crash(directory: DataDirectory) -> None:
+    """Leave the directory as the death of its process does."""
+    for log in directory.open_logs.values():
+        log.abandon()
+    directory._logs.clear()
+    directory.close()
 
 
 def test_a_second_broker_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
@@ -24,54 +40,183 @@ def test_a_second_broker_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
     opened(tmp_path).close()
 
 
+def test_a_broker_in_another_process_is_refused_too(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    code = "import sys; from pathlib import Path; from kohort.broker.log.config import LogConfig; "
+    code += "from kohort.broker.log.directory import DataDirectory; "
+    code += "DataDirectory(Path(sys.argv[1]), LogConfig())"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "in use by another broker" in second.stderr
+    first.close()
+
+
 def test_topics_their_settings_and_records_survive_a_restart(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     topic = directory.create_topic("a-b", 3, {"cleanup.policy": "compact"})
-    directory.log(TopicPartition("a-b", 2)).append(batch(b"v"), 0)
+    directory.log(TopicPartition("a-b", 2)).append(batch(b"v", key=b"k"), 0)
+    cluster_id = directory.cluster_id
     directory.close()
     again = opened(tmp_path)
     assert again.topics == {"a-b": topic}
+    assert again.cluster_id == cluster_id
     assert again.log(TopicPartition("a-b", 2)).log_end_offset == 1
     assert again.log(TopicPartition("a-b", 2)).config.compact
     assert not again.has_log(TopicPartition("a-b", 0))
     again.close()
 
 
+def test_a_changed_topic_changes_its_open_logs(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    topic = directory.create_topic("t", 1, {})
+    log = directory.log(PARTITION)
+    changed = type(topic)("t", topic.topic_id, 2, {"segment.bytes": "5000"})
+    directory.change_topic(changed)
+    assert log.config.segment_bytes == 5000
+    directory.close()
+    again = opened(tmp_path)
+    assert again.topics == {"t": changed}
+    again.close()
+
+
+def test_a_topic_is_made_once(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.create_topic("t", 1, {})
+    with pytest.raises(KafkaError) as caught:
+        directory.create_topic("t", 2, {})
+    assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert directory.topics["t"].partitions == 1
+    directory.close()
+
+
 def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     first = directory.create_topic("t", 1, {})
-    directory.log(TopicPartition("t", 0)).append(batch(b"v"), 0)
+    directory.log(PARTITION).append(batch(b"v"), 0)
     directory.delete_topic("t")
-    assert not directory.has_log(TopicPartition("t", 0))
+    assert not directory.has_log(PARTITION)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "meta.properties", "topics.json"}
     second = directory.create_topic("t", 1, {})
     assert second.topic_id != first.topic_id
-    assert directory.log(TopicPartition("t", 0)).log_end_offset == 0
+    assert directory.log(PARTITION).log_end_offset == 0
     directory.close()
 
 
-def test_records_of_a_topic_that_was_being_deleted_do_not_come_back(tmp_path: Path) -> None:
+def test_a_death_at_any_step_of_making_and_deleting_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for steps in range(200):
+        path = tmp_path / str(steps)
+        directory = opened(path)
+        directory.create_topic("kept", 1, {})
+        directory.log(TopicPartition("kept", 0)).append(batch(b"v"), 0)
+        answered = "nothing"
+        with dying_after(steps, monkeypatch):
+            try:
+                directory.create_topic("t", 1, {})
+                answered = "made"
+                directory.log(PARTITION).append(batch(b"v"), 0)
+                answered = "written"
+                directory.delete_topic("t")
+                answered = "deleted"
+            except Crash:
+                pass
+        crash(directory)
+        again = opened(path)
+        assert again.log(TopicPartition("kept", 0)).log_end_offset == 1
+        if answered in ("made", "written"):
+            # A deletion that was not answered may have come about.
+            assert "t" in again.topics or answered == "written"
+        if answered == "deleted":
+            assert "t" not in again.topics
+        if "t" not in again.topics:
+            assert not list(path.glob("*-delete"))
+            again.create_topic("t", 1, {})
+            assert again.log(PARTITION).log_end_offset == 0
+        elif answered == "written":
+            assert again.log(PARTITION).log_end_offset == 1
+        again.close()
+        shutil.rmtree(path)
+        if answered == "deleted":
+            return
+    pytest.fail("the deletion never came to its end")
+
+
+def test_records_of_an_earlier_topic_of_the_name_do_not_come_back(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     directory.create_topic("t", 1, {})
-    directory.log(TopicPartition("t", 0)).append(batch(b"v"), 0)
+    directory.log(PARTITION).append(batch(b"v"), 0)
     directory.close()
-    # As a crash between the two halves of a deletion leaves it.
-    (tmp_path / "meta.json").write_text('{"cluster_id": "x", "topics": []}')
+    # As if the topic had been deleted and made again, and every removal had failed.
+    topics = tmp_path / "topics.json"
+    text = topics.read_text()
+    start = text.index('"id": "') + 7
+    topics.write_text(text[:start] + str(uuid.uuid4()) + text[start + 36 :])
     again = opened(tmp_path)
-    again.create_topic("t", 1, {})
-    assert again.log(TopicPartition("t", 0)).log_end_offset == 0
+    assert again.log(PARTITION).log_end_offset == 0
     again.close()
+
+
+def test_what_is_not_the_brokers_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "photos-2024").mkdir()
+    (tmp_path / "photos-2024" / "cat.jpg").write_bytes(b"meow")
+    (tmp_path / "notes-delete").mkdir()
+    directory = opened(tmp_path)
+    directory.create_topic("photos", 3_000, {})
+    with pytest.raises(KafkaError, match="not of topic photos") as caught:
+        directory.log(TopicPartition("photos", 2024))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    directory.delete_topic("photos")
+    directory.close()
+    opened(tmp_path).close()
+    assert (tmp_path / "photos-2024" / "cat.jpg").read_bytes() == b"meow"
+    assert (tmp_path / "notes-delete").is_dir()
+
+
+def test_the_directory_of_a_real_kafka_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+    with pytest.raises(DataDirectoryError, match="Apache Kafka"):
+        opened(tmp_path)
+
+
+def test_partitions_cost_nothing_until_they_are_used(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.create_topic("__consumer_offsets", 50, {})
+    assert not list(tmp_path.glob("__consumer_offsets-*"))
+    assert not directory.open_logs
+    directory.close()
+
+
+def test_more_partitions_than_descriptors(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, LogConfig(), max_open_files=3)
+    directory.create_topic("t", 20, {})
+    for _ in range(2):
+        for number in range(20):
+            directory.log(TopicPartition("t", number)).append(batch(b"v"), 0)
+    ends = [directory.log(TopicPartition("t", number)).log_end_offset for number in range(20)]
+    assert ends == [2] * 20
+    directory.close()
 
 
 def test_producer_ids_never_come_twice(tmp_path: Path) -> None:
     seen: list[int] = []
-    for _ in range(3):
+    for number in range(4):
         directory = opened(tmp_path)
         seen += [directory.next_producer_id() for _ in range(1_500)]
-        directory.close()
+        if number % 2:
+            directory.close()
+        else:
+            crash(directory)
     assert len(set(seen)) == len(seen)
 
 
 def test_a_directory_that_is_not_a_brokers_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "meta.json").write_text("[]")
-    with pytest.raises(DataDirectoryError, match=r"meta\.json"):
+    (tmp_path / "topics.json").write_text("{broken")
+    with pytest.raises(DataDirectoryError, match=r"topics\.json"):
         opened(tmp_path)
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataDirectoryError, match="file"):
+        opened(tmp_path / "file")

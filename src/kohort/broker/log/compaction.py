@@ -1,130 +1,202 @@
 """Compaction: of each key only the newest record is kept, as Kafka's log cleaner does.
 
-Only closed segments are rewritten, so the end of the log and the producers' state, which is in the
-snapshot beside the open segment, do not depend on what is left of them. Offsets stay as they are.
+Only closed segments are rewritten, oldest first: several that became small into one. A batch keeps
+its base offset, last offset and sequence numbers whatever is removed from it, and the last batch of
+each idempotent producer stays, if only as a header. Offsets have gaps afterwards.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-from kohort.broker.log.files import write_all
+from kohort.broker.log.cleaning import without
 from kohort.broker.log.partition_log import CLEANED_SUFFIX, PartitionLog
+from kohort.broker.log.producer_state import ProducerStates
 from kohort.broker.log.segment import Segment
-from kohort.wire.records import Record, decode_records, encode_batch
-from kohort.wire.records.header import BatchHeader
+from kohort.errors import RemoteProtocolError
+from kohort.wire.records import Record, decode_records
+from kohort.wire.records.header import BatchHeader, parse_header
 
-_SEQUENCES = 0x80000000
-# A step is what is done between two chances for the broker to do something else.
-_RECORDS_PER_STEP = 2_000
+# Memory for the keys of one pass; what does not fit waits for the next. An entry costs about 150
+# bytes beside its key.
+_KEYS_BYTES = 32 * 1024 * 1024
+_BYTES_PER_KEY = 150
+_MAX_INT32 = 0x7FFFFFFF
+
+
+def needs_compaction(log: PartitionLog) -> bool:
+    """Whether enough of a compacted log is new (`min.cleanable.dirty.ratio`)."""
+    closed = log.segments[:-1]
+    if not log.config.compact or not closed:
+        return False
+    dirty = sum(each.size for each in closed if each.next_offset > log.compacted_to)
+    total = sum(each.size for each in closed)
+    return dirty > 0 and dirty >= log.config.min_cleanable_dirty_ratio * total
 
 
 def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
-    """Compact the closed segments of a log, a little at each step of the iterator.
+    """Compact the closed segments of a log, one batch at each step of the iterator.
 
-    Nothing changes for readers until the last step, which swaps files. Leaving the iterator early
-    leaves the log as it was.
+    Readers see one group of segments after the other replaced. Leaving the iterator early is safe;
+    the next pass then begins again.
 
     Args:
-        log: The log; it may be appended to between two steps.
+        log: The log; anything may be done to it between two steps.
         now_ms: Milliseconds since the epoch, for the age of tombstones.
+
+    Raises:
+        OSError: The disk is full, for instance; the log is sound.
     """
     closed = log.segments[:-1]
-    if not closed:
+    keys = _Keys(log.compacted_to)
+    yield from keys.learn(closed)
+    if keys.end == log.compacted_to:
         return
-    newest: dict[bytes, int] = {}
-    yield from _learn(log.segments, newest)
-    writer = _Writer(log, closed[0])
-    horizon = now_ms - log.config.delete_retention_ms
+    tombstones_before = now_ms - log.config.delete_retention_ms
+    rewriting = _Rewriting(log, keys)
     for segment in closed:
+        if segment.base_offset >= keys.end:
+            break
+        rewriting.make_room_for(segment)
+        if segment not in log.segments or rewriting.gave_up:
+            rewriting.give_up()
+            return
+        yield from rewriting.add(segment, segment.modified_ms > tombstones_before)
+    rewriting.finish()
+    if rewriting.gave_up:
+        return
+    # Only now: below this offset a tombstone goes without a look at what it stands for.
+    log.compacted_to = keys.end
+
+
+class _Keys:
+    """Where the newest record of each key is, in the part of the log that is new."""
+
+    def __init__(self, start: int) -> None:
+        self.end = start
+        self._start = start
+        self._newest: dict[bytes, int] = {}
+        self._room = _KEYS_BYTES
+
+    def learn(self, segments: Sequence[Segment]) -> Iterator[None]:
+        """Go through the new part, until its end or the end of memory; `end` says how far."""
+        for segment in segments:
+            if segment.next_offset <= self._start:
+                continue
+            for header, batch in segment.batches():
+                if self._room <= 0:
+                    return
+                if header.last_offset >= self._start:
+                    self._learn(_records(batch))
+                    self.end = header.next_offset
+                    yield
+
+    def _learn(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.key is not None:
+                if record.key not in self._newest:
+                    self._room -= len(record.key) + _BYTES_PER_KEY
+                self._newest[record.key] = record.offset
+
+    def keeps(self, record: Record, keep_tombstones: bool) -> bool:
+        """Whether a record stays."""
+        if record.offset >= self.end:
+            return True
+        if record.key is None or self._newest.get(record.key, -1) > record.offset:
+            return False
+        return record.value is not None or keep_tombstones
+
+
+class _Rewriting:
+    """Puts what stays of neighbouring segments into one, until that is half full.
+
+    Segments may be deleted meanwhile; then it has given up, and the next pass begins again.
+    """
+
+    def __init__(self, log: PartitionLog, keys: _Keys) -> None:
+        self._log = log
+        self._keys = keys
+        self._group: list[Segment] = []
+        self._cleaned: Segment | None = None
+        self.gave_up = False
+
+    def make_room_for(self, segment: Segment) -> None:
+        """Finish what was begun if another segment does not belong into it."""
+        if self._cleaned is None:
+            return
+        half_full = 2 * self._cleaned.size > self._log.config.segment_bytes
+        too_large = self._cleaned.size + segment.size > _MAX_INT32
+        too_wide = segment.next_offset - self._cleaned.base_offset > _MAX_INT32
+        if half_full or too_large or too_wide:
+            self.finish()
+
+    def add(self, segment: Segment, keep_tombstones: bool) -> Iterator[None]:
+        """Copy what stays of a segment, a batch at each step."""
+        if self._cleaned is None:
+            self._cleaned = _new_segment(self._log, segment.base_offset)
+        self._group.append(segment)
         for header, batch in segment.batches():
-            writer.add(header, batch, _kept(batch, newest, horizon))
+            kept = _kept(header, batch, self._keys, self._log.producers, keep_tombstones)
+            if kept is not None:
+                self._cleaned.append(kept, parse_header(kept))
             yield
-    writer.close()
-    if log.segments[: len(closed)] == closed:
-        log.replace_segments(list(closed), writer.paths)
+            if segment not in self._log.segments:
+                break
+
+    def finish(self) -> None:
+        """Swap, keeping the time of the last write, from which the age of tombstones counts."""
+        if self._cleaned is None:
+            return
+        if any(segment not in self._log.segments for segment in self._group):
+            self.give_up()
+            return
+        newest_ns = max(each.modified_ms for each in self._group) * 1_000_000
+        self._cleaned.flush()
+        os.utime(self._cleaned.path, ns=(newest_ns, newest_ns))
+        self._log.replace_segments(self._group, self._cleaned)
+        self._group, self._cleaned = [], None
+
+    def give_up(self) -> None:
+        """Leave the segments as they are."""
+        if self._cleaned is not None:
+            self._cleaned.remove()
+        self._group, self._cleaned = [], None
+        self.gave_up = True
 
 
-def _learn(segments: tuple[Segment, ...], newest: dict[bytes, int]) -> Iterator[None]:
-    seen = 0
-    for segment in segments:
-        for _, batch in segment.batches():
-            for record in decode_records(batch):
-                if record.key is not None:
-                    newest[record.key] = record.offset
-                seen += 1
-            if seen >= _RECORDS_PER_STEP:
-                seen = 0
-                yield
+def _new_segment(log: PartitionLog, base_offset: int) -> Segment:
+    """Begin a segment beside the log, where an abandoned pass may have left one."""
+    Segment(log.directory, base_offset, log.files, CLEANED_SUFFIX).remove()
+    segment = Segment(log.directory, base_offset, log.files, CLEANED_SUFFIX)
+    segment.create()
+    return segment
 
 
-def _kept(batch: memoryview, newest: dict[bytes, int], horizon: int) -> list[Record] | None:
-    """Return the records that stay; None when all of them do."""
-    records = decode_records(batch)
-    kept = [
-        record
-        for record in records
-        if record.key is not None
-        and newest.get(record.key, -1) <= record.offset
-        and (record.value is not None or record.timestamp > horizon)
-    ]
-    return None if len(kept) == len(records) else kept
+def _kept(
+    header: BatchHeader,
+    batch: memoryview,
+    keys: _Keys,
+    producers: ProducerStates,
+    keep_tombstones: bool,
+) -> bytes | memoryview | None:
+    """Return what stays of a batch, None for nothing."""
+    records = _records(batch)
+    if header.is_control or header.base_offset >= keys.end:
+        return batch
+    if not records and header.record_count:
+        return batch  # not readable, so nothing is known of it that could speak against it
+    stay = [keys.keeps(record, keep_tombstones) for record in records]
+    if records and all(stay):
+        return batch
+    if any(stay) or producers.needs(header):
+        return without(header, batch, records, stay)
+    return None
 
 
-class _Writer:
-    """Writes cleaned batches into files beside the segments they will replace."""
-
-    def __init__(self, log: PartitionLog, first: Segment) -> None:
-        self.paths: list[Path] = []
-        self._directory = log.directory
-        self._segment_bytes = log.config.segment_bytes
-        # The first file takes the name, and so the place, of the oldest segment.
-        self._name_offset: int | None = first.base_offset
-        self._descriptor = -1
-        self._written = 0
-
-    def add(self, header: BatchHeader, batch: memoryview, kept: list[Record] | None) -> None:
-        """Write what is left of a batch."""
-        if kept is None:
-            self._write(batch, header.base_offset)
-        elif kept:
-            self._write(memoryview(_rebuilt(header, kept)), kept[0].offset)
-
-    def close(self) -> None:
-        """Make the file that is being written survive the machine."""
-        if self._descriptor >= 0:
-            os.fsync(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _write(self, batch: memoryview, base_offset: int) -> None:
-        if self._descriptor < 0 or self._written + len(batch) > self._segment_bytes:
-            self.close()
-            name_offset = base_offset if self._name_offset is None else self._name_offset
-            self._name_offset = None
-            self.paths.append(self._directory / f"{name_offset:020d}.log{CLEANED_SUFFIX}")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._descriptor = os.open(self.paths[-1], flags, 0o644)
-            self._written = 0
-        write_all(self._descriptor, batch)
-        self._written += len(batch)
-
-
-def _rebuilt(header: BatchHeader, kept: list[Record]) -> bytes:
-    """Return the batch with only `kept` in it; it starts at the first of them."""
-    sequence = header.base_sequence
-    if sequence >= 0:
-        sequence = (sequence + kept[0].offset - header.base_offset) % _SEQUENCES
-    return encode_batch(
-        kept,
-        codec=header.compression,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=sequence,
-        leader_epoch=header.partition_leader_epoch,
-        timestamp_type=header.timestamp_type,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-    )
+def _records(batch: memoryview) -> Sequence[Record]:
+    """Return the records; none of a batch that was taken before the topic was compacted, unread."""
+    try:
+        return decode_records(batch)
+    except RemoteProtocolError:
+        return ()

@@ -1,29 +1,42 @@
 """A data directory: its lock, its identity, its topics, and the logs of their partitions.
 
 .lock                 held while a broker uses the directory
-meta.json             cluster id and the topics; replaced as a whole, so a crash cannot tear it
+meta.properties       cluster id and node id, as Kafka writes them
+topics.json           the topics; replaced as a whole, so a crash cannot tear it
 producer-ids          first producer id not handed out yet
-<topic>-<partition>/  one log each, made when it is first used
+<topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
+<hex>-delete/         a log of a deleted topic, about to be removed
+
+Other files and directories are never touched.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kohort.broker.log.config import LogConfig, log_config
 from kohort.broker.log.files import FileCache, replace_file, sync_directory
-from kohort.broker.log.partition_log import LogConfig, PartitionLog
-from kohort.errors import KohortError
+from kohort.broker.log.partition_log import PartitionLog
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
 
-_META = "meta.json"
+__all__ = ["DataDirectory", "DataDirectoryError", "Topic", "log_config"]
+
+_META = "meta.properties"
+_TOPICS = "topics.json"
 _PRODUCER_IDS = "producer-ids"
+_PARTITION_METADATA = "partition.metadata"
+_DELETED = re.compile(r"[0-9a-f]{32}-delete")
+_NODE_ID = 1
 # Ids are reserved on disk this many at a time; a crash wastes the rest, and none comes twice.
 _PRODUCER_ID_BLOCK = 1000
 
@@ -50,7 +63,13 @@ class Topic:
 
 
 class DataDirectory:
-    """Everything a broker keeps. Not safe for several threads; the broker has one."""
+    """Everything a broker keeps. Not safe for several threads; the broker has one.
+
+    Attributes:
+        path: Where it is.
+        cluster_id: Kafka's id of the cluster, made with the directory.
+        topics: The topics by name; for reading.
+    """
 
     def __init__(self, path: Path, defaults: LogConfig, max_open_files: int = 256) -> None:
         """Take possession of the directory, which is made if it is not there.
@@ -61,20 +80,24 @@ class DataDirectory:
             max_open_files: Bound on open descriptors.
 
         Raises:
-            DataDirectoryError: Another broker holds it, or what is in it is not a broker's.
+            DataDirectoryError: Another broker holds it, what is in it is not a broker's, or the
+                operating system refuses.
         """
         self.path = path
         self._defaults = defaults
         self._files = FileCache(max_open_files)
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = self._take_lock()
         try:
-            self.cluster_id, self.topics = self._read_meta()
-            self._remove_deleted()
-            self._next_producer_id = self._reserved_producer_ids = self._read_producer_ids()
-        except BaseException:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+        except OSError as error:
+            raise DataDirectoryError(f"cannot use {path} for data: {error}") from error
+        try:
+            self._open()
+        except BaseException as error:
             os.close(self._lock)
+            if isinstance(error, OSError):
+                raise DataDirectoryError(f"cannot use {path} for data: {error}") from error
             raise
 
     def _take_lock(self) -> int:
@@ -92,44 +115,104 @@ class DataDirectory:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         return lock
 
+    def _open(self) -> None:
+        self.topics = self._read_topics()
+        self.cluster_id = self._read_cluster_id()
+        self._remove_deleted()
+        self._next_producer_id = self._reserved_producer_ids = self._read_producer_ids()
+
     # ------------------------------------------------------------------------------- topics
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Add a topic; its partitions' directories appear when they are first used."""
+        """Add a topic; its partitions' directories appear when they are first used.
+
+        Raises:
+            KafkaError: TOPIC_ALREADY_EXISTS, or KAFKA_STORAGE_ERROR and there is no topic.
+        """
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, name)
         topic = Topic(name, uuid.uuid4(), partitions, dict(configs))
-        self._store_topic(topic)
+        self._store_topics({**self.topics, name: topic})
         return topic
 
     def change_topic(self, topic: Topic) -> None:
-        """Replace what is stored of a topic: more partitions, or other settings."""
-        self._store_topic(topic)
+        """Replace what is stored of a topic: more partitions, or other settings.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, and nothing has changed.
+        """
+        self._store_topics({**self.topics, topic.name: topic})
         for partition, log in self._logs.items():
             if partition.topic == topic.name:
                 log.config = log_config(self._defaults, topic.configs)
 
-    def _store_topic(self, topic: Topic) -> None:
-        self.topics[topic.name] = topic
-        self._write_meta()
-
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and its records; a crash in between leaves either all of it or nothing."""
-        topic = self.topics.pop(name)
-        for number in range(topic.partitions):
-            partition = TopicPartition(name, number)
-            log = self._logs.pop(partition, None)
-            if log is not None:
-                log.close()
-        self._write_meta()
+        """Remove a topic and its records.
+
+        It is gone at the instant the list of topics is replaced; what a crash leaves of its logs
+        is removed at the next start.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, and the topic is still there.
+        """
+        self._store_topics({each: topic for each, topic in self.topics.items() if each != name})
+        for partition in [each for each in self._logs if each.topic == name]:
+            self._logs.pop(partition).abandon()
         self._remove_deleted()
 
+    def _store_topics(self, topics: dict[str, Topic]) -> None:
+        rows = [
+            {
+                "name": topic.name,
+                "id": str(topic.topic_id),
+                "partitions": topic.partitions,
+                "configs": dict(topic.configs),
+            }
+            for topic in topics.values()
+        ]
+        try:
+            replace_file(self.path / _TOPICS, json.dumps(rows, indent=1).encode())
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.topics = topics
+
+    def _read_topics(self) -> dict[str, Topic]:
+        path = self.path / _TOPICS
+        if not path.exists():
+            if (self.path / _META).exists():
+                raise DataDirectoryError(
+                    f"{self.path} is a data directory of Apache Kafka ({_META} without {_TOPICS}); "
+                    "choose another one"
+                )
+            return {}
+        try:
+            topics = [
+                Topic(row["name"], uuid.UUID(row["id"]), row["partitions"], row["configs"])
+                for row in json.loads(path.read_text())
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataDirectoryError(f"{path} is not a broker's: {error}") from error
+        return {topic.name: topic for topic in topics}
+
+    # ------------------------------------------------------------------------------- logs
+
     def log(self, partition: TopicPartition) -> PartitionLog:
-        """Return the log of a partition of a known topic, opening it on first use."""
+        """Return the log of a partition of a known topic, opening it on first use.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
         log = self._logs.get(partition)
         if log is None:
             topic = self.topics[partition.topic]
             config = log_config(self._defaults, topic.configs)
-            directory = self.path / f"{partition.topic}-{partition.partition}"
-            log = self._logs[partition] = PartitionLog(directory, config, self._files)
+            directory = self._directory_of(partition)
+            try:
+                self._claim(directory, topic)
+                log = PartitionLog(directory, config, self._files)
+            except OSError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self._logs[partition] = log
         return log
 
     @property
@@ -139,58 +222,74 @@ class DataDirectory:
 
     def has_log(self, partition: TopicPartition) -> bool:
         """Whether a partition was ever written to, without opening it."""
-        return (self.path / f"{partition.topic}-{partition.partition}").is_dir()
+        return self._directory_of(partition).is_dir()
+
+    def _directory_of(self, partition: TopicPartition) -> Path:
+        return self.path / f"{partition.topic}-{partition.partition}"
+
+    def _claim(self, directory: Path, topic: Topic) -> None:
+        """Write whose log the directory holds, unless it says so; foreign files are not taken."""
+        owner = directory / _PARTITION_METADATA
+        if owner.exists():
+            return
+        directory.mkdir(exist_ok=True)
+        if any(each.suffix != ".tmp" for each in directory.iterdir()):
+            raise OSError(f"{directory} holds files that are not of topic {topic.name}")
+        replace_file(owner, _partition_metadata(topic.topic_id))
+        sync_directory(self.path)
 
     def _remove_deleted(self) -> None:
-        """Remove directories of topics that are not registered (any more)."""
-        for directory in self.path.iterdir():
-            topic, dash, number = directory.name.rpartition("-")
-            if not (directory.is_dir() and dash):
-                continue
-            if number.isdigit() and not self._is_registered(topic, int(number)):
-                shutil.rmtree(directory)
+        """Remove logs of topics that are not there (any more), and nothing but these."""
+        for directory in tuple(self.path.iterdir()):
+            if _DELETED.fullmatch(directory.name):
+                shutil.rmtree(directory, ignore_errors=True)
+            elif self._is_orphan(directory):
+                doomed = self.path / f"{uuid.uuid4().hex}-delete"
+                directory.rename(doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
 
-    def _is_registered(self, name: str, number: int) -> bool:
+    def _is_orphan(self, directory: Path) -> bool:
+        name, _, number = directory.name.rpartition("-")
+        owner = directory / _PARTITION_METADATA
+        if not (name and number.isdecimal() and owner.is_file()):
+            return False
         topic = self.topics.get(name)
-        return topic is not None and number < topic.partitions
+        if topic is None or int(number) >= topic.partitions:
+            return True
+        return owner.read_bytes() != _partition_metadata(topic.topic_id)
 
     # ------------------------------------------------------------------------------- identity
 
-    def _read_meta(self) -> tuple[str, dict[str, Topic]]:
+    def _read_cluster_id(self) -> str:
         path = self.path / _META
-        if not path.exists():
-            return uuid.uuid4().hex[:22], {}
-        try:
-            meta = json.loads(path.read_text())
-            topics = [
-                Topic(row["name"], uuid.UUID(row["id"]), row["partitions"], row["configs"])
-                for row in meta["topics"]
-            ]
-            return meta["cluster_id"], {topic.name: topic for topic in topics}
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataDirectoryError(f"{path} is not a broker's: {error}") from error
-
-    def _write_meta(self) -> None:
-        topics = [
-            {
-                "name": topic.name,
-                "id": str(topic.topic_id),
-                "partitions": topic.partitions,
-                "configs": dict(topic.configs),
-            }
-            for topic in self.topics.values()
-        ]
-        content = {"cluster_id": self.cluster_id, "topics": topics}
-        replace_file(self.path / _META, json.dumps(content, indent=1).encode())
+        if path.exists():
+            lines = (line.partition("=") for line in path.read_text().splitlines())
+            known = {key.strip(): value.strip() for key, _, value in lines}
+            if not known.get("cluster.id"):
+                raise DataDirectoryError(f"{path} is not a broker's: it has no cluster.id")
+            return known["cluster.id"]
+        cluster_id = _kafka_uuid(uuid.uuid4())
+        if not (self.path / _TOPICS).exists():
+            self._store_topics({})  # first, for what has only the other file is Apache Kafka's
+        content = f"version=1\ncluster.id={cluster_id}\nnode.id={_NODE_ID}\n"
+        replace_file(path, content.encode())
+        return cluster_id
 
     # ------------------------------------------------------------------------------- producer ids
 
     def next_producer_id(self) -> int:
-        """Return a producer id that no producer of this directory ever had."""
+        """Return a producer id that no producer of this directory ever had.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
         if self._next_producer_id >= self._reserved_producer_ids:
-            self._reserved_producer_ids = self._next_producer_id + _PRODUCER_ID_BLOCK
-            content = str(self._reserved_producer_ids).encode()
-            replace_file(self.path / _PRODUCER_IDS, content)
+            reserved = self._next_producer_id + _PRODUCER_ID_BLOCK
+            try:
+                replace_file(self.path / _PRODUCER_IDS, str(reserved).encode())
+            except OSError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self._reserved_producer_ids = reserved
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
@@ -205,34 +304,33 @@ class DataDirectory:
     # ------------------------------------------------------------------------------- end
 
     def flush(self) -> None:
-        """Make everything that was appended survive the machine (fsync)."""
+        """Make everything that was appended survive the machine (fsync).
+
+        Raises:
+            OSError: The disk did not take it.
+        """
         for log in self._logs.values():
             log.flush()
-        sync_directory(self.path)
 
     def close(self) -> None:
-        """Flush and let go of the directory."""
-        if not (self.path / _META).exists():
-            self._write_meta()
-        for log in self._logs.values():
-            log.close()
-        self._logs.clear()
-        self._files.close()
-        os.close(self._lock)
+        """Flush and let go of the directory.
+
+        Raises:
+            OSError: The disk did not take it; everything is let go of all the same.
+        """
+        try:
+            for log in self._logs.values():
+                log.close()
+        finally:
+            self._logs.clear()
+            self._files.close()
+            os.close(self._lock)
 
 
-def log_config(defaults: LogConfig, configs: Mapping[str, str]) -> LogConfig:
-    """Return the settings of a topic's logs: the broker's, and over them the topic's own."""
-    policy = configs.get("cleanup.policy", "compact" if defaults.compact else "delete")
-    time_type = configs.get("message.timestamp.type")
-    return LogConfig(
-        segment_bytes=int(configs.get("segment.bytes", defaults.segment_bytes)),
-        max_message_bytes=int(configs.get("max.message.bytes", defaults.max_message_bytes)),
-        log_append_time=(
-            time_type == "LogAppendTime" if time_type is not None else defaults.log_append_time
-        ),
-        compact="compact" in policy.split(","),
-        retention_ms=int(configs.get("retention.ms", defaults.retention_ms)),
-        retention_bytes=int(configs.get("retention.bytes", defaults.retention_bytes)),
-        delete_retention_ms=int(configs.get("delete.retention.ms", defaults.delete_retention_ms)),
-    )
+def _partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: 0\ntopic_id: {_kafka_uuid(topic_id)}\n".encode()
+
+
+def _kafka_uuid(value: uuid.UUID) -> str:
+    """Return an id as Kafka prints it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

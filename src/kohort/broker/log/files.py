@@ -15,15 +15,21 @@ class FileCache:
         self._max_open = max_open
         self._open: OrderedDict[Path, int] = OrderedDict()
 
-    def descriptor(self, path: Path) -> int:
-        """Return a descriptor for reading and appending; valid until the next call."""
+    def descriptor(self, path: Path, *, create: bool = False) -> int:
+        """Return a descriptor for reading and appending; valid until the next call.
+
+        Raises:
+            OSError: It cannot be opened; a file that is not there is made only if `create` says so,
+                so that reading a removed segment does not bring an empty one back.
+        """
         descriptor = self._open.get(path)
         if descriptor is not None:
             self._open.move_to_end(path)
             return descriptor
         while len(self._open) >= self._max_open:
             os.close(self._open.popitem(last=False)[1])
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        descriptor = os.open(path, flags, 0o644)
         self._open[path] = descriptor
         return descriptor
 

@@ -3,6 +3,9 @@
 `.index` maps a relative offset to a position in the segment: int32, int32. `.timeindex` maps a
 timestamp to a relative offset: int64, int32. Both grow with the segment and are read by binary
 search straight from the file, so an index costs no memory however large the log is.
+
+An index is only a shortcut. It is never synced, and whoever follows an entry checks that it leads
+to the batch it names; `Segment` builds an index that lies again.
 """
 
 from __future__ import annotations
@@ -15,53 +18,68 @@ from kohort.broker.log.files import FileCache, write_all
 
 
 class SparseIndex:
-    """Sorted entries of one size in a file, appended at the end, searched by their first field."""
+    """Entries of two fields, both ascending, appended at the end of a file."""
 
     def __init__(self, path: Path, files: FileCache, layout: str) -> None:
-        """Open or create the index; `layout` is the `struct` format of an entry of two fields."""
+        """Open the index if there is one; `layout` is the `struct` format of an entry."""
         self.path = path
         self._files = files
         self._entry = struct.Struct(layout)
         size = path.stat().st_size if path.exists() else 0
         self._count = size // self._entry.size
         # A torn last entry is dropped; the rest of the index is as good as it was.
-        if size % self._entry.size:
-            os.truncate(path, self._count * self._entry.size)
+        self._torn = size % self._entry.size != 0
 
     def __len__(self) -> int:
         """Return the number of entries."""
         return self._count
 
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        """Return an entry by its number, from 0."""
+        size = self._entry.size
+        data = os.pread(self._files.descriptor(self.path), size, number * size)
+        if len(data) < size:
+            raise OSError(f"{self.path} ends before its entry {number}")
+        key, value = self._entry.unpack(data)
+        return key, value
+
     def append(self, key: int, value: int) -> None:
-        """Add an entry whose key is not below the last one's."""
-        write_all(self._files.descriptor(self.path), self._entry.pack(key, value))
+        """Add an entry whose fields are not below the last one's.
+
+        Raises:
+            OSError: It could not be written; the index is as it was.
+        """
+        descriptor = self._files.descriptor(self.path, create=True)
+        if self._torn:
+            os.ftruncate(descriptor, self._count * self._entry.size)
+            self._torn = False
+        try:
+            write_all(descriptor, self._entry.pack(key, value))
+        except OSError:
+            self._torn = True
+            raise
         self._count += 1
 
-    def floor(self, key: int) -> tuple[int, int] | None:
-        """Return the last entry whose key is at most `key`, None when there is none."""
+    def floor(self, wanted: int, field: int = 0) -> tuple[int, int] | None:
+        """Return the last entry whose `field` (0 or 1) is at most `wanted`, None without one."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
-            if self._read(middle)[0] <= key:
+            if self[middle][field] <= wanted:
                 low = middle + 1
             else:
                 high = middle
-        return self._read(low - 1) if low else None
+        return self[low - 1] if low else None
 
     def last(self) -> tuple[int, int] | None:
         """Return the last entry."""
-        return self._read(self._count - 1) if self._count else None
+        return self[self._count - 1] if self._count else None
 
     def clear(self) -> None:
         """Remove every entry, before the index is built again."""
-        os.ftruncate(self._files.descriptor(self.path), 0)
+        os.ftruncate(self._files.descriptor(self.path, create=True), 0)
         self._count = 0
-
-    def _read(self, number: int) -> tuple[int, int]:
-        size = self._entry.size
-        data = os.pread(self._files.descriptor(self.path), size, number * size)
-        key, value = self._entry.unpack(data)
-        return key, value
+        self._torn = False
 
 
 def offset_index(path: Path, files: FileCache) -> SparseIndex:

@@ -1,53 +1,47 @@
-"""The log of one partition: segments in a row, appended at the end, read from anywhere."""
+"""The log of one partition: segments in a row, appended at the end, read from anywhere.
+
+Beside the segments a partition's directory holds
+<offset>.producers  the idempotent producers' state before an offset
+clean-shutdown      how far the last segment was written and synced; gone once it is written again
+log-start-offset    where readers begin, if records were deleted before it
+swap                what compaction is about to replace
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
+from kohort.broker.log.config import LogConfig
 from kohort.broker.log.files import FileCache, replace_file, sync_directory
 from kohort.broker.log.producer_state import ProducerStates
-from kohort.broker.log.segment import Segment, segment_path
+from kohort.broker.log.recovery import has_sound_tail, recover
+from kohort.broker.log.segment import Segment
+from kohort.broker.log.validation import only_batch
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.wire.records import decode_records
-from kohort.wire.records.header import (
-    BatchHeader,
-    iter_batches,
-    parse_header,
-    verify_crc,
-    with_base_offset,
-)
+from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
 from kohort.wire.schema import Buffer
+
+__all__ = ["CLEANED_SUFFIX", "LEADER_EPOCH", "Appended", "LogConfig", "PartitionLog"]
 
 LEADER_EPOCH = 0
 """The one broker there is leads each partition from its creation on."""
 
 CLEANED_SUFFIX = ".cleaned"
+"""Ends the names of files that compaction is writing."""
+
+_SEGMENT_NAME = re.compile(r"\d{20}\.log")
+_SNAPSHOT = ".producers"
+_CLEAN_FILE = "clean-shutdown"
 _START_FILE = "log-start-offset"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    """Settings of a partition's log, by Kafka's names.
-
-    Attributes:
-        segment_bytes: A segment is closed when the next batch would make it larger.
-        max_message_bytes: Largest batch that is taken.
-        log_append_time: `message.timestamp.type=LogAppendTime`: the broker's clock counts.
-        compact: `cleanup.policy` contains `compact`.
-        retention_ms: Age at which a closed segment may go, -1 for never.
-        retention_bytes: Size above which the oldest closed segments may go, -1 for never.
-        delete_retention_ms: How long compaction keeps a tombstone, for readers to see it.
-    """
-
-    segment_bytes: int = 128 * 1024 * 1024
-    max_message_bytes: int = 1_048_588
-    log_append_time: bool = False
-    compact: bool = False
-    retention_ms: int = 7 * 24 * 3600 * 1000
-    retention_bytes: int = -1
-    delete_retention_ms: int = 24 * 3600 * 1000
+_SWAP_FILE = "swap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +62,37 @@ class Appended:
 
 
 class PartitionLog:
-    """One partition. Not safe for several threads; the broker has one."""
+    """One partition. Not safe for several threads; the broker has one.
+
+    Attributes:
+        directory: Where it is.
+        config: Its settings; may be replaced at any time.
+        cut_bytes: How much a crash had left half-written at the end, and opening cut off.
+        producers: State of the idempotent producers.
+        files: Where its descriptors come from.
+        log_start_offset: First offset that can be read.
+        compacted_to: Offset below which compaction has seen each record.
+    """
 
     def __init__(self, directory: Path, config: LogConfig, files: FileCache) -> None:
         """Open the log in `directory`, which is made if it is not there.
 
-        What a crash left half-written at the end is cut off: `cut_bytes` says how much.
+        Raises:
+            OSError: A file cannot be read or written.
         """
         self.directory = directory
         self.config = config
         self.cut_bytes = 0
-        self.producers = ProducerStates()
-        self._files = files
-        self._segments: list[Segment] = []
+        self.compacted_to = 0
+        self.files = files
         directory.mkdir(parents=True, exist_ok=True)
-        self._open()
+        self._finish_swap()
+        self._segments = self._find_segments()
+        self._marked_clean = (directory / _CLEAN_FILE).exists()
+        self._unflushed = False
+        for segment in self._segments[:-1]:
+            segment.load()
+        self.producers = self._open_last()
         self.log_start_offset = max(self._stored_start(), self._segments[0].base_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
 
@@ -103,45 +113,53 @@ class PartitionLog:
 
     # ------------------------------------------------------------------------------- opening
 
-    def _open(self) -> None:
+    def _find_segments(self) -> list[Segment]:
         for leftover in self.directory.glob(f"*{CLEANED_SUFFIX}"):
             leftover.unlink()
-        bases = sorted(int(path.stem) for path in self.directory.glob("*.log"))
-        for base in bases or [0]:
-            self._segments.append(Segment(segment_path(self.directory, base), self._files))
-        for segment in self._segments[:-1]:
-            segment.load()
-        self._drop_overlaps()
-        self.cut_bytes = self._segments[-1].recover(LEADER_EPOCH)
-        self._load_producers()
+        names = (path.name for path in self.directory.glob("*.log"))
+        bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
+        segments = [Segment(self.directory, base, self.files) for base in bases or [0]]
+        segments[-1].create()
+        return segments
 
-    def _drop_overlaps(self) -> None:
-        """Remove segments whose content an interrupted compaction has put into an earlier one."""
-        kept: list[Segment] = []
+    def _open_last(self) -> ProducerStates:
+        """Open the segment that grows: at once after a shutdown in order, else batch by batch."""
+        last = self._segments[-1]
+        if self._read_mark() == [last.base_offset, last.size]:
+            last.load()
+            if has_sound_tail(last, LEADER_EPOCH):
+                return self._producers_at(last.next_offset)
+        producers = self._producers_at(last.base_offset)
+        self.cut_bytes = recover(last, LEADER_EPOCH, producers.apply)
+        for offset, path in self._snapshots():
+            if offset > last.next_offset:  # speaks of batches that were cut off
+                path.unlink()
+        return producers
+
+    def _read_mark(self) -> list[int] | None:
+        try:
+            words = (self.directory / _CLEAN_FILE).read_text().split()
+            return [int(word) for word in words]
+        except (OSError, ValueError):
+            return None
+
+    def _producers_at(self, end: int) -> ProducerStates:
+        """Fold the producers' state before an offset from a snapshot and the batches after it."""
+        producers, start = ProducerStates(), 0
+        for offset, path in self._snapshots():
+            if offset <= end:
+                with suppress(OSError, ValueError):
+                    producers, start = ProducerStates.from_json(path.read_bytes()), offset
         for segment in self._segments:
-            if kept and segment.base_offset < kept[-1].next_offset:
-                segment.remove()
-            else:
-                kept.append(segment)
-        self._segments = kept
+            if start < segment.next_offset and segment.base_offset < end:
+                for header, _ in segment.batches():
+                    if header.base_offset >= start:
+                        producers.apply(header)
+        return producers
 
-    def _load_producers(self) -> None:
-        """Fold the producers' state from the newest snapshot and the segments after it."""
-        start = 0
-        for number in range(len(self._segments) - 1, -1, -1):
-            snapshot = self._snapshot_path(self._segments[number])
-            try:
-                self.producers = ProducerStates.from_json(snapshot.read_bytes())
-            except (OSError, ValueError):
-                continue
-            start = number
-            break
-        for segment in self._segments[start:]:
-            for located in segment.walk(0):
-                self.producers.apply(located.header)
-
-    def _snapshot_path(self, segment: Segment) -> Path:
-        return segment.path.with_suffix(".producers")
+    def _snapshots(self) -> list[tuple[int, Path]]:
+        paths = self.directory.glob(f"*{_SNAPSHOT}")
+        return sorted((int(path.stem), path) for path in paths if path.stem.isdigit())
 
     def _stored_start(self) -> int:
         try:
@@ -160,9 +178,10 @@ class PartitionLog:
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, a sequence error of an
-                idempotent producer, or KAFKA_STORAGE_ERROR when it could not be written.
+                idempotent producer, or KAFKA_STORAGE_ERROR when it could not be written. In every
+                case the log is as it was before.
         """
-        header, batch = self._only_batch(records)
+        header, batch = only_batch(records, self.config)
         known = self.producers.check(header)
         if known is not None:
             stamp = known.timestamp if self.config.log_append_time else -1
@@ -170,98 +189,105 @@ class PartitionLog:
         append_time = now_ms if self.config.log_append_time else None
         base_offset = self.log_end_offset
         stored = with_base_offset(batch, base_offset, LEADER_EPOCH, append_time)
-        self._write(stored)
+        with _storage_errors():
+            self._write(stored)
         stamp = -1 if append_time is None else append_time
         return Appended(base_offset, self.log_end_offset, stamp, duplicate=False)
 
-    def _only_batch(self, records: Buffer) -> tuple[BatchHeader, memoryview]:
-        if len(records) > self.config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{len(records)} bytes; max.message.bytes is {self.config.max_message_bytes}",
-            )
-        try:
-            batches = list(iter_batches(records))
-        except RemoteProtocolError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        if len(batches) != 1 or batches[0][0].size_in_bytes != len(records):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "a partition is sent one whole batch at once"
-            )
-        header, batch = batches[0]
-        if not verify_crc(batch):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
-        if header.base_offset != 0 or header.record_count != header.last_offset_delta + 1:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "offsets of a new batch count from 0")
-        if header.is_control:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-        return header, batch
-
     def _write(self, stored: bytes) -> None:
         header = parse_header(stored)
-        try:
-            active = self._segments[-1]
-            if not active.has_room(len(stored), header.last_offset, self.config.segment_bytes):
-                active = self.roll()
-            active.append(stored, header)
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        last = self._segments[-1]
+        if not last.has_room(len(stored), header.last_offset, self.config.segment_bytes):
+            last = self.roll()
+        self._forget_mark()
+        last.append(stored, header)
+        self._unflushed = True
         self.producers.apply(header)
 
+    def _forget_mark(self) -> None:
+        if self._marked_clean:
+            (self.directory / _CLEAN_FILE).unlink()
+            sync_directory(self.directory)
+            self._marked_clean = False
+
     def roll(self) -> Segment:
-        """Close the last segment and start a new one; the closed one survives the machine."""
+        """Close the last segment, so that it survives the machine, and start a new one.
+
+        Raises:
+            OSError: It could not be done; the log goes on in its last segment.
+        """
         finished = self._segments[-1]
+        if finished.size == 0:
+            return finished
+        self._forget_mark()
         finished.flush()
-        fresh = Segment(segment_path(self.directory, finished.next_offset), self._files)
-        replace_file(self._snapshot_path(fresh), self.producers.to_json())
+        fresh = Segment(self.directory, finished.next_offset, self.files)
+        fresh.create()
+        self._write_snapshot()
         self._segments.append(fresh)
-        sync_directory(self.directory)
         return fresh
 
+    def _write_snapshot(self) -> None:
+        """Keep the producers' state; the snapshot before the last segment is enough beside it."""
+        target = self.directory / f"{self.log_end_offset:020d}{_SNAPSHOT}"
+        replace_file(target, self.producers.to_json())
+        base = self._segments[-1].base_offset
+        for offset, path in self._snapshots():
+            if offset not in (base, self.log_end_offset):
+                path.unlink()
+
     def flush(self) -> None:
-        """Make everything that was appended survive the machine (fsync)."""
-        self._segments[-1].flush()
+        """Make everything that was appended survive the machine (fsync).
+
+        Raises:
+            OSError: The disk did not take it.
+        """
+        if self._unflushed:
+            self._segments[-1].flush()
+            self._unflushed = False
 
     # ------------------------------------------------------------------------------- reading
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Return whole batches (the last may be cut) from the one that holds `offset` on.
+        """Return whole batches from the one that holds `offset` on, at most `max_bytes` of them.
 
-        At least one batch comes back whole, however large, unless `offset` is the end.
+        At least one batch comes back, however large, unless `offset` is the end. Batches of one
+        call are of one segment.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE.
+            KafkaError: OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{offset} is not in {self.log_start_offset} to {self.log_end_offset}",
             )
-        for segment in self._segments[self._segment_number(offset) :]:
-            found = segment.read(offset, max_bytes)
-            if found:
-                return found
+        with _storage_errors():
+            for segment in self._segments[self._segment_number(offset) :]:
+                found = segment.read(offset, max_bytes)
+                if found:
+                    return found
         return b""
 
     def _segment_number(self, offset: int) -> int:
-        low, high = 0, len(self._segments)
-        while low < high:
-            middle = (low + high) // 2
-            if self._segments[middle].base_offset <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, 0)
+        number = bisect_right(self._segments, offset, key=attrgetter("base_offset"))
+        return max(number - 1, 0)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after `timestamp`, None if none."""
-        for segment in self._segments:
-            if segment.max_timestamp < timestamp:
-                continue
-            for batch in segment.find_timestamp(timestamp):
-                for record in decode_records(batch):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        return record.offset, record.timestamp
+        """Return (offset, timestamp) of the first record at or after `timestamp`, None if none.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE when a producer wrote a batch whose records are none, or
+                KAFKA_STORAGE_ERROR.
+        """
+        with _storage_errors():
+            for segment in self._segments:
+                if segment.max_timestamp < timestamp:
+                    continue
+                for batch in segment.find_timestamp(timestamp):
+                    for offset, record_timestamp in _timestamps(batch):
+                        if record_timestamp >= timestamp and offset >= self.log_start_offset:
+                            return offset, record_timestamp
         return None
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
@@ -280,67 +306,130 @@ class PartitionLog:
         """Make `before` the first offset that can be read; whole segments below it are removed.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE when it is beyond the end.
+            KafkaError: OFFSET_OUT_OF_RANGE when it is beyond the end, or KAFKA_STORAGE_ERROR.
         """
         if before > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} > {self.log_end_offset}")
         if before <= self.log_start_offset:
             return
-        replace_file(self.directory / _START_FILE, str(before).encode())
-        self.log_start_offset = before
-        while len(self._segments) > 1 and self._segments[1].base_offset <= before:
-            self._remove_oldest()
+        with _storage_errors():
+            replace_file(self.directory / _START_FILE, str(before).encode())
+            self.log_start_offset = before
+            while len(self._segments) > 1 and self._segments[1].base_offset <= before:
+                self._remove_oldest()
 
     def apply_retention(self, now_ms: int) -> int:
-        """Remove closed segments that are too old or too many; return how many went."""
-        if self.config.compact:
-            return 0
-        before = len(self._segments)
-        while len(self._segments) > 1 and self._is_expendable(self._segments[0], now_ms):
+        """Remove segments that are too old or too many; return how many went.
+
+        The last segment goes too when all of it is too old, but the log's offsets go on. Producers
+        that were silent for a day are forgotten here.
+
+        Raises:
+            OSError: A file could not be removed; it is tried again the next time.
+        """
+        self.producers.expire(now_ms)
+        removed = 0
+        while self.config.delete and self._is_expendable(self._segments[0], now_ms):
+            if len(self._segments) == 1:
+                self.roll()
             self._remove_oldest()
-        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
-        return before - len(self._segments)
+            removed += 1
+        return removed
 
     def _is_expendable(self, segment: Segment, now_ms: int) -> bool:
         config = self.config
-        too_old = 0 <= config.retention_ms < now_ms - segment.max_timestamp
+        if segment.size == 0:
+            return segment is not self._segments[-1]
+        newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
+        too_old = 0 <= config.retention_ms < now_ms - newest
         too_much = 0 <= config.retention_bytes <= self.size - segment.size
         return too_old or too_much
 
     def _remove_oldest(self) -> None:
         segment = self._segments.pop(0)
-        self._snapshot_path(segment).unlink(missing_ok=True)
+        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         segment.remove()
 
-    def replace_segments(self, old: list[Segment], new: list[Path]) -> None:
-        """Put cleaned files in the place of closed segments; used by compaction.
+    # ------------------------------------------------------------------------------- compaction
 
-        The new files are named last first: whatever crash comes between, each record is in a
-        segment that opening the log keeps (see `_drop_overlaps`).
+    def replace_segments(self, old: Sequence[Segment], cleaned: Segment) -> None:
+        """Put one cleaned segment in the place of neighbours; it is named as the first of them.
+
+        The rename is the instant of change. Which files it makes superfluous is on disk before it,
+        and these go oldest first: a value never outlives the tombstone that followed it.
+
+        Raises:
+            OSError: It could not be done, or not to its end: opening the log ends it.
         """
-        for segment in old:
-            for suffix in (".log", ".index", ".timeindex"):
-                self._files.forget(segment.path.with_suffix(suffix))
-        made: list[Segment] = []
-        for path in reversed(new):
-            target = path.with_suffix("")
-            for suffix in (".index", ".timeindex"):
-                target.with_suffix(suffix).unlink(missing_ok=True)
-            path.rename(target)
-            made.insert(0, Segment(target, self._files))
+        first, *others = old
+        if others:
+            plan = {"cleaned": cleaned.path.name, "remove": [each.base_offset for each in others]}
+            replace_file(self.directory / _SWAP_FILE, json.dumps(plan).encode())
+        try:
+            cleaned.take_the_place_of(first)
+        except OSError:
+            first.reindex()
+            raise
+        at = self._segments.index(first)
+        self._segments[at : at + len(old)] = [cleaned]
         sync_directory(self.directory)
-        kept = {segment.path for segment in made}
-        for segment in old:
-            if segment.path not in kept:
-                self._snapshot_path(segment).unlink(missing_ok=True)
-                segment.remove()
-        for segment in made:
-            segment.load()
-        self._segments[: len(old)] = made
+        if others:
+            self._finish_swap()
+
+    def _finish_swap(self) -> None:
+        """Remove what a cleaned segment has replaced, if it came to that."""
+        path = self.directory / _SWAP_FILE
+        if not path.exists():
+            return
+        plan = json.loads(path.read_text())
+        if not (self.directory / plan["cleaned"]).exists():
+            for base in plan["remove"]:
+                Segment(self.directory, base, self.files).remove()
+            sync_directory(self.directory)
+        path.unlink()
+
+    # ------------------------------------------------------------------------------- end
 
     def close(self) -> None:
-        """Flush, and close the files."""
-        self.flush()
+        """Flush, note that all is well, and close the files.
+
+        Raises:
+            OSError: The disk did not take it; the files are closed all the same.
+        """
+        try:
+            self.flush()
+            self._mark_clean()
+        finally:
+            self.abandon()
+
+    def _mark_clean(self) -> None:
+        last = self._segments[-1]
+        if self._marked_clean or last.size == 0:
+            return
+        self._write_snapshot()
+        mark = f"{last.base_offset} {last.size}\n"
+        replace_file(self.directory / _CLEAN_FILE, mark.encode())
+        self._marked_clean = True
+
+    def abandon(self) -> None:
+        """Close the files, and nothing else: as a crash leaves them."""
         for segment in self._segments:
-            for suffix in (".log", ".index", ".timeindex"):
-                self._files.forget(segment.path.with_suffix(suffix))
+            segment.release()
+
+
+def _timestamps(batch: memoryview) -> Iterator[tuple[int, int]]:
+    try:
+        records = decode_records(batch)
+    except RemoteProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    for record in records:
+        yield record.offset, record.timestamp
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Tell what the operating system refused as Kafka does."""
+    try:
+        yield
+    except OSError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

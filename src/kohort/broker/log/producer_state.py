@@ -14,6 +14,8 @@ from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.records.header import BatchHeader
 
 _REMEMBERED_BATCHES = 5
+# Kafka's producer.id.expiration.ms: a producer is forgotten after a day without a batch.
+_EXPIRATION_MS = 24 * 3600 * 1000
 _SEQUENCES = 0x80000000  # sequence numbers wrap to 0 after the largest int32
 
 
@@ -31,6 +33,7 @@ class WrittenBatch:
 @dataclass(slots=True)
 class _Producer:
     epoch: int
+    idle_since_ms: int | None = None
     batches: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES))
 
 
@@ -95,6 +98,7 @@ class ProducerStates:
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
             known = self._producers[header.producer_id] = _Producer(header.producer_epoch)
+        known.idle_since_ms = None
         known.batches.append(
             WrittenBatch(
                 first_sequence=header.base_sequence,
@@ -104,6 +108,27 @@ class ProducerStates:
                 timestamp=header.max_timestamp,
             )
         )
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that wrote nothing for a day; called now and then.
+
+        The broker's clock counts, not the records' timestamps: these may be of years ago while
+        their producer is at work.
+        """
+        for producer_id, known in tuple(self._producers.items()):
+            if known.idle_since_ms is None:
+                known.idle_since_ms = now_ms
+            elif now_ms - known.idle_since_ms >= _EXPIRATION_MS:
+                del self._producers[producer_id]
+
+    def needs(self, header: BatchHeader) -> bool:
+        """Whether the batch is its producer's last, from which a lost snapshot is made again."""
+        known = self._producers.get(header.producer_id)
+        return known is not None and known.batches[-1].last_offset == header.last_offset
+
+    def __len__(self) -> int:
+        """Return how many producers are known."""
+        return len(self._producers)
 
     def to_json(self) -> bytes:
         """Return the state for a snapshot file."""

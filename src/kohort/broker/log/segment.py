@@ -3,228 +3,335 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from kohort.broker.log.files import FileCache, write_all
 from kohort.broker.log.index import offset_index, time_index
 from kohort.errors import RemoteProtocolError
-from kohort.wire.records.header import HEADER_SIZE, BatchHeader, parse_header, verify_crc
+from kohort.wire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, parse_header
 
 INDEX_INTERVAL_BYTES = 4096
+"""About one index entry for so many bytes, Kafka's default."""
+
+SUFFIXES = (".log", ".index", ".timeindex")
+"""The files of a segment."""
+
+_MAX_INT32 = 0x7FFFFFFF  # offsets and positions in an index are int32
 _SCAN_BYTES = 4 * 1024 * 1024
-# Offsets in an index are relative to the segment's first, in an int32.
-_MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+# What a search must know of a batch that is in the log already: base offset, length, last offset
+# delta. It reads dozens of headers where a fetch wants one, so it does not parse whole ones.
+_EXTENT = struct.Struct(">qi11xi")
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A batch's header and where the batch starts in the segment's file."""
+class Extent(NamedTuple):
+    """Where a batch lies in the file, and which offset is its last."""
 
-    header: BatchHeader
     position: int
-
-
-def segment_path(directory: Path, base_offset: int) -> Path:
-    """Return the path of the segment that starts at `base_offset`, by Kafka's rule."""
-    return directory / f"{base_offset:020d}.log"
+    size: int
+    last_offset: int
 
 
 class Segment:
     """A segment's file and its indexes."""
 
-    def __init__(self, path: Path, files: FileCache) -> None:
-        """Open or create the segment at `path`; `recover` or `load` it before anything else."""
-        self.path = path
-        self.base_offset = int(path.stem)
-        self.next_offset = self.base_offset
-        self.size = path.stat().st_size if path.exists() else 0
+    def __init__(
+        self, directory: Path, base_offset: int, files: FileCache, suffix: str = ""
+    ) -> None:
+        """Name the segment; then `create`, `load` or recover it.
+
+        Args:
+            directory: The partition's.
+            base_offset: First offset it may hold, which is its name.
+            files: Where descriptors come from.
+            suffix: Follows the names of its files while the segment is not part of the log yet.
+        """
+        self.base_offset = base_offset
+        self.next_offset = base_offset
         self.max_timestamp = -1
         self._files = files
-        self._offsets = offset_index(path.with_suffix(".index"), files)
-        self._times = time_index(path.with_suffix(".timeindex"), files)
-        self._unindexed = INDEX_INTERVAL_BYTES
+        self._use(directory, suffix)
+        self.size = self.path.stat().st_size if self.path.exists() else 0
+        self._torn = False
+        self._forget_index()
+
+    def _use(self, directory: Path, suffix: str) -> None:
+        log, index, times = (directory / f"{self.base_offset:020d}{kind}" for kind in SUFFIXES)
+        self.path = log.with_name(log.name + suffix)
+        self._offsets = offset_index(index.with_name(index.name + suffix), self._files)
+        self._times = time_index(times.with_name(times.name + suffix), self._files)
+
+    def _forget_index(self) -> None:
+        self._unindexed = INDEX_INTERVAL_BYTES  # so that the first batch gets an entry
+        self._newest_last_offset = self.base_offset
         self._indexed_timestamp = -1
+
+    @property
+    def modified_ms(self) -> int:
+        """When the file was last written to, in milliseconds since the epoch."""
+        return self.path.stat().st_mtime_ns // 1_000_000
 
     # ------------------------------------------------------------------------------- opening
 
+    def create(self) -> None:
+        """Make the file, empty."""
+        self._files.descriptor(self.path, create=True)
+
     def load(self) -> None:
-        """Trust a finished segment: find its end by walking from the last index entry.
+        """Trust what is in the file: find its end by walking from the last index entry.
 
         A missing or damaged index is built again.
         """
-        last = self._offsets.last()
-        start = last[1] if last is not None and 0 <= last[1] < self.size else 0
-        if (last is None and self.size) or start != (last[1] if last else 0):
-            self._reindex()
-            return
-        for located in self.walk(start):
-            self._note(located.header)
-        newest = self._times.last()
-        self.max_timestamp = max(self.max_timestamp, newest[0] if newest else -1)
+        if not self._load_by_index():
+            self.reindex()
 
-    def recover(self, leader_epoch: int) -> int:
-        """Check every batch, and cut the file at the first that is torn or damaged.
-
-        The last segment is all that a crash can have hurt, and its offsets have no gaps: compaction
-        never touches it. So besides the CRC, which does not cover them, offset and leader epoch
-        are held against what they must be.
-
-        Args:
-            leader_epoch: Newest leader epoch there has been.
-
-        Returns:
-            The number of bytes that were cut off.
-        """
-        good = 0
-        self._offsets.clear()
-        self._times.clear()
-        for header, batch in self.batches():
-            sound = (
-                header.base_offset == self.next_offset
-                and 0 <= header.partition_leader_epoch <= leader_epoch
-                and verify_crc(batch)
-            )
-            if not sound:
-                break
-            self._index(header, good)
+    def _load_by_index(self) -> bool:
+        last, newest = self._offsets.last(), self._times.last()
+        if last is None or newest is None:
+            return self.size == 0
+        if not self._is_true(last) or self._timestamp_at(newest[1]) != newest[0]:
+            return False
+        self.max_timestamp = self._indexed_timestamp = newest[0]
+        self._newest_last_offset = self.base_offset + newest[1]
+        for header, _ in self.batches(last[1]):
             self._note(header)
-            good += header.size_in_bytes
-        torn = self.size - good
-        if torn:
-            os.ftruncate(self._descriptor(), good)
-            os.fsync(self._descriptor())
-            self.size = good
-        return torn
+        return True
 
-    def _reindex(self) -> None:
+    def reindex(self) -> None:
+        """Build both indexes from the batches, and learn the segment's end from them."""
+        self.start_over()
+        position = 0
+        for header, _ in self.batches():
+            self.found(header, position)
+            position += header.size_in_bytes
+
+    def start_over(self) -> None:
+        """Drop both indexes and everything they told, before each batch is `found` again."""
         self._offsets.clear()
         self._times.clear()
-        for located in self.walk(0):
-            self._index(located.header, located.position)
-            self._note(located.header)
+        self.next_offset, self.max_timestamp = self.base_offset, -1
+        self._forget_index()
+
+    def found(self, header: BatchHeader, position: int) -> None:
+        """Note and index a batch that is in the file at `position`."""
+        self._note(header)
+        # Without an entry a search walks further; so an index that cannot be written is no failure.
+        with suppress(OSError):
+            self._index(header, position)
+
+    def tail_position(self) -> int:
+        """Return where the last two batches, or something before them, begin.
+
+        An entry is for one batch, so there are at least two from the last entry but one on.
+        """
+        count = len(self._offsets)
+        return self._offsets[count - 2][1] if count >= 2 else 0
+
+    def cut(self, size: int) -> None:
+        """Shorten the file, for good."""
+        descriptor = self._descriptor()
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+        self.size = size
 
     # ------------------------------------------------------------------------------- writing
 
     def has_room(self, size: int, last_offset: int, limit: int) -> bool:
         """Whether a batch of `size` bytes that ends at `last_offset` belongs into this segment."""
-        fits = self.size + size <= limit and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
-        return self.size == 0 or fits
+        fits = self.size + size <= min(limit, _MAX_INT32)
+        return self.size == 0 or (fits and last_offset - self.base_offset <= _MAX_INT32)
 
-    def append(self, batch: bytes, header: BatchHeader) -> None:
+    def append(self, batch: bytes | memoryview, header: BatchHeader) -> None:
         """Hand one whole batch to the operating system.
 
         Raises:
-            OSError: It could not be written; the file is as it was before.
+            OSError: It could not be written; the log is as it was before.
         """
-        position = self.size
+        descriptor = self._files.descriptor(self.path, create=True)
+        if self._torn:
+            os.ftruncate(descriptor, self.size)
+            self._torn = False
         try:
-            write_all(self._descriptor(), batch)
-            self._index(header, position)
+            write_all(descriptor, batch)
         except OSError:
-            os.ftruncate(self._descriptor(), position)
+            # What was written of it lies beyond `size`: nobody reads it, the next append cuts it.
+            self._torn = True
+            with suppress(OSError):
+                os.ftruncate(descriptor, self.size)
+                self._torn = False
             raise
-        self.size += len(batch)
-        self._note(header)
+        position, self.size = self.size, self.size + len(batch)
+        self.found(header, position)
 
     def flush(self) -> None:
-        """Make what was written survive the machine."""
+        """Make what was written survive the machine; indexes need not."""
         os.fsync(self._descriptor())
 
-    def remove(self) -> None:
-        """Delete the segment's files."""
-        for suffix in (".log", ".index", ".timeindex"):
-            path = self.path.with_suffix(suffix)
+    def release(self) -> None:
+        """Close the files."""
+        for path in self._paths():
             self._files.forget(path)
+
+    def remove(self) -> None:
+        """Delete the files."""
+        self.release()
+        for path in self._paths():
             path.unlink(missing_ok=True)
+
+    def take_the_place_of(self, old: Segment) -> None:
+        """Drop the suffix, replacing `old`, whose base offset is the same.
+
+        One rename is the instant of change. No index is there at that instant, so none can be
+        mistaken for the other file's.
+        """
+        self.release()
+        old.release()
+        _, *indexes = old._paths()
+        for path in indexes:
+            path.unlink(missing_ok=True)
+        made, *made_indexes = self._paths()
+        made.rename(old.path)
+        with suppress(OSError):  # without them they are built again
+            for source, target in zip(made_indexes, indexes, strict=True):
+                source.rename(target)
+        self._use(old.path.parent, "")
+
+    def _paths(self) -> tuple[Path, Path, Path]:
+        return self.path, self._offsets.path, self._times.path
 
     # ------------------------------------------------------------------------------- reading
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Return whole batches from the one that holds `offset` on; the first whatever its size."""
-        first = self._find(offset)
+        first = self.locate(offset)
         if first is None:
             return b""
-        wanted = max(max_bytes, first.header.size_in_bytes)
-        return os.pread(self._descriptor(), min(wanted, self.size - first.position), first.position)
+        limit = first.position + max(max_bytes, first.size)
+        end = self.size if limit >= self.size else self._last_end(first, limit)
+        return os.pread(self._descriptor(), end - first.position, first.position)
 
-    def find_timestamp(self, timestamp: int) -> Iterator[bytes]:
+    def locate(self, offset: int) -> Extent | None:
+        """Return the first batch that ends at or after `offset`."""
+        entry = self._offsets.floor(offset - self.base_offset)
+        if entry is not None and not self._is_true(entry):
+            self.reindex()
+            entry = self._offsets.floor(offset - self.base_offset)
+        for extent in self._extents(entry[1] if entry else 0):
+            if extent.last_offset >= offset:
+                return extent
+        return None
+
+    def _last_end(self, first: Extent, limit: int) -> int:
+        """Return where the last batch ends that begins with `first` and ends by `limit`."""
+        end = first.position + first.size
+        entry = self._offsets.floor(limit, field=1)
+        if entry is not None and entry[1] > end and self._is_true(entry):
+            end = entry[1]
+        for extent in self._extents(end):
+            if extent.position + extent.size > limit:
+                break
+            end = extent.position + extent.size
+        return end
+
+    def find_timestamp(self, timestamp: int) -> Iterator[memoryview]:
         """Yield the batches that may hold the first record at or after `timestamp`."""
         before = self._times.floor(timestamp - 1)
-        start = self._find(self.base_offset + before[1]) if before else None
-        for located in self.walk(start.position if start else 0):
-            if located.header.max_timestamp >= timestamp:
-                size = located.header.size_in_bytes
-                yield os.pread(self._descriptor(), size, located.position)
+        start = 0
+        if before is not None:
+            if self._timestamp_at(before[1]) != before[0]:
+                self.reindex()
+                before = self._times.floor(timestamp - 1)
+            found = self.locate(self.base_offset + before[1]) if before else None
+            start = found.position if found else 0
+        for header, batch in self.batches(start):
+            if header.max_timestamp >= timestamp:
+                yield batch
 
-    def walk(self, position: int) -> Iterator[Located]:
-        """Yield the headers from `position` on without reading the records between them."""
-        while position + HEADER_SIZE <= self.size:
-            header = self._header_at(position)
-            if header is None or position + header.size_in_bytes > self.size:
-                return
-            yield Located(header, position)
-            position += header.size_in_bytes
+    def batches(self, position: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield each whole batch with its header, reading the file in large pieces.
 
-    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield each whole batch with its header, reading the file in large pieces."""
-        position = 0
+        Ends at the end of the file, or quietly at the first header that is none.
+        """
         while position + HEADER_SIZE <= self.size:
-            data = memoryview(os.pread(self._descriptor(), _SCAN_BYTES, position))
+            piece = memoryview(os.pread(self._descriptor(), _SCAN_BYTES, position))
             at = 0
-            while len(data) - at >= HEADER_SIZE:
-                header = self._parse(data, at)
-                if header is None or position + at + header.size_in_bytes > self.size:
-                    return
+            while (header := _header(piece, at)) is not None:
                 end = at + header.size_in_bytes
-                if end > len(data):
+                if position + end > self.size:
+                    return
+                if end > len(piece):
                     break
-                yield header, data[at:end]
+                yield header, piece[at:end]
                 at = end
-            if at == 0:  # a batch larger than the piece
-                header = self._parse(data, 0)
+            if at == 0:  # a batch larger than the piece, or none at all
                 if header is None:
                     return
-                data = memoryview(os.pread(self._descriptor(), header.size_in_bytes, position))
-                yield header, data
-                at = len(data)
+                batch = os.pread(self._descriptor(), header.size_in_bytes, position)
+                yield header, memoryview(batch)
+                at = len(batch)
             position += at
 
     # ------------------------------------------------------------------------------- inside
 
-    def _find(self, offset: int) -> Located | None:
-        """Return the first batch that ends at or after `offset`."""
-        entry = self._offsets.floor(offset - self.base_offset)
-        for located in self.walk(entry[1] if entry else 0):
-            if located.header.next_offset > offset:
-                return located
-        return None
+    def _extents(self, position: int) -> Iterator[Extent]:
+        while (extent := self._extent_at(position)) is not None:
+            yield extent
+            position += extent.size
 
-    def _header_at(self, position: int) -> BatchHeader | None:
-        return self._parse(memoryview(os.pread(self._descriptor(), HEADER_SIZE, position)), 0)
-
-    def _parse(self, data: memoryview, at: int) -> BatchHeader | None:
-        try:
-            return parse_header(data, at)
-        except RemoteProtocolError:
+    def _extent_at(self, position: int) -> Extent | None:
+        if not 0 <= position <= self.size - HEADER_SIZE:
             return None
+        data = os.pread(self._descriptor(), _EXTENT.size, position)
+        if len(data) < _EXTENT.size:
+            return None
+        base_offset, length, last_offset_delta = _EXTENT.unpack(data)
+        size = length + LENGTH_END
+        if size < HEADER_SIZE or position + size > self.size:
+            return None
+        return Extent(position, size, base_offset + last_offset_delta)
+
+    def _is_true(self, entry: tuple[int, int]) -> bool:
+        """Whether an entry of the offset index leads to the batch it names."""
+        extent = self._extent_at(entry[1])
+        return extent is not None and extent.last_offset == self.base_offset + entry[0]
+
+    def _timestamp_at(self, relative_offset: int) -> int | None:
+        """Return the largest timestamp of the batch that ends at an offset."""
+        last_offset = self.base_offset + relative_offset
+        extent = self.locate(last_offset)
+        if extent is None or extent.last_offset != last_offset:
+            return None
+        data = os.pread(self._descriptor(), HEADER_SIZE, extent.position)
+        header = _header(memoryview(data), 0)
+        return None if header is None else header.max_timestamp
 
     def _index(self, header: BatchHeader, position: int) -> None:
-        """Add index entries for a batch, one every few KiB; by its last offset, as Kafka does."""
-        if self._unindexed >= INDEX_INTERVAL_BYTES:
-            relative = header.last_offset - self.base_offset
-            self._offsets.append(relative, position)
-            newest = max(self.max_timestamp, header.max_timestamp)
-            if newest > self._indexed_timestamp:
-                self._times.append(newest, relative)
-                self._indexed_timestamp = newest
+        """Add entries for a batch, by its last offset as Kafka does, if the last are far enough."""
+        relative_offset = header.last_offset - self.base_offset
+        if self._unindexed >= INDEX_INTERVAL_BYTES and 0 <= relative_offset <= _MAX_INT32:
+            self._offsets.append(relative_offset, position)
+            if self.max_timestamp > self._indexed_timestamp:
+                newest = self._newest_last_offset - self.base_offset
+                self._times.append(self.max_timestamp, newest)
+                self._indexed_timestamp = self.max_timestamp
             self._unindexed = 0
         self._unindexed += header.size_in_bytes
 
     def _note(self, header: BatchHeader) -> None:
         self.next_offset = max(self.next_offset, header.next_offset)
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self._newest_last_offset = header.last_offset
 
     def _descriptor(self) -> int:
         return self._files.descriptor(self.path)
+
+
+def _header(data: memoryview, at: int) -> BatchHeader | None:
+    try:
+        return parse_header(data, at)
+    except RemoteProtocolError:
+        return None
