@@ -85,7 +85,6 @@ def _good_bye(draft: MemberDraft, reason: str) -> LeaveGroupRequest:
     member_id = draft.session.member_id
     return LeaveGroupRequest(
         group_id=draft.config.group_id,
-        member_id=member_id,
         members=(MemberIdentity(member_id=member_id, reason=reason or None),),
     )
 
