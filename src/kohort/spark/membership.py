@@ -87,6 +87,7 @@ class Membership:
             if self._settled and self._progress.to_commit():
                 self._consumer.wakeup()
                 self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
+                self._progress.check()
 
     def settle(self, timeout_s: float | None) -> bool:
         """Wait until no rebalance is going on; return whether that is so.
@@ -122,8 +123,13 @@ class Membership:
                 self._consumer.wakeup()
 
     def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
-        """Open the next batch if there is something to read and no rebalance is going on."""
+        """Open the next batch if there is something to read and no rebalance is going on.
+
+        Raises:
+            MembershipLostError: Others have got what the last batch read.
+        """
         with self._changed:
+            self._progress.check()
             if not self._settled:
                 return None
             return self._progress.offer(ends, limit)

@@ -125,16 +125,8 @@ class Progress:
         Raises:
             MembershipLostError: Others got partitions of a batch before it was committed.
         """
-        lost, self._lost, self._open = self._lost, frozenset(), None
-        if lost:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lost))
-            raise MembershipLostError(
-                f"the group took {names} away from {self._operator!r} before a batch that reads "
-                "them was finished and committed (no heartbeat for session.timeout.ms, or the "
-                "batch took longer than max.poll.interval.ms); the new owners read that batch "
-                "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
-                "happens again"
-            )
+        self._open = None
+        self.check()
         for partition, (_, end) in start.ranges.items():
             position = self._positions.get(partition)
             if position is None:
@@ -142,6 +134,22 @@ class Progress:
             elif position < end:
                 self._positions[partition] = end
                 self._unreported.add(partition)
+
+    def check(self) -> None:
+        """Check that no batch was taken over by others.
+
+        Raises:
+            MembershipLostError: Others got partitions of a batch before it was committed.
+        """
+        if self._lost:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
+            raise MembershipLostError(
+                f"the group took {names} away from {self._operator!r} before a batch that reads "
+                "them was finished and committed (no heartbeat for session.timeout.ms, or the "
+                "batch took longer than max.poll.interval.ms); the new owners read that batch "
+                "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
+                "happens again"
+            )
 
     def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
         """Open the next batch, if there is anything to read.
