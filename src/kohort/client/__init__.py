@@ -1,13 +1,28 @@
-"""Kafka's clients: consumers (blocking and asyncio), producers, and an admin client."""
+"""Kafka's clients: consumers and producers, blocking and for asyncio, and an admin client."""
 
 from __future__ import annotations
 
+from kohort.client.admin import AdminClient
+from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
 from kohort.client.async_consumer import AsyncConsumer
+from kohort.client.async_producer import AsyncProducer
+from kohort.client.consumer import Consumer
 from kohort.client.listener import RebalanceListener
+from kohort.client.offsets import OffsetAndTimestamp
+from kohort.client.producer import Producer, RecordMetadata
 from kohort.client.records import ConsumerRecord
 
 __all__ = [
+    "AdminClient",
     "AsyncConsumer",
+    "AsyncProducer",
+    "Consumer",
     "ConsumerRecord",
+    "GroupDescription",
+    "GroupListing",
+    "NewTopic",
+    "OffsetAndTimestamp",
+    "Producer",
     "RebalanceListener",
+    "RecordMetadata",
 ]

@@ -141,7 +141,15 @@ def _by_number(batch: Batch[D]) -> int:
 class _Queue(Generic[D]):
     """The batches of one partition: those that wait, in order, and those that are in flight."""
 
-    __slots__ = ("epoch", "gap", "in_flight", "next_number", "next_sequence", "waiting")
+    __slots__ = (
+        "epoch",
+        "gap",
+        "in_flight",
+        "is_known",
+        "next_number",
+        "next_sequence",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.waiting: list[Batch[D]] = []
@@ -149,6 +157,7 @@ class _Queue(Generic[D]):
         self.next_number = 0
         self.next_sequence = 0
         self.epoch: int | None = None
+        self.is_known = False  # whether the broker has a place for us in its book
         self.gap: int | None = None  # number of a batch that was given up
 
     def open_batch(self) -> Batch[D] | None:
@@ -324,7 +333,10 @@ class Accumulator(Generic[D]):
             return False
         if batch.numbering is not None:
             return not queue.in_flight
-        return len(queue.in_flight) < self._max_in_flight and not queue.is_settling()
+        # The first batch goes alone: a broker that has not seen us takes any sequence for the first,
+        # so a second batch that overtakes a refused first one would shut it out for ever.
+        allowed = self._max_in_flight if queue.is_known or self.identity is None else 1
+        return len(queue.in_flight) < allowed and not queue.is_settling()
 
     def _due(self, batch: Batch[D]) -> int:
         if batch.is_sealed:
@@ -359,6 +371,7 @@ class Accumulator(Generic[D]):
         """Forget a batch that was delivered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
+        queue.is_known = True
         if queue.gap is not None and batch.number > queue.gap:
             queue.gap = None  # what was given up had been written
         self._forget(batch)

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from kohort.client.backoff import Deadline
-from kohort.client.config import ConsumerConfig, make, make_from_kafka
-from kohort.client.core import ConsumerCore
+from kohort.client.config import ConsumerConfig, from_kafka, make
+from kohort.client.core import Caller, ConsumerCore
 from kohort.client.listener import Listens
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST
@@ -55,9 +55,7 @@ class AsyncConsumer:
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
         """
-        made = cls(*topics)
-        made._config = make_from_kafka(ConsumerConfig, settings)
-        return made
+        return cls(*topics, **from_kafka(ConsumerConfig, settings))
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,6 +67,16 @@ class AsyncConsumer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The settings."""
+        return self._config
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     @property
     def core(self) -> ConsumerCore:
@@ -190,9 +198,7 @@ class AsyncConsumer:
 
     # --------------------------------------------------------------------------- positions
 
-    async def position(
-        self, partition: TopicPartition, timeout_ms: int | None = None
-    ) -> int:
+    async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record, looking it up if need be.
 
         Raises:
@@ -281,9 +287,7 @@ class AsyncConsumer:
         """
         self.core.committing()
         assert self.core.coordinator is not None
-        return await fetch_committed(
-            self.core.coordinator, partitions, self._deadline(timeout_ms)
-        )
+        return await fetch_committed(self.core.coordinator, partitions, self._deadline(timeout_ms))
 
     # ----------------------------------------------------------------- what the brokers know
 
@@ -337,25 +341,30 @@ class AsyncConsumer:
     @property
     def member_id(self) -> str:
         """Id that the group's coordinator gave to this member; empty when there is none."""
-        return self.core.membership.member.member_id if self.core.membership else ""
+        membership = self._core.membership if self._core else None
+        return membership.member.member_id if membership else ""
 
     @property
     def generation_id(self) -> int:
         """Generation of the group that this member is in; -1 when in none."""
-        return self.core.membership.member.generation_id if self.core.membership else -1
+        membership = self._core.membership if self._core else None
+        return membership.member.generation_id if membership else -1
 
-    async def close(self, timeout_s: float = 30.0) -> None:
+    async def close(self, timeout_s: float = 30.0, caller: Caller | None = None) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
+            caller: Who calls listeners; the loop by default.
         """
         if self._is_closed:
             return
-        core, self._core = self._core, None
-        self._is_closed = True
-        if core is not None:
-            await core.close(Deadline(timeout_s * 1000), DIRECT)
+        core = self._core
+        try:
+            if core is not None:
+                await core.close(Deadline(timeout_s * 1000), caller or DIRECT)
+        finally:
+            self._is_closed = True
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
         default = self._config.default_api_timeout_ms

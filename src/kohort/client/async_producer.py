@@ -11,7 +11,7 @@ from typing import Self, TypeAlias
 from kohort.client.accumulator import record_size
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
-from kohort.client.config import ProducerConfig, make, make_from_kafka
+from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.sender import NewRecord, RecordMetadata, Sender
 from kohort.errors import (
     ErrorCode,
@@ -46,7 +46,7 @@ class AsyncProducer:
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**as_keywords(settings))
+        return cls(**from_kafka(ProducerConfig, settings))
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,13 +132,6 @@ class AsyncProducer:
             self._sender = Sender(self._config, self._cluster, notify or (lambda call: call()))
             self._sender.start()
         return self._sender
-
-
-def as_keywords(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return Kafka's own keys as keyword arguments; raises ConfigError for unknown ones."""
-    config = make_from_kafka(ProducerConfig, settings)
-    names = {key.replace(".", "_") for key in settings}
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
 def new_record(

@@ -114,14 +114,16 @@ class Cluster:
             BrokerUnavailableError: No broker answered.
         """
         wanted = set(topics)
-        if not wanted <= self.metadata.topics.keys():
+        if not all(self._is_described(name) for name in wanted):
             self._topics |= wanted
             await self.refresh(deadline)
         return self.metadata
 
-    async def describe(
-        self, topics: Iterable[str] | None, deadline: Deadline
-    ) -> ClusterMetadata:
+    def _is_described(self, name: str) -> bool:
+        topic = self.metadata.topics.get(name)
+        return topic is not None and not topic.error_code
+
+    async def describe(self, topics: Iterable[str] | None, deadline: Deadline) -> ClusterMetadata:
         """Return metadata of topics, of all with None, without keeping it.
 
         Raises:

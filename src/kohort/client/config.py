@@ -233,14 +233,14 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
     return kind(**values)
 
 
-def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
-    """Make a configuration of Kafka's own keys; values may be strings.
+def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
+    """Return Kafka's own keys as keyword arguments of a configuration.
 
     Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
     them all.
 
     Raises:
-        ConfigError: A key is unknown or not supported, or a value does not fit.
+        ConfigError: A key is unknown or not supported.
     """
     own, any_client = _names([kind]), _names(_KINDS)
     taken: dict[str, object] = {}
@@ -250,7 +250,16 @@ def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
             raise _unknown(key, any_client, dotted)
         if name in own:
             taken[name] = value
-    return make(kind, taken)
+    return taken
+
+
+def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
+    """Make a configuration of Kafka's own keys; values may be strings.
+
+    Raises:
+        ConfigError: A key is unknown or not supported, or a value does not fit.
+    """
+    return make(kind, from_kafka(kind, settings))
 
 
 def dotted(name: str) -> str:

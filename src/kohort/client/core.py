@@ -21,7 +21,7 @@ from kohort.client.membership import Membership
 from kohort.client.partitions import Partitions
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
-from kohort.errors import BrokerUnavailableError, ConfigError, KafkaError, LocalProtocolError
+from kohort.errors import ConfigError, KafkaError, LocalProtocolError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.group.member.events import CallbackDone
@@ -107,9 +107,7 @@ class ConsumerCore:
         if self.membership is None:
             assert self.coordinator is not None
             assert self.committer is not None
-            self.membership = Membership(
-                self.cluster, self.coordinator, self.config, self.notify
-            )
+            self.membership = Membership(self.cluster, self.coordinator, self.config, self.notify)
             self.committer.membership = self.membership
         self.cluster.watch_topics(self.topics)
         if self._pattern is None:
@@ -184,6 +182,13 @@ class ConsumerCore:
                 return
             is_last = await self.wait_for_news(deadline)
 
+    def take_chunks(self) -> None:
+        """Set aside what is going to be handed out now, so that the next fetch can begin."""
+        for state in self.partitions:
+            if state.has_records:
+                state.next_chunk()
+        self.fetcher.pump()
+
     async def wait_for_news(self, deadline: Deadline) -> bool:
         """Wait for news; return whether the time is up."""
         try:
@@ -221,12 +226,9 @@ class ConsumerCore:
         failure = failure_to_raise(self.partitions, is_idle=is_last)
         if failure is not None:
             raise failure
-        if is_last and not self.cluster.metadata.nodes:
-            raise self._never_reached()
-
-    def _never_reached(self) -> BrokerUnavailableError:
-        shown = ", ".join(f"{host}:{port}" for host, port in self.config.addresses())
-        return self.cluster.unreachable or BrokerUnavailableError(f"{shown} did not answer in time")
+        # a poll shorter than one attempt to connect learns nothing yet
+        if is_last and not self.cluster.metadata.nodes and self.cluster.unreachable is not None:
+            raise self.cluster.unreachable
 
     # --------------------------------------------------------------------------- callbacks
 

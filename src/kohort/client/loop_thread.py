@@ -55,7 +55,11 @@ class LoopThread:
         serve = Serve()
         future = self.submit(lambda: make(serve))
         future.add_done_callback(serve.finish)
-        serve.until_finished()
+        try:
+            serve.until_finished()
+        except BaseException:  # an interrupt from the keyboard
+            future.cancel()
+            raise
         return future.result()
 
     def call_soon(self, function: Callable[[], object]) -> None:

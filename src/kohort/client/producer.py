@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from kohort.client.async_producer import AsyncProducer, Headers, as_keywords, new_record, no_room
+from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
-from kohort.client.config import ProducerConfig, make
+from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import RecordMetadata, Sender
 from kohort.errors import LocalProtocolError
@@ -44,7 +44,7 @@ class Producer:
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**as_keywords(settings))
+        return cls(**from_kafka(ProducerConfig, settings))
 
     def __enter__(self) -> Self:
         return self

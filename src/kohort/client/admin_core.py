@@ -1,0 +1,242 @@
+"""What the admin client asks the brokers, on a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from kohort.client.admin_values import (
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    NewTopic,
+)
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.committer import Committer
+from kohort.client.config import AdminConfig
+from kohort.client.coordinator import Coordinator
+from kohort.client.metadata import Node, PartitionMetadata
+from kohort.client.offsets import fetch_committed, list_offsets
+from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.group.subscription import decode_assignment, decode_subscription
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kohort.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from kohort.wire.schema import ZERO_UUID, Message, Request
+
+R = TypeVar("R", bound=Message)
+
+_DEAD = "Dead"
+
+
+class AdminCore:
+    """Asks and answers, on the loop.
+
+    Args:
+        config: Settings.
+    """
+
+    def __init__(self, config: AdminConfig) -> None:
+        self._config = config
+        self._cluster = Cluster(config)
+        self._cluster.allow_auto_topic_creation = False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._cluster.close()
+
+    # ------------------------------------------------------------------------------ topics
+
+    async def create_topics(self, topics: Sequence[NewTopic], deadline: Deadline) -> None:
+        """Create topics."""
+        request = CreateTopicsRequest(
+            topics=tuple(_creatable(topic) for topic in topics),
+            timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
+        )
+        response = await self._ask(request, deadline)
+        for result in response.topics:
+            _check(result.error_code, result.name, result.error_message)
+
+    async def delete_topics(self, names: Iterable[str], deadline: Deadline) -> None:
+        """Delete topics."""
+        request = DeleteTopicsRequest(
+            topics=tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names),
+            timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
+        )
+        response = await self._ask(request, deadline)
+        for result in response.responses:
+            _check(result.error_code, result.name or "", result.error_message)
+
+    async def list_topics(self, deadline: Deadline) -> frozenset[str]:
+        """Return the names of all topics but Kafka's own."""
+        await self._known(deadline)
+        metadata = await self._cluster.describe(None, deadline)
+        return frozenset(name for name, each in metadata.topics.items() if not each.is_internal)
+
+    async def describe_topics(
+        self, names: Iterable[str], deadline: Deadline
+    ) -> dict[str, tuple[PartitionMetadata, ...]]:
+        """Return the partitions of topics."""
+        await self._known(deadline)
+        metadata = await self._cluster.describe(names, deadline)
+        found: dict[str, tuple[PartitionMetadata, ...]] = {}
+        for name, topic in metadata.topics.items():
+            if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                _check(topic.error_code, name, None)
+            found[name] = tuple(topic.partitions[each] for each in sorted(topic.partitions))
+        return found
+
+    async def list_offsets(
+        self, targets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of timestamps."""
+        found = await list_offsets(self._cluster, targets, deadline)
+        return {partition: where.offset for partition, where in found.items()}
+
+    async def describe_cluster(self, deadline: Deadline) -> tuple[Node, ...]:
+        """Return the brokers."""
+        metadata = await self._cluster.refresh(deadline)
+        return tuple(metadata.nodes[each] for each in sorted(metadata.nodes))
+
+    # ------------------------------------------------------------------------------ groups
+
+    async def list_groups(self, deadline: Deadline) -> list[GroupListing]:
+        """Return the groups of all brokers."""
+        metadata = await self._cluster.refresh(deadline)
+        answers = await asyncio.gather(
+            *(self._list_groups_of(node, deadline) for node in metadata.nodes)
+        )
+        return sorted((each for answer in answers for each in answer), key=lambda g: g.group_id)
+
+    async def _list_groups_of(self, node: int, deadline: Deadline) -> list[GroupListing]:
+        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        while True:
+            response = await self._cluster.send(node, ListGroupsRequest())
+            code = response.error_code
+            if not code:
+                break
+            if deadline.over or not KafkaError(code).retriable:
+                raise KafkaError(code, f"groups of broker {node}")
+            await self._cluster.sleep(pause, deadline)
+        return [
+            GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+            for each in response.groups
+        ]
+
+    async def describe_groups(
+        self, group_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, GroupDescription]:
+        """Return groups with their members."""
+        await self._known(deadline)
+        found = await asyncio.gather(*(self._describe(each, deadline) for each in group_ids))
+        return dict(zip(group_ids, found, strict=True))
+
+    async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
+        response = await Coordinator(self._cluster, group_id).call(
+            DescribeGroupsRequest(groups=(group_id,)),
+            lambda answer: [group.error_code for group in answer.groups],
+            deadline,
+        )
+        group = next((each for each in response.groups if each.group_id == group_id), None)
+        if group is None:
+            raise RemoteProtocolError(f"the answer does not have group {group_id}")
+        if group.group_state == _DEAD and not group.error_code:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        _check(group.error_code, group_id, group.error_message)
+        return _group(group)
+
+    async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
+        """Delete groups."""
+        await self._known(deadline)
+        for group_id in group_ids:
+            response = await Coordinator(self._cluster, group_id).call(
+                DeleteGroupsRequest(groups_names=(group_id,)),
+                lambda answer: [result.error_code for result in answer.results],
+                deadline,
+            )
+            for result in response.results:
+                _check(result.error_code, result.group_id, None)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets."""
+        await self._known(deadline)
+        return await fetch_committed(Coordinator(self._cluster, group_id), partitions, deadline)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> None:
+        """Set a group's committed offsets."""
+        await self._known(deadline)
+        committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
+        stored = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        await committer.commit(stored, deadline)
+
+    # ------------------------------------------------------------------------------- inside
+
+    async def _known(self, deadline: Deadline) -> None:
+        """Make sure that brokers are known."""
+        if not self._cluster.metadata.nodes:
+            await self._cluster.refresh(deadline)
+
+    async def _ask(self, request: Request[R], deadline: Deadline) -> R:
+        await self._known(deadline)
+        return await self._cluster.send_any_until(request, deadline)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignments=(),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ),
+    )
+
+
+def _check(code: int, name: str, message: str | None) -> None:
+    if code:
+        raise KafkaError(code, f"{name}: {message}" if message else name)
+
+
+def _group(group: DescribedGroup) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol_data,
+        members=tuple(_member(each) for each in group.members),
+    )
+
+
+def _member(member: DescribedGroupMember) -> MemberDescription:
+    try:
+        topics = decode_subscription(member.member_metadata).topics
+        assignment = decode_assignment(member.member_assignment)[0]
+    except RemoteProtocolError:  # of another protocol than the consumer's
+        topics, assignment = frozenset(), frozenset()
+    return MemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=topics,
+        assignment=assignment,
+    )
