@@ -1,7 +1,8 @@
 """Records on their way to the brokers: batches per partition, in order, within a bound of memory.
 
-Without I/O, clock and locks; whoever uses it from several threads locks around each call. Times are
-milliseconds of the caller's clock.
+Without I/O, clock and locks. Times are milliseconds of the caller's clock. Records are added to
+`OpenBatches`, which threads share under a lock; the batches that it has sealed go on to the
+`Accumulator`, which belongs to the loop alone.
 
 The order of an idempotent producer (KIP-98) is kept like this. A batch gets its sequence number
 when it is first taken. One that must be sent again goes back to the head of its partition, and from
@@ -15,6 +16,7 @@ lost what it acknowledged.
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -89,7 +91,6 @@ class Batch(Generic[D]):
         builder: The records.
         deliveries: What was given along with each record, and the record's timestamp.
         reserved: Bytes of memory it counts for.
-        is_sealed: Whether no more records are added.
         is_done: Whether its fate is known.
         numbering: Its place in the broker's book; None as long as it was never taken.
         not_before: When it may be taken (again).
@@ -102,7 +103,6 @@ class Batch(Generic[D]):
         "created",
         "deliveries",
         "is_done",
-        "is_sealed",
         "not_before",
         "number",
         "numbering",
@@ -110,14 +110,13 @@ class Batch(Generic[D]):
         "reserved",
     )
 
-    def __init__(self, partition: TopicPartition, number: int, created: int) -> None:
+    def __init__(self, partition: TopicPartition, created: int) -> None:
         self.partition = partition
-        self.number = number
+        self.number = -1
         self.created = created
         self.builder = RecordBatchBuilder()
         self.deliveries: list[tuple[D, int]] = []
         self.reserved = 0
-        self.is_sealed = False
         self.is_done = False
         self.numbering: Numbering | None = None
         self.not_before = 0
@@ -160,11 +159,6 @@ class _Queue(Generic[D]):
         self.is_known = False  # whether the broker has a place for us in its book
         self.gap: int | None = None  # number of a batch that was given up
 
-    def open_batch(self) -> Batch[D] | None:
-        if self.waiting and not self.waiting[-1].is_sealed:
-            return self.waiting[-1]
-        return None
-
     def number(self, batch: Batch[D], identity: Identity | None) -> None:
         """Give a batch its place in the broker's book, unless it has one."""
         if batch.numbering is not None:
@@ -191,47 +185,19 @@ class _Queue(Generic[D]):
         return all(each.number >= batch.number for each in (*self.in_flight, *numbered))
 
 
-class Accumulator(Generic[D]):
-    """Batches of all partitions.
+class OpenBatches(Generic[D]):
+    """The batches that records are still added to, one per partition.
 
     Args:
         batch_size: Bytes of a full batch, before compression.
         linger_ms: How long a batch waits to become fuller.
-        buffer_memory: Bytes of all batches together.
-        max_in_flight: Batches of one partition that may be in flight.
-        delivery_timeout_ms: How old a batch may become before it is given up.
     """
 
-    def __init__(
-        self,
-        *,
-        batch_size: int,
-        linger_ms: int,
-        buffer_memory: int,
-        max_in_flight: int = 5,
-        delivery_timeout_ms: int = 120_000,
-    ) -> None:
+    def __init__(self, *, batch_size: int, linger_ms: int) -> None:
+        self.sealed: deque[Batch[D]] = deque()
         self._batch_size = batch_size
         self._linger_ms = linger_ms
-        self._buffer_memory = buffer_memory
-        self._max_in_flight = max_in_flight
-        self._delivery_timeout_ms = delivery_timeout_ms
-        self._queues: dict[TopicPartition, _Queue[D]] = {}
-        self._waiting: dict[TopicPartition, _Queue[D]] = {}
-        self._undone: dict[Batch[D], None] = {}
-        self._used = 0
-        self.identity: Identity | None = None
-
-    # ---------------------------------------------------------------------------- records in
-
-    @property
-    def memory_used(self) -> int:
-        """Bytes of all batches that are not done."""
-        return self._used
-
-    def has_room(self, size: int) -> bool:
-        """Whether a record of `size` bytes fits now."""
-        return self._used + size <= self._buffer_memory
+        self._open: dict[TopicPartition, Batch[D]] = {}  # the oldest first
 
     def append(
         self,
@@ -244,7 +210,7 @@ class Accumulator(Generic[D]):
         size: int,
         now: int,
     ) -> bool:
-        """Add a record; there must be room for it.
+        """Add a record.
 
         Args:
             partition: Where it goes.
@@ -257,40 +223,75 @@ class Accumulator(Generic[D]):
             now: The time.
 
         Returns:
-            Whether there is something new for whoever takes batches to look at.
+            Whether a batch was sealed, or there is one after there was none.
         """
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = _Queue()
-        batch = queue.open_batch()
+        batch = self._open.get(partition)
         news = False
         if batch is not None and batch.builder.size + size > self._batch_size:
-            batch.is_sealed = news = True
-            batch = None
-        fresh = Batch[D](partition, queue.next_number, now) if batch is None else batch
-        fresh.builder.append(timestamp, key, value, headers)
+            self._seal(batch)
+            batch, news = None, True
+        target = Batch[D](partition, now) if batch is None else batch
+        target.builder.append(timestamp, key, value, headers)
         if batch is None:
-            news = not self._waiting or news
-            self._start(queue, fresh)
-        fresh.deliveries.append((delivery, timestamp))
-        fresh.reserved += size
-        self._used += size
-        if fresh.builder.size >= self._batch_size:
-            fresh.is_sealed = news = True
+            news = news or not self._open
+            self._open[partition] = target
+        target.deliveries.append((delivery, timestamp))
+        target.reserved += size
+        if target.builder.size >= self._batch_size:
+            self._seal(target)
+            news = True
         return news
 
-    def _start(self, queue: _Queue[D], batch: Batch[D]) -> None:
+    def seal_due(self, now: int) -> int | None:
+        """Seal what has waited long enough; return when to do it again."""
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            due = oldest.created + self._linger_ms
+            if due > now:
+                return due
+            self._seal(oldest)
+        return None
+
+    def seal_all(self) -> None:
+        """Let no batch wait for more records."""
+        for batch in list(self._open.values()):
+            self._seal(batch)
+
+    def _seal(self, batch: Batch[D]) -> None:
+        del self._open[batch.partition]
+        self.sealed.append(batch)
+
+
+class Accumulator(Generic[D]):
+    """The batches that are full or have waited long enough, until their fate is known.
+
+    Args:
+        max_in_flight: Batches of one partition that may be in flight.
+        delivery_timeout_ms: How old a batch may become before it is given up.
+    """
+
+    def __init__(self, *, max_in_flight: int = 5, delivery_timeout_ms: int = 120_000) -> None:
+        self._max_in_flight = max_in_flight
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._queues: dict[TopicPartition, _Queue[D]] = {}
+        self._waiting: dict[TopicPartition, _Queue[D]] = {}
+        self._undone: dict[Batch[D], None] = {}
+        self.released_bytes = 0
+        self.identity: Identity | None = None
+
+    def add(self, batch: Batch[D]) -> None:
+        """Take in a sealed batch; those of one partition in the order they were sealed."""
+        queue = self._queues.get(batch.partition)
+        if queue is None:
+            queue = self._queues[batch.partition] = _Queue()
+        batch.number = queue.next_number
         queue.next_number += 1
         queue.waiting.append(batch)
         self._waiting[batch.partition] = queue
         self._undone[batch] = None
 
-    def seal_all(self) -> list[Batch[D]]:
-        """Let no batch wait for more records; return all that are not done."""
-        for queue in self._waiting.values():
-            batch = queue.open_batch()
-            if batch is not None:
-                batch.is_sealed = True
+    def undone(self) -> list[Batch[D]]:
+        """Return all batches whose fate is not known."""
         return list(self._undone)
 
     # --------------------------------------------------------------------------- batches out
@@ -329,22 +330,16 @@ class Accumulator(Generic[D]):
 
     def _is_ready(self, queue: _Queue[D], now: int) -> bool:
         batch = queue.waiting[0]
-        if now < self._due(batch):
+        if now < batch.not_before:
             return False
         if batch.numbering is not None:
             return not queue.in_flight
-        # The first batch goes alone: a broker that has not seen us takes any sequence for the first,
+        # The first batch goes alone: a broker that has not seen us takes any sequence number first,
         # so a second batch that overtakes a refused first one would shut it out for ever.
         allowed = self._max_in_flight if queue.is_known or self.identity is None else 1
         return len(queue.in_flight) < allowed and not queue.is_settling()
 
-    def _due(self, batch: Batch[D]) -> int:
-        if batch.is_sealed:
-            return batch.not_before
-        return max(batch.not_before, batch.created + self._linger_ms)
-
     def _launch(self, queue: _Queue[D], batch: Batch[D]) -> None:
-        batch.is_sealed = True
         batch.attempts += 1
         queue.number(batch, self.identity)
         del queue.waiting[0]
@@ -357,8 +352,7 @@ class Accumulator(Generic[D]):
         times: list[int] = []
         for queue in self._waiting.values():
             batch = queue.waiting[0]
-            due = self._due(batch)
-            times.append(due if due > now else self.deadline(batch))
+            times.append(batch.not_before if batch.not_before > now else self.deadline(batch))
         return min(times, default=None)
 
     def deadline(self, batch: Batch[D]) -> int:
@@ -461,5 +455,5 @@ class Accumulator(Generic[D]):
 
     def _forget(self, batch: Batch[D]) -> None:
         batch.is_done = True
-        self._used -= batch.reserved
+        self.released_bytes += batch.reserved
         del self._undone[batch]

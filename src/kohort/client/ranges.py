@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kohort.client.backoff import Backoff, Deadline
+from kohort.client.config import ConsumerConfig, from_kafka, make
 from kohort.client.range_connection import BlockingConnection, ConnectionPool
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import (
     BrokerUnavailableError,
-    ConfigError,
     ErrorCode,
     KafkaError,
     RemoteProtocolError,
@@ -62,72 +62,6 @@ class RangeLostError(KafkaError):
     """Offsets that were to be read are not in the partition any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RangeSettings:
-    """The client settings that matter for reading ranges, by Kafka's names.
-
-    Attributes:
-        client_id: What the client calls itself.
-        fetch_bytes: Bytes per fetch (`max.partition.fetch.bytes`).
-        request_timeout_ms: How long one answer may take.
-        timeout_ms: How long to go on without any progress (`default.api.timeout.ms`).
-        setup_timeout_ms: How long connecting may take.
-        retry_backoff_ms: First pause before trying again.
-        retry_backoff_max_ms: Longest one.
-        check_crcs: Whether the CRC of each batch is checked.
-    """
-
-    client_id: str = "kohort"
-    fetch_bytes: int = FETCH_BYTES
-    request_timeout_ms: int = 30_000
-    timeout_ms: int = 60_000
-    setup_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    check_crcs: bool = True
-
-
-_NAMES = {
-    "client.id": "client_id",
-    "max.partition.fetch.bytes": "fetch_bytes",
-    "request.timeout.ms": "request_timeout_ms",
-    "default.api.timeout.ms": "timeout_ms",
-    "socket.connection.setup.timeout.ms": "setup_timeout_ms",
-    "retry.backoff.ms": "retry_backoff_ms",
-    "retry.backoff.max.ms": "retry_backoff_max_ms",
-    "check.crcs": "check_crcs",
-}
-
-
-def range_settings(settings: Mapping[str, object]) -> RangeSettings:
-    """Pick the settings that reading needs; the others belong to the member of the group.
-
-    Args:
-        settings: Kafka's client settings, with dots or underscores.
-
-    Raises:
-        ConfigError: A value is malformed, or asks for what is not there.
-    """
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    if given.get("isolation.level", "read_uncommitted") != "read_uncommitted":
-        raise ConfigError("isolation.level: only read_uncommitted is supported so far")
-    values = {field: given[name] for name, field in _NAMES.items() if name in given}
-    return RangeSettings(**{field: _convert(field, value) for field, value in values.items()})  # type: ignore[arg-type]  # _convert gives each field's own type
-
-
-def _convert(field: str, value: object) -> object:
-    text = str(value).strip()
-    if field == "client_id":
-        return text
-    if field == "check_crcs":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"check.crcs must be true or false, not {value!r}")
-        return text.lower() == "true"
-    if not text.isdecimal():
-        raise ConfigError(f"{field} must be a number, not {value!r}")
-    return int(text)
-
-
 class _Leaders:
     """Where partitions were found last, in this process."""
 
@@ -162,7 +96,8 @@ class RangeReader:
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
-        settings: Kafka's client settings; those that do not concern reading are passed over.
+        settings: Consumer settings by Kafka's own names; `max.partition.fetch.bytes` is 4 MiB
+            unless given.
 
     Raises:
         ConfigError: An address or a setting is malformed.
@@ -171,9 +106,12 @@ class RangeReader:
     def __init__(
         self, bootstrap_servers: str, settings: Mapping[str, object] | None = None
     ) -> None:
+        given = {"max.partition.fetch.bytes": FETCH_BYTES, **(settings or {})}
         self._bootstrap = bootstrap_servers
-        self._addresses = parse_addresses(bootstrap_servers)
-        self._settings = range_settings(settings or {})
+        self._settings = make(
+            ConsumerConfig,
+            from_kafka(ConsumerConfig, {**given, "bootstrap.servers": bootstrap_servers}),
+        )
 
     def read(
         self,
@@ -206,7 +144,7 @@ class RangeReader:
                 yield from part.decoded(one, include_headers)
 
     @property
-    def settings(self) -> RangeSettings:
+    def settings(self) -> ConsumerConfig:
         """The settings in force."""
         return self._settings
 
@@ -233,7 +171,7 @@ class RangeReader:
         kept = _POOL.take(*address, self._settings.client_id)
         if kept is not None:
             return kept
-        timeout_ms = max(1, deadline.left_ms(self._settings.setup_timeout_ms))
+        timeout_ms = max(1, deadline.left_ms(self._settings.socket_connection_setup_timeout_ms))
         return BlockingConnection(*address, self._settings.client_id, timeout_ms)
 
     def keep(self, address: Address, connection: BlockingConnection) -> None:
@@ -245,7 +183,7 @@ class RangeReader:
             topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
         )
         causes: list[str] = []
-        for address in self._addresses:
+        for address in self._settings.addresses():
             try:
                 answer = self._ask(address, request, deadline)
             except (BrokerUnavailableError, RequestTimedOutError) as error:
@@ -266,21 +204,6 @@ class RangeReader:
             raise
         self.keep(address, connection)
         return answer
-
-
-def parse_addresses(bootstrap_servers: str) -> list[Address]:
-    """Return the hosts and ports of a comma separated list.
-
-    Raises:
-        ConfigError: One is not `host:port`.
-    """
-    found: list[Address] = []
-    for text in bootstrap_servers.split(","):
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"bootstrap.servers: {text.strip()!r} is not host:port")
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return found
 
 
 def _leader_of(answer: MetadataResponse, topic: str, partition: int) -> Address:
@@ -352,7 +275,7 @@ class _Range:
         self._backoff = Backoff(
             reader.settings.retry_backoff_ms, reader.settings.retry_backoff_max_ms
         )
-        self._deadline = Deadline(reader.settings.timeout_ms)
+        self._deadline = Deadline(reader.settings.default_api_timeout_ms)
 
     def parts(self) -> Generator[_Part, None, None]:
         """Yield what was fetched, until the range is through or the time without progress over."""
@@ -384,7 +307,7 @@ class _Range:
                 if part is not None:
                     self._next = part.end
                     self._backoff.reset()
-                    self._deadline = Deadline(self.settings.timeout_ms)
+                    self._deadline = Deadline(self.settings.default_api_timeout_ms)
                 if self._next >= self.to_offset:
                     clean = True
                 else:
@@ -406,12 +329,12 @@ class _Range:
         wanted = FetchPartition(
             partition=self.partition,
             fetch_offset=self._next,
-            partition_max_bytes=self.settings.fetch_bytes,
+            partition_max_bytes=self.settings.max_partition_fetch_bytes,
         )
         request = FetchRequest(
             max_wait_ms=500,
             min_bytes=1,
-            max_bytes=self.settings.fetch_bytes,
+            max_bytes=self.settings.max_partition_fetch_bytes,
             topics=(FetchTopic(topic=self.topic, partitions=(wanted,)),),
         )
         timeout_ms = max(1, self._deadline.left_ms(self.settings.request_timeout_ms))

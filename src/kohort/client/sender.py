@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kohort.client.accumulator import Accumulator, Batch, Identity
+from kohort.client.accumulator import Accumulator, Batch, Identity, OpenBatches
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
@@ -113,15 +113,16 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._notify = notify
+        self._open = OpenBatches[Delivery](batch_size=config.batch_size, linger_ms=config.linger_ms)
         self._accumulator = Accumulator[Delivery](
-            batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            buffer_memory=config.buffer_memory,
             max_in_flight=config.max_in_flight_requests_per_connection,
             delivery_timeout_ms=config.delivery_timeout_ms,
         )
         self._partitioner = StickyPartitioner(config.batch_size)
+        # Guards _open and _added_bytes; everything else belongs to the loop.
         self._room = threading.Condition(threading.Lock())
+        self._added_bytes = 0
+        self._threads_waiting = 0
         self._now: Callable[[], float] = asyncio.get_running_loop().time
         self._is_notified = False
         self._wake = asyncio.Event()
@@ -156,11 +157,11 @@ class Sender:
         with self._room:
             if self._fatal is not None:
                 raise self._fatal
-            if not self._accumulator.has_room(record.size):
+            if not self._has_room(record.size):
                 return False
             partition = self._choose(record, partitions)
             now = int(self._now() * 1000)
-            news = self._accumulator.append(
+            news = self._open.append(
                 TopicPartition(record.topic, partition),
                 record.timestamp,
                 record.key,
@@ -170,6 +171,7 @@ class Sender:
                 record.size,
                 now,
             )
+            self._added_bytes += record.size
         if news and not self._is_notified:
             self._is_notified = True
             self._notify(self._wake.set)
@@ -178,7 +180,16 @@ class Sender:
     def wait_for_room(self, size: int, timeout_s: float) -> bool:
         """Block this thread until there is room for `size` bytes; return whether there is."""
         with self._room:
-            return self._room.wait_for(lambda: self._accumulator.has_room(size), timeout_s)
+            # Said before the first look, or a release between the two would go unnoticed.
+            self._threads_waiting += 1
+            try:
+                return self._room.wait_for(lambda: self._has_room(size), timeout_s)
+            finally:
+                self._threads_waiting -= 1
+
+    def _has_room(self, size: int) -> bool:
+        used = self._added_bytes - self._accumulator.released_bytes
+        return used + size <= self._config.buffer_memory or self._fatal is not None
 
     def _choose(self, record: NewRecord, partitions: int) -> int:
         if record.partition is not None:
@@ -222,7 +233,7 @@ class Sender:
         """Wait until there is room for `size` bytes; return whether there is."""
         try:
             async with asyncio.timeout(deadline.left_s()):
-                while not self._accumulator.has_room(size):
+                while not self._has_room(size):
                     await self._progress.wait()
         except TimeoutError:
             return False
@@ -235,8 +246,10 @@ class Sender:
             RequestTimedOutError: That took too long.
         """
         with self._room:
-            batches = self._accumulator.seal_all()
+            self._open.seal_all()
+        self._collect()
         self._wake.set()
+        batches = self._accumulator.undone()
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in batches:
@@ -261,7 +274,7 @@ class Sender:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._abandon()
+        self._abandon(self._fatal)
 
     async def _run(self) -> None:
         while True:
@@ -278,23 +291,29 @@ class Sender:
     def _turn(self, now: int) -> int | None:
         """Give up what is too old and send what is ready; return when to look again."""
         with self._room:
-            late = self._accumulator.expired(now)
-        for batch in late:
+            open_due = self._open.seal_due(now)
+        self._collect()
+        for batch in self._accumulator.expired(now):
             self._fail(batch, self._timed_out(batch))
         if self._fatal is not None:
-            self._abandon()
-            return None
-        if not self._config.enable_idempotence or self._accumulator.identity is not None:
-            with self._room:
-                requests = self._accumulator.take(
-                    now, self._leader_of, self._room_at, self._config.max_request_size
-                )
-            for node, batches in requests.items():
-                self._requests[asyncio.create_task(self._send(node, batches))] = node
+            self._abandon(self._fatal)
+        elif self._accumulator.identity is not None or not self._config.enable_idempotence:
+            self._send_ready(now)
         elif self._identifying is None:
             self._identifying = asyncio.create_task(self._identify())
-        with self._room:
-            return self._accumulator.next_due(now)
+        due = self._accumulator.next_due(now)
+        return min((each for each in (open_due, due) if each is not None), default=None)
+
+    def _collect(self) -> None:
+        while self._open.sealed:
+            self._accumulator.add(self._open.sealed.popleft())
+
+    def _send_ready(self, now: int) -> None:
+        requests = self._accumulator.take(
+            now, self._leader_of, self._room_at, self._config.max_request_size
+        )
+        for node, batches in requests.items():
+            self._requests[asyncio.create_task(self._send(node, batches))] = node
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
         leader = self._cluster.metadata.leader(partition)
@@ -415,9 +434,7 @@ class Sender:
         if self._accumulator.is_early(batch):
             self._again(batch)
             return
-        with self._room:
-            is_renumbered = self._accumulator.renumber(batch)
-        if not is_renumbered:
+        if not self._accumulator.renumber(batch):
             lost = f"{error}: the broker has lost records of this producer that it acknowledged"
             self._give_up(batch, KafkaError(error.code, lost.removeprefix(f"{error.name}: ")))
 
@@ -431,8 +448,7 @@ class Sender:
 
     def _again(self, batch: Sent) -> None:
         not_before = int(self._now() * 1000) + self._backoff_ms(batch.attempts)
-        with self._room:
-            self._accumulator.again(batch, not_before)
+        self._accumulator.again(batch, not_before)
 
     def _backoff_ms(self, attempts: int) -> int:
         first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
@@ -441,9 +457,8 @@ class Sender:
     # ----------------------------------------------------------------------------- outcome
 
     def _deliver(self, batch: Sent, base_offset: int, append_time: int) -> None:
-        with self._room:
-            self._accumulator.done(batch)
-            self._room.notify_all()
+        self._accumulator.done(batch)
+        self._released()
         topic, partition = batch.partition
         for index, (delivery, timestamp) in enumerate(batch.deliveries):
             offset = base_offset + index if base_offset >= 0 else -1
@@ -451,23 +466,26 @@ class Sender:
             _tell(delivery, RecordMetadata(topic, partition, offset, when))
 
     def _give_up(self, batch: Sent, error: KohortError) -> None:
-        with self._room:
-            self._accumulator.gave_up(batch)
+        self._accumulator.gave_up(batch)
         self._fail(batch, error)
 
     def _fail(self, batch: Sent, error: KohortError) -> None:
-        with self._room:
-            self._room.notify_all()
+        self._released()
         for delivery, _ in batch.deliveries:
             _tell(delivery, error)
         self._pulse()
 
-    def _abandon(self) -> None:
-        assert self._fatal is not None
+    def _released(self) -> None:
+        if self._threads_waiting:
+            with self._room:
+                self._room.notify_all()
+
+    def _abandon(self, why: KohortError) -> None:
         with self._room:
-            left = self._accumulator.abandon()
-        for batch in left:
-            self._fail(batch, self._fatal)
+            self._open.seal_all()
+        self._collect()
+        for batch in self._accumulator.abandon():
+            self._fail(batch, why)
 
     def _pulse(self) -> None:
         self._progress.set()
