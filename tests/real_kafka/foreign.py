@@ -15,7 +15,11 @@ TIMEOUT_S = 30
 
 def new_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     """Create a topic under a name of its own."""
-    name = f"topic-{uuid.uuid4().hex[:12]}"
+    return create_topic(bootstrap, f"topic-{uuid.uuid4().hex[:12]}", partitions, **configs)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> str:
+    """Create a topic; return its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(TIMEOUT_S)

@@ -245,9 +245,10 @@ class ConsumerCore:
             self.partitions.add(callback.partitions, held=True)
         else:
             self.partitions.hold(callback.partitions, True)
-        if callback.change is Ownership.REVOKED:
+        change = self._change(callback)
+        if change is Ownership.REVOKED:
             await self._commit_consumed(callback.partitions)
-        method = self._method(callback.change)
+        method = self._method(change)
         try:
             told = await caller.call(lambda: method(callback.partitions))
         except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
@@ -259,6 +260,14 @@ class ConsumerCore:
         task = asyncio.ensure_future(self._later(callback, told))
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
+
+    def _change(self, callback: Callback) -> Ownership:
+        """Return what is true now: a member that fell out while the call waited lost all it had."""
+        assert self.membership is not None
+        is_member = self.membership.member.session.is_member
+        if callback.change is Ownership.REVOKED and not is_member:
+            return Ownership.LOST
+        return callback.change
 
     def _method(self, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
         revoked = self._listener.on_partitions_revoked
