@@ -190,12 +190,14 @@ class OpenBatches(Generic[D]):
 
     Args:
         batch_size: Bytes of a full batch, before compression.
+        largest_batch: Bytes up to which it grows while there is no hurry.
         linger_ms: How long a batch waits to become fuller.
     """
 
-    def __init__(self, *, batch_size: int, linger_ms: int) -> None:
+    def __init__(self, *, batch_size: int, largest_batch: int, linger_ms: int) -> None:
         self.sealed: deque[Batch[D]] = deque()
         self._batch_size = batch_size
+        self._largest_batch = max(batch_size, largest_batch)
         self._linger_ms = linger_ms
         self._open: dict[TopicPartition, Batch[D]] = {}  # the oldest first
 
@@ -209,6 +211,8 @@ class OpenBatches(Generic[D]):
         delivery: D,
         size: int,
         now: int,
+        *,
+        hurried: bool = True,
     ) -> bool:
         """Add a record.
 
@@ -221,13 +225,16 @@ class OpenBatches(Generic[D]):
             delivery: Kept for when its fate is known.
             size: What `record_size` says.
             now: The time.
+            hurried: False when full batches have to wait anyway; then they may become fuller,
+                for a request costs the same whatever its size.
 
         Returns:
             Whether a batch was sealed, or there is one after there was none.
         """
         batch = self._open.get(partition)
         news = False
-        if batch is not None and batch.builder.size + size > self._batch_size:
+        full = self._batch_size if hurried else self._largest_batch
+        if batch is not None and batch.builder.size + size > full:
             self._seal(batch)
             batch, news = None, True
         target = Batch[D](partition, now) if batch is None else batch
@@ -237,7 +244,7 @@ class OpenBatches(Generic[D]):
             self._open[partition] = target
         target.deliveries.append((delivery, timestamp))
         target.reserved += size
-        if target.builder.size >= self._batch_size:
+        if target.builder.size >= full:
             self._seal(target)
             news = True
         return news
@@ -289,6 +296,11 @@ class Accumulator(Generic[D]):
         queue.waiting.append(batch)
         self._waiting[batch.partition] = queue
         self._undone[batch] = None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether batches wait to be taken; may be asked from any thread."""
+        return bool(self._waiting)
 
     def undone(self) -> list[Batch[D]]:
         """Return all batches whose fate is not known."""

@@ -38,6 +38,9 @@ from kohort.wire.schema import Buffer
 
 _OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+# How many times its size a batch may grow while the brokers, or this process, do not keep up.
+GROWTH = 16
+
 _MAX_INT32 = 0x7FFFFFFF
 
 
@@ -113,7 +116,11 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._notify = notify
-        self._open = OpenBatches[Delivery](batch_size=config.batch_size, linger_ms=config.linger_ms)
+        self._open = OpenBatches[Delivery](
+            batch_size=config.batch_size,
+            largest_batch=min(config.max_request_size, GROWTH * config.batch_size),
+            linger_ms=config.linger_ms,
+        )
         self._accumulator = Accumulator[Delivery](
             max_in_flight=config.max_in_flight_requests_per_connection,
             delivery_timeout_ms=config.delivery_timeout_ms,
@@ -170,6 +177,7 @@ class Sender:
                 delivery,
                 record.size,
                 now,
+                hurried=not self._open.sealed and not self._accumulator.has_waiting,
             )
             self._added_bytes += record.size
         if news and not self._is_notified:
