@@ -137,7 +137,4 @@ def fetch_request(
         partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes
     )
     topic = FetchTopic(topic=partition.topic, partitions=(wanted,))
-    return FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=(topic,)
-    )
-
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=(topic,))

@@ -19,9 +19,7 @@ DEADLINE_S = 30.0
 _READY = re.compile(r"kohort broker ready on (\S+):(\d+)\n")
 
 
-def eventually(
-    condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S
-) -> None:
+def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Call `condition`, which itself waits a little each time, until it holds."""
     end = time.monotonic() + deadline_s
     while not condition():

@@ -15,7 +15,9 @@ LIMIT = 1_000_000
 # Around the size from which a frame gets a buffer of its own, and well beyond what that starts with.
 SIZES = st.sampled_from([0, 1, 3, 100, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3])
 FRAMES = st.lists(
-    st.builds(lambda size, byte: bytes([byte]) * size, SIZES | st.just(700_000), st.integers(0, 255))
+    st.builds(
+        lambda size, byte: bytes([byte]) * size, SIZES | st.just(700_000), st.integers(0, 255)
+    )
     | st.binary(max_size=30),
     max_size=8,
 )

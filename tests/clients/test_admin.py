@@ -161,10 +161,11 @@ def test_kafka_python_manages_a_group(kafka_python: Any, broker: EmbeddedBroker)
     groups = str(kafka_python.list_groups())
     assert "kp-managed" in groups
     assert "Empty" in str(kafka_python.describe_groups(["kp-managed"]))
-    offsets = kafka_python.list_group_offsets("kp-managed")
+    offsets = kafka_python.list_group_offsets("kp-managed")["kp-managed"]
     assert offsets[partition].offset == 5
     position = kafka.OffsetAndMetadata(2, "moved", -1)
     kafka_python.alter_group_offsets("kp-managed", {partition: position})
-    assert kafka_python.list_group_offsets("kp-managed")[partition].offset == 2
+    offsets = kafka_python.list_group_offsets("kp-managed")["kp-managed"]
+    assert (offsets[partition].offset, offsets[partition].metadata) == (2, "moved")
     kafka_python.delete_groups(["kp-managed"])
     assert "kp-managed" not in str(kafka_python.list_groups())

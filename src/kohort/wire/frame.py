@@ -98,6 +98,9 @@ def peek_request(frame: memoryview) -> tuple[int, int, int]:
 def decode_request(frame: memoryview) -> ReceivedRequest:
     """Read a request from a frame (without its length).
 
+    Bytes after the message are ignored, as Kafka ignores them: librdkafka leaves three behind when
+    it asks for the metadata of all topics.
+
     Raises:
         RemoteProtocolError: The API or version is not known, or the bytes are not such a request.
     """
@@ -106,7 +109,7 @@ def decode_request(frame: memoryview) -> ReceivedRequest:
     header, at = codec.decode_from(RequestHeader, 1, frame, 0)
     if cls.is_flexible(version):
         at = codec.skip_tags(frame, at)
-    message = codec.decode_rest(cls, version, frame, at)
+    message, _ = codec.decode_from(cls, version, frame, at)
     return ReceivedRequest(version, header.correlation_id, header.client_id, message)
 
 
