@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from types import FrameType
 
-from kohort.client.consumer import Consumer
 from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
@@ -38,6 +37,8 @@ class QueryDriver:
     """
 
     def __init__(self, options: SourceOptions) -> None:
+        from kohort.client.consumer import Consumer
+
         check_stream_options(options)
         self._options = options
         self._consumer = Consumer.from_config(client_settings(options))
