@@ -35,12 +35,14 @@ class ActorState:
     Attributes:
         said: Names of its events, in order.
         read: Records it has read, by its own count; shown, never judged.
-        open_batch: Records of the batch it has read but not yet finished.
+        opened: Batches it has begun.
+        open_batch: Records of the batch it has begun but not yet finished.
         fatal: Its own account of why it gave up.
     """
 
     said: list[str] = field(default_factory=list)
     read: int = 0
+    opened: int = 0
     open_batch: int = 0
     fatal: str | None = None
 
@@ -108,11 +110,17 @@ class Actor:
         why = self.state.fatal or ("it ended" if self._gone() else f"nothing in {timeout_s:.0f} s")
         raise ActorError(f"{self.name} never said {event!r}: {why}; see {self._log_path}")
 
-    def wait_for_open_batch(self, timeout_s: float) -> int:
-        """Wait until the actor has a batch open; return the number of its records."""
+    def wait_for_open_batch(self, timeout_s: float) -> None:
+        """Wait until the actor opens its next batch.
+
+        Raises:
+            ActorError: It opened none in time.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self.state.open_batch > 0 or self._gone(), timeout_s)
-            return self.state.open_batch
+            before = self.state.opened
+            self._changed.wait_for(lambda: self.state.opened > before or self._gone(), timeout_s)
+            if self.state.opened == before:
+                raise ActorError(f"{self.name} opened no batch; see {self._log_path}")
 
     def kill(self) -> None:
         """Kill the process and everything it started at the same instant.
@@ -128,11 +136,11 @@ class Actor:
             except ProcessLookupError:
                 continue
         self._process.wait(timeout=30)
+        self._reader.join(timeout=10)  # so that `state` holds its last words
 
     def close(self) -> None:
         """End the process if it still runs, and release what belongs to it."""
         self.kill()
-        self._reader.join(timeout=10)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 try:
@@ -161,6 +169,7 @@ class Actor:
             records = event.get("records", 0)
             if event["event"] == "batch-open" and isinstance(records, int):
                 self.state.open_batch = records
+                self.state.opened += 1
             elif event["event"] == "batch-done":
                 self.state.read += self.state.open_batch
                 self.state.open_batch = 0

@@ -106,7 +106,7 @@ class Application:
 def main() -> None:
     """Run the application until it is told to drain, or killed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for option in ("name", "bootstrap", "topic", "group", "table"):
+    for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--sabotage", action="store_true")
     arguments = parser.parse_args()
@@ -120,7 +120,7 @@ def main() -> None:
         bootstrap_servers=arguments.bootstrap,
         group_id=arguments.group,
         client_id=arguments.name,
-        session_timeout_ms=6000,
+        session_timeout_ms=int(arguments.session_timeout_ms),
         heartbeat_interval_ms=500,
         auto_offset_reset="earliest",
         enable_auto_commit=False,

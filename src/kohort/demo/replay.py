@@ -51,6 +51,7 @@ class Replay:
         self._turn = threading.Condition()
         self._hold_day: int | None = None
         self._stopping = False
+        self._next_page = 0.0
         self._thread = threading.Thread(target=self._run, name="demo-replay", daemon=True)
 
     def start(self) -> None:
@@ -75,7 +76,6 @@ class Replay:
         try:
             with self._producer() as producer:
                 self._publish(producer)
-                producer.flush()
         except BaseException as error:  # noqa: BLE001  # the demo shows it and ends
             self.progress.error = error
         finally:
@@ -90,13 +90,15 @@ class Replay:
                     return
             pending.append(self._send(producer, flight))
         producer.flush()
-        self._settle(pending)
+        for future in pending:
+            future.result()
+        self.progress.published += len(pending)
 
     def _turn_page(self, day: int) -> bool:
         """Wait until it is time for the next day; return False when told to stop."""
-        until = time.monotonic() + 1 / self._pace
+        self._next_page = max(self._next_page + 1 / self._pace, time.monotonic())
         with self._turn:
-            self._turn.wait_for(lambda: self._stopping, until - time.monotonic())
+            self._turn.wait_for(lambda: self._stopping, self._next_page - time.monotonic())
             self._turn.wait_for(lambda: self._stopping or not self._held(day))
             if self._stopping:
                 return False
@@ -111,8 +113,12 @@ class Replay:
 
     def _settle(self, pending: list[Future[RecordMetadata]]) -> None:
         """Count what has been acknowledged, so that `published` means published."""
-        done = [future for future in pending if future.done()]
-        for future in done:
-            future.result()
-        self.progress.published += len(done)
-        pending[:] = [future for future in pending if not future.done()]
+        waiting = []
+        for future in pending:
+            # Asked once each: one that is done a moment later is counted the next time.
+            if future.done():
+                future.result()
+                self.progress.published += 1
+            else:
+                waiting.append(future)
+        pending[:] = waiting

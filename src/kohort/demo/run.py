@@ -68,6 +68,7 @@ def _actor(settings: DemoSettings, stage: Stage, name: str) -> Actor:
     out = settings.out.absolute()
     arguments = ["--name", name, "--bootstrap", stage.bootstrap_servers, "--topic", stage.topic]
     arguments += ["--group", stage.group, "--table", str(out / "table")]
+    arguments += ["--session-timeout-ms", str(settings.session_timeout_ms)]
     if settings.quick:
         arguments += ["--sabotage"] if settings.sabotage else []
         module = "kohort.demo.python_app"

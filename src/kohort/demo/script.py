@@ -97,16 +97,17 @@ class Script:
         self._act("south joins: four partitions each", "south joins")
         self._actors["south"].tell("go")
         self._until(lambda: self._halves("north", "south"), "north and south own half each")
-        self._until(lambda: self._actors["south"].state.read > 0, "south has read")
         self._replay.hold_at(self._calendar.south_dies)
+        self._until(lambda: self._actors["south"].state.read > 0, "south has read")
         self._until_day(self._calendar.south_dies - 5)
 
     def _south_is_killed(self) -> None:
         south = self._actors["south"]
         self._replay.hold_at(self._calendar.west_joins)
-        self.reread = south.wait_for_open_batch(_ACT_TIMEOUT_S)
+        south.wait_for_open_batch(_ACT_TIMEOUT_S)
         south.kill()
         self._group.gone("south")
+        self.reread = south.state.open_batch
         self._act("south is killed: nobody says goodbye, the session has to expire", "south killed")
         self._until(lambda: self._group.owned_by("north") == PARTITIONS, "north owns all again")
         self._until_day(self._calendar.west_joins)
@@ -116,8 +117,8 @@ class Script:
         self._replay.hold_at(self._calendar.west_owns)
         self._actors["west"].tell("go")
         self._until(lambda: self._halves("north", "west"), "north and west own half each")
-        self._until(lambda: self._actors["west"].state.read > 0, "west has read")
         self._replay.hold_at(None)
+        self._until(lambda: self._actors["west"].state.read > 0, "west has read")
         self._until(lambda: self._replay.progress.done, "all flights are published")
         self.moved_under_load = self._moved_while_publishing()
 

@@ -65,7 +65,7 @@ def flights(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
         .option("maxOffsetsPerTrigger", "60000")
         .option("kafka.group.id", arguments.group)
         .option("kafka.client.id", arguments.name)
-        .option("kafka.session.timeout.ms", "6000")
+        .option("kafka.session.timeout.ms", arguments.session_timeout_ms)
         .option("kafka.heartbeat.interval.ms", "500")
         .load()
     )
@@ -107,7 +107,7 @@ def main() -> None:
     """Run the application until it is told to drain, or killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
-    for option in names:
+    for option in (*names, "session-timeout-ms"):
         parser.add_argument(f"--{option}", required=True)
     arguments = parser.parse_args()
     spark = session(arguments.name)
