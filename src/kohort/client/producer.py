@@ -106,7 +106,7 @@ class Producer:
         Raises:
             RequestTimedOutError: It took longer.
         """
-        if self._sender is not None and not self._is_closed:
+        if self._sender is not None:
             self._thread.run(lambda: self._core.flush(timeout))
 
     def close(self, timeout: float | None = None) -> None:
@@ -118,8 +118,9 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
+        started, self._sender = self._sender, None
         try:
-            if self._sender is not None:
+            if started is not None:
                 self._thread.run(lambda: self._core.close(timeout))
         finally:
             self._thread.close()

@@ -1,0 +1,138 @@
+"""A proxy between a client and a broker that loses answers to requests that arrived."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from kohort.wire import frame as frames
+from kohort.wire.messages.metadata import MetadataResponse
+
+PRODUCE, METADATA = 0, 3
+
+
+class CuttingProxy:
+    """Stands for one broker; cuts a connection instead of passing on chosen answers.
+
+    Attributes:
+        bootstrap_servers: Where it listens; metadata names it instead of the broker.
+        cut: Asked for each answer to Produce, by its number; True loses it.
+        lost: How many answers were lost.
+    """
+
+    def __init__(self, broker: str, cut: Callable[[int], bool]) -> None:
+        host, _, port = broker.rpartition(":")
+        self._broker = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port: int = self._listener.getsockname()[1]
+        self.bootstrap_servers = f"127.0.0.1:{self._port}"
+        self.cut = cut
+        self.lost = 0
+        self._answers = 0
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = [self._listener]
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            for each in self._sockets:
+                _end(each)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _spawn(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(self._broker)
+            except OSError:
+                return
+            with self._lock:
+                self._sockets += [client, broker]
+            asked: dict[int, tuple[int, int]] = {}
+            self._spawn(lambda c=client, b=broker, a=asked: self._requests(c, b, a))  # type: ignore[misc]  # bound early on purpose
+            self._spawn(lambda c=client, b=broker, a=asked: self._responses(c, b, a))  # type: ignore[misc]  # bound early on purpose
+
+    def _requests(
+        self, client: socket.socket, broker: socket.socket, asked: dict[int, tuple[int, int]]
+    ) -> None:
+        while (frame := _read(client)) is not None:
+            key, version, number = frames.peek_request(memoryview(frame))
+            asked[number] = (key, version)
+            broker.sendall(len(frame).to_bytes(4, "big") + frame)
+        _end(broker)
+
+    def _responses(
+        self, client: socket.socket, broker: socket.socket, asked: dict[int, tuple[int, int]]
+    ) -> None:
+        while (frame := _read(broker)) is not None:
+            number = frames.correlation_id_of(memoryview(frame))
+            key, version = asked.pop(number)
+            if key == PRODUCE and self._loses():
+                break
+            out = bytes(len(frame).to_bytes(4, "big") + frame)
+            if key == METADATA:
+                out = self._renamed(frame, version, number)
+            client.sendall(out)
+        _end(client)
+        _end(broker)
+
+    def _loses(self) -> bool:
+        with self._lock:
+            self._answers += 1
+            if self.cut(self._answers):
+                self.lost += 1
+                return True
+            return False
+
+    def _renamed(self, frame: bytes, version: int, number: int) -> bytes:
+        response = frames.decode_response(MetadataResponse, version, memoryview(frame))
+        brokers = tuple(
+            dataclasses.replace(each, host="127.0.0.1", port=self._port)
+            for each in response.brokers
+        )
+        renamed = dataclasses.replace(response, brokers=brokers)
+        return bytes(frames.encode_response(renamed, version, number))
+
+
+def _read(sock: socket.socket) -> bytes | None:
+    head = _exactly(sock, 4)
+    return None if head is None else _exactly(sock, int.from_bytes(head, "big"))
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes | None:
+    out = bytearray()
+    while len(out) < size:
+        try:
+            part = sock.recv(size - len(out))
+        except OSError:
+            return None
+        if not part:
+            return None
+        out += part
+    return bytes(out)
+
+
+def _end(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it may have ended already
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
