@@ -164,6 +164,8 @@ def _check_settings(settings: Mapping[str, str]) -> None:
     for key in settings:
         if key in REFUSED:
             raise OptionError(f"kafka.{key} is not supported: {REFUSED[key]}")
+    if settings.get("isolation.level", "read_uncommitted") != "read_uncommitted":
+        raise OptionError("kafka.isolation.level: executors cannot read_committed so far")
     try:
         make_from_kafka(ConsumerConfig, settings)
         RangeReader(settings.get("bootstrap.servers", "localhost:9092"), settings)
