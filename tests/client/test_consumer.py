@@ -1,44 +1,49 @@
-"""The blocking consumer: whose thread does what, and what other threads may do."""
+"""The blocking consumer, on the embedded broker."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.client import Consumer, Producer, RebalanceListener
+from kohort.client import Consumer, RebalanceListener
 from kohort.client.listener import Told
-from kohort.errors import ConfigError, LocalProtocolError
-from kohort.group.events import GroupEvent, Ownership, OwnershipChanged
+from kohort.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
-
-LONG_S = 20
+from tests.real_kafka import foreign
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("embedded")
-    with EmbeddedBroker(folder, num_partitions=2) as broker:
+    with EmbeddedBroker(folder) as broker:
         yield broker.bootstrap_servers
 
 
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    """A topic with twenty records in two partitions."""
-    name = f"topic-{uuid.uuid4().hex[:12]}"
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(20):
-            producer.send(name, b"%d" % number, partition=number % 2)
-    return name
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    ours = [each for each in set(threading.enumerate()) - before if "kohort" in each.name]
+    assert ours == []
 
 
-def consumer(bootstrap: str, **settings: object) -> Consumer:
+def filled_topic(bootstrap: str, count: int = 10) -> str:
+    topic = foreign.new_topic(bootstrap)
+    foreign.produce(bootstrap, topic, [b"%d" % number for number in range(count)])
+    return topic
+
+
+def consumer(bootstrap: str, *topics: str, **settings: object) -> Consumer:
     defaults: dict[str, object] = {
         "bootstrap_servers": bootstrap,
         "group_id": uuid.uuid4().hex,
@@ -46,159 +51,161 @@ def consumer(bootstrap: str, **settings: object) -> Consumer:
         "heartbeat_interval_ms": 100,
         "session_timeout_ms": 6_000,
     }
-    return Consumer(**(defaults | settings))
+    return Consumer(*topics, **(defaults | settings))
 
 
-def values(client: Consumer, count: int) -> list[bytes]:
-    """Read `count` values by polling."""
-    found: list[bytes] = []
-    while len(found) < count:
-        for records in client.poll(LONG_S * 1000).values():
-            found += [record.value for record in records]
-    return found
+def test_iteration_yields_records(bootstrap: str) -> None:
+    topic = filled_topic(bootstrap)
+    with consumer(bootstrap, topic, value_deserializer=int) as client:
+        assert [record.value for record in islice(client, 10)] == list(range(10))
 
 
-class Threads(RebalanceListener):
-    """Notes in which thread it is called."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, threading.Thread]] = []
-
-    def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
-        self.told.append(("revoked", threading.current_thread()))
-        return None
-
-    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-        self.told.append(("assigned", threading.current_thread()))
-        return None
+def test_settings_by_kafkas_own_keys(bootstrap: str) -> None:
+    topic = filled_topic(bootstrap)
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": uuid.uuid4().hex,
+        "auto.offset.reset": "earliest",
+    }
+    with Consumer.from_config(settings, topic) as client:
+        assert next(iter(client)).offset == 0
+    with pytest.raises(ConfigError, match=r"group\.id"):
+        Consumer.from_config({"groop.id": "g"})
 
 
-def test_listeners_are_called_in_the_thread_that_polls(bootstrap: str, topic: str) -> None:
-    listener = Threads()
-    with consumer(bootstrap) as client:
-        client.subscribe([topic], listener=listener)
-        assert len(values(client, 20)) == 20
-    here = threading.current_thread()
-    assert listener.told == [("assigned", here), ("revoked", here)]
+def test_listeners_run_in_the_thread_that_polls(bootstrap: str) -> None:
+    topic = filled_topic(bootstrap)
+    threads: list[threading.Thread] = []
+
+    class Notes(RebalanceListener):
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+            threads.append(threading.current_thread())
+            for partition in partitions:
+                client.seek(partition, 7)
+            return None
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
+            threads.append(threading.current_thread())
+            client.commit({partition: OffsetAndMetadata(3) for partition in partitions})
+            return None
+
+    with consumer(bootstrap, enable_auto_commit=False) as client:
+        client.subscribe([topic], listener=Notes())
+        assert [record.offset for record in islice(client, 3)] == [7, 8, 9]
+        client.unsubscribe()
+        assert client.committed(TopicPartition(topic, 0)) == {
+            TopicPartition(topic, 0): OffsetAndMetadata(3)
+        }
+    assert threads == [threading.current_thread()] * 2
 
 
-def test_a_listener_may_ask_commit_and_seek(bootstrap: str, topic: str) -> None:
-    with consumer(bootstrap) as client:
+def test_a_listener_may_answer_from_another_thread(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap, 2)
+    group = uuid.uuid4().hex
+    asked = threading.Event()
+    finished: Future[object] = Future()
 
-        class Asks(RebalanceListener):
-            def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-                ends = client.end_offsets(partitions)
-                for partition in partitions:
-                    client.seek(partition, ends[partition] - 1)
-                client.commit({partition: OffsetAndMetadata(7) for partition in partitions})
-                return None
+    class Later(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
+            asked.set()
+            return finished
 
-        client.subscribe([topic], listener=Asks())
-        assert sorted(values(client, 2)) == [b"18", b"19"]
-        found = client.committed(*client.assignment())
-        assert {stored.offset for stored in found.values()} == {7}
-
-
-def test_iterating_gives_one_record_after_the_other(bootstrap: str, topic: str) -> None:
-    with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=uuid.uuid4().hex, auto_offset_reset="earliest"
-    ) as client:
-        found = list(islice(client, 20))
-    assert sorted(int(record.value) for record in found) == list(range(20))
-
-
-def test_a_wakeup_of_another_thread_ends_a_poll(bootstrap: str) -> None:
-    empty = f"topic-{uuid.uuid4().hex[:12]}"
-    with consumer(bootstrap) as client:
-        client.assign([TopicPartition(empty, 0)])
-        polls: Future[object] = Future()
-        waker = threading.Timer(0.05, client.wakeup)
-        waker.start()
-        polls.set_result(client.poll(LONG_S * 1000))
-        waker.join()
-        assert polls.result() == {}
+    first = consumer(bootstrap, group_id=group)
+    second = consumer(bootstrap, topic, group_id=group)
+    with first, second:
+        first.subscribe([topic], listener=Later())
+        while len(first.assignment()) < 2:
+            first.poll(50)
+        while not asked.is_set():
+            first.poll(50)
+            second.poll(50)
+        assert len(first.assignment()) == 2
+        threading.Thread(target=finished.set_result, args=(None,)).start()
+        while len(first.assignment()) != 1 or len(second.assignment()) != 1:
+            first.poll(50)
+            second.poll(50)
 
 
-def test_another_thread_may_ask_while_a_poll_waits(bootstrap: str, topic: str) -> None:
+def test_another_thread_wakes_a_poll(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap)
     with consumer(bootstrap) as client:
         client.assign([TopicPartition(topic, 0)])
-        values(client, 10)
-        waiting = threading.Thread(target=client.poll, args=(LONG_S * 1000,))
+        client.poll(10)
+        threading.Timer(0.05, client.wakeup).start()
+        assert client.poll(60_000) == {}
+
+
+def test_two_threads_may_not_poll_at_once(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap)
+    with consumer(bootstrap) as client:
+        client.assign([TopicPartition(topic, 0)])
+        waiting = threading.Thread(target=client.poll, args=(60_000,))
         waiting.start()
-        assert client.end_offsets([TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): 10}
+        with pytest.raises(LocalProtocolError, match="another poll"):
+            keep_polling(client.poll)
         client.wakeup()
-        waiting.join(LONG_S)
-        assert not waiting.is_alive()
+        waiting.join()
 
 
-def test_two_polls_at_a_time_are_refused(bootstrap: str, topic: str) -> None:
-    with consumer(bootstrap) as client:
-        refused: list[Exception] = []
-
-        class PollsAgain(RebalanceListener):
-            def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-                try:
-                    client.poll()
-                except LocalProtocolError as error:
-                    refused.append(error)
-                return None
-
-        client.subscribe([topic], listener=PollsAgain())
-        values(client, 20)
-    assert len(refused) == 1
-
-
-def test_a_blocked_application_keeps_its_membership(bootstrap: str, topic: str) -> None:
-    events: list[GroupEvent] = []
-    beyond = threading.Event()
-    with consumer(
-        bootstrap, session_timeout_ms=1_000, event_listener=events.append, enable_auto_commit=False
-    ) as client:
-        client.subscribe([topic])
-        values(client, 20)
-        beyond.wait(1.5)  # the application is busy for longer than the session
-        client.commit()
-        changes = [event.change for event in events if isinstance(event, OwnershipChanged)]
-        assert changes == [Ownership.ASSIGNED]
-
-
-def test_positions_are_committed_without_waiting(bootstrap: str, topic: str) -> None:
-    with consumer(bootstrap, enable_auto_commit=False) as client:
-        client.subscribe([topic])
-        values(client, 20)
-        client.commit_async().result(LONG_S)
-        stored = client.committed(*client.assignment())
-    assert {each.offset for each in stored.values()} == {10}
-
-
-def test_a_membership_without_reading_is_one(bootstrap: str, topic: str) -> None:
-    with consumer(bootstrap) as client:
-        client.subscribe([topic])
+def test_a_slow_application_stays_a_member(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap)
+    heartbeats = threading.Event()
+    with consumer(bootstrap, topic, session_timeout_ms=1_000) as client:
         while not client.assignment():
-            client.poll_membership(LONG_S * 1000)
-        assert len(client.assignment()) == 2
-        assert client.generation_id == 1
+            client.poll(50)
+        generation = client.generation_id
+        heartbeats.wait(1.5)
+        client.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
+        assert client.generation_id == generation
 
 
-def test_columns_are_cut_at_the_number_asked_for(bootstrap: str, topic: str) -> None:
-    with consumer(bootstrap) as client:
-        client.subscribe([topic])
-        sizes: list[int] = []
-        while sum(sizes) < 20:
-            sizes.append(client.poll_arrow(LONG_S * 1000, max_records=7).num_rows)
-    assert max(sizes) <= 7
-    assert sum(sizes) == 20
-
-
-def test_a_closed_consumer_says_so(bootstrap: str) -> None:
+def test_a_closed_consumer_says_so_and_closes_twice(bootstrap: str) -> None:
     client = consumer(bootstrap)
     client.close()
     client.close()
-    client.wakeup()
     with pytest.raises(LocalProtocolError, match="closed"):
         client.poll()
 
 
-def test_a_consumer_without_a_group_cannot_subscribe(bootstrap: str) -> None:
-    with consumer(bootstrap, group_id=None) as client, pytest.raises(ConfigError):
-        client.subscribe(["t"])
+def test_a_corrupt_batch_names_its_place_and_spares_the_others(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        good = filled_topic(broker.bootstrap_servers)
+        bad = filled_topic(broker.bootstrap_servers)
+        (segment,) = (tmp_path).rglob(f"{bad}-0/*.log")
+        with segment.open("r+b") as file:
+            file.seek(80)
+            file.write(b"\xff\xff")
+        for poll in ("poll", "poll_arrow"):
+            with consumer(broker.bootstrap_servers, group_id=None) as client:
+                client.assign([TopicPartition(bad, 0), TopicPartition(good, 0)])
+                with pytest.raises(RemoteProtocolError, match=f"{bad}.*0"):
+                    keep_polling(getattr(client, poll))
+                client.seek_to_beginning(TopicPartition(good, 0))
+                client.pause(TopicPartition(bad, 0))
+                assert read_all(client) == 10
+
+
+def keep_polling(poll: Callable[[int], object]) -> NoReturn:
+    while True:
+        poll(50)
+
+
+def read_all(client: Consumer) -> int:
+    return len(list(islice(client, 10)))
+
+
+def test_poll_does_not_need_arrow(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap)
+    foreign.produce(bootstrap, topic, [bytes(1000)] * 2000)
+    program = f"""
+import sys
+from kohort.client import Consumer
+from kohort.types import TopicPartition
+with Consumer(bootstrap_servers={bootstrap!r}, auto_offset_reset="earliest") as consumer:
+    consumer.assign([TopicPartition({topic!r}, 0)])
+    count = 0
+    while count < 2000:
+        count += sum(map(len, consumer.poll(1000).values()))
+assert "pyarrow" not in sys.modules and "numpy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

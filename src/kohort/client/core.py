@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar, cast
@@ -251,6 +252,9 @@ class ConsumerCore:
         method = self._method(change)
         try:
             told = await caller.call(lambda: method(callback.partitions))
+        except asyncio.CancelledError:  # an interrupted listener has been told
+            self._done(callback, None)
+            raise
         except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
             self._done(callback, error)
             return
@@ -291,6 +295,8 @@ class ConsumerCore:
             self.partitions.hold(callback.partitions, False)
         else:
             self.partitions.remove(callback.partitions)
+            if self.committer is not None:
+                self.committer.forget(callback.partitions)
         if error is not None:
             self._errors.append(error)
         assert self.membership is not None
@@ -375,8 +381,12 @@ class ConsumerCore:
 
 
 def fetch_buffer(size: int) -> memoryview:
-    """Return memory for a fetched frame: Arrow's pool has it ready, and does not zero it."""
-    if size < _LARGE:
+    """Return memory for a fetched frame.
+
+    Where columns are read, Arrow's pool has it ready and does not zero it; who reads records only
+    need not load Arrow for that.
+    """
+    if size < _LARGE or "pyarrow" not in sys.modules:
         return plain_buffer(size)
     import pyarrow as pa
 
