@@ -12,6 +12,9 @@ from kohort.client.producer import Producer
 from tests.client.cutting_proxy import CuttingProxy
 from tests.real_kafka.foreign import new_topic
 
+# Key and value of a record.
+Pair = tuple[bytes | None, bytes | None]
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -32,7 +35,7 @@ def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Messag
         consumer.close()
 
 
-def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[bytes, bytes | None]]:
+def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[Pair]:
     """Keys and values of a partition."""
     return [(each.key(), each.value()) for each in read_messages(bootstrap, topic, partition)]
 

@@ -181,8 +181,7 @@ class _Queue(Generic[D]):
         )
 
     def is_first_undecided(self, batch: Batch[D]) -> bool:
-        numbered = [each for each in self.waiting if each.numbering is not None]
-        return all(each.number >= batch.number for each in (*self.in_flight, *numbered))
+        return all(each.number >= batch.number for each in (*self.in_flight, *self.waiting))
 
 
 class OpenBatches(Generic[D]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.config import ConsumerConfig, from_kafka, make
 from kohort.client.range_connection import BlockingConnection, ConnectionPool
+from kohort.client.records import without_aborted
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import (
     BrokerUnavailableError,
@@ -25,6 +26,7 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.wire.messages.fetch import (
+    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -250,13 +252,11 @@ class _Part:
                 check_crc=whole.settings.check_crcs,
                 max_bytes=BATCH_BYTES,
             )
-            if following <= at:
-                raise RemoteProtocolError(
-                    f"{whole.topic}-{whole.partition}: no record batch holds offset {at}"
-                )
-            at = following
             if batch.num_rows:
                 yield batch
+            if following <= at:
+                return  # the rest was aborted
+            at = following
 
 
 class _Range:
@@ -270,6 +270,7 @@ class _Range:
         self.from_offset = from_offset
         self.to_offset = to_offset
         self.settings = reader.settings
+        self._is_committed = reader.settings.isolation_level == "read_committed"
         self._reader = reader
         self._next = from_offset
         self._backoff = Backoff(
@@ -335,6 +336,7 @@ class _Range:
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=self.settings.max_partition_fetch_bytes,
+            isolation_level=int(self._is_committed),
             topics=(FetchTopic(topic=self.topic, partitions=(wanted,)),),
         )
         timeout_ms = max(1, self._deadline.left_ms(self.settings.request_timeout_ms))
@@ -352,12 +354,14 @@ class _Range:
         records = data.records
         if records is None or len(records) == 0:
             return None
-        return self._measured(records)
+        return self._measured(records, data.aborted_transactions)
 
-    def _measured(self, records: Buffer) -> _Part:
+    def _measured(self, records: Buffer, aborted: Sequence[AbortedTransaction] | None) -> _Part:
         end = min(_end_of(records, self._next), self.to_offset)
         if end <= self._next:
             raise RemoteProtocolError(f"{self}: the broker sent no whole batch from {self._next}")
+        if self._is_committed:
+            records = without_aborted(memoryview(records), aborted)
         return _Part(records, self._next, end)
 
     def _data(self, response: FetchResponse) -> PartitionData:
