@@ -1,0 +1,204 @@
+"""What the group coordinator knows after a restart is what it knew before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.broker import EmbeddedBroker
+from kohort.broker.log.config import LogConfig
+from kohort.broker.log.directory import DataDirectory
+from kohort.errors import ErrorCode
+from kohort.types import TopicPartition
+from kohort.wire.messages.groups import DescribedGroup, DescribeGroupsRequest
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+)
+from tests.broker.peer import Peer
+
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+# One shard in small segments, so that all of it takes part in compaction.
+SETTINGS = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 4_000}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    made = EmbeddedBroker(tmp_path / "data", **SETTINGS).start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
+    with Peer(broker.bootstrap_servers) as made:
+        yield made
+
+
+def restarted(broker: EmbeddedBroker) -> Peer:
+    broker.stop()
+    broker.start()
+    return Peer(broker.bootstrap_servers)
+
+
+def commit(peer: Peer, group: str, offsets: dict[int, int], metadata: str = "") -> None:
+    positions = tuple(
+        OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        for partition, offset in offsets.items()
+    )
+    topic = OffsetCommitRequestTopic(name="t", partitions=positions)
+    answer = peer.ask(OffsetCommitRequest(group_id=group, member_id="", topics=(topic,)), 7)
+    assert {each.error_code for each in answer.topics[0].partitions} == {0}
+
+
+def committed(peer: Peer, group: str) -> dict[int, tuple[int, str | None]]:
+    answer = peer.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+    assert answer.error_code == ErrorCode.NONE
+    return {
+        each.partition_index: (each.committed_offset, each.metadata)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def join_alone(peer: Peer, group: str) -> tuple[str, int]:
+    """Become the one member of a group, with an assignment; return member id and generation."""
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"subscription")
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id="instance",
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+    joined = peer.ask(request, 5)
+    assert joined.error_code == ErrorCode.NONE
+    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"assigned")
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id="instance",
+        assignments=(assignment,),
+    )
+    assert peer.ask(sync, 3).assignment == b"assigned"
+    return joined.member_id, joined.generation_id
+
+
+def described(peer: Peer, group: str) -> DescribedGroup:
+    (answer,) = peer.ask(DescribeGroupsRequest(groups=(group,)), 5).groups
+    return answer
+
+
+def test_offsets_and_their_metadata_are_read_back(broker: EmbeddedBroker, peer: Peer) -> None:
+    commit(peer, "g", {0: 5, 1: 6}, "a note")
+    commit(peer, "g", {0: 7})
+    commit(peer, "h", {0: 1})
+    with restarted(broker) as again:
+        assert committed(again, "g") == {0: (7, ""), 1: (6, "a note")}
+        assert committed(again, "h") == {0: (1, "")}
+        assert committed(again, "unknown") == {}
+
+
+def test_members_generation_and_assignment_are_read_back(
+    broker: EmbeddedBroker, peer: Peer
+) -> None:
+    member, generation = join_alone(peer, "g")
+    before = described(peer, "g")
+    with restarted(broker) as again:
+        assert described(again, "g") == before
+        assert before.members[0].member_assignment == b"assigned"
+        beat = HeartbeatRequest(
+            group_id="g", generation_id=generation, member_id=member, group_instance_id="instance"
+        )
+        assert again.ask(beat, 4).error_code == ErrorCode.NONE
+
+
+def test_the_groups_are_the_same_after_compaction_while_commits_go_on(
+    broker: EmbeddedBroker, peer: Peer
+) -> None:
+    for offset in range(300):
+        commit(peer, "g", {0: offset, 1: 2 * offset})
+    commit(peer, "once", {3: 33}, "written once")
+    before = segments(broker)
+    compact_while(broker, peer)
+    assert segments(broker) < before
+    expected = {0: (499, ""), 1: (998, "")}
+    assert committed(peer, "g") == expected
+    with restarted(broker) as again:
+        assert committed(again, "g") == expected
+        assert committed(again, "once") == {3: (33, "written once")}
+
+
+def segments(broker: EmbeddedBroker) -> int:
+    return len(broker._running().context.data.log(OFFSETS).segments)
+
+
+def compact_while(broker: EmbeddedBroker, peer: Peer) -> None:
+    """Compact on the broker's loop, a step between any two commits at most."""
+    coordinator, loop = broker._running().context.coordinator, broker._loop
+    assert loop is not None
+
+    async def compact() -> None:
+        for _ in coordinator.compaction():
+            await asyncio.sleep(0)
+
+    done = asyncio.run_coroutine_threadsafe(compact(), loop)
+    for offset in range(300, 500):
+        commit(peer, "g", {0: offset, 1: 2 * offset})
+    done.result(30)
+
+
+def test_a_log_whose_compaction_was_left_halfway_is_as_it_was(
+    broker: EmbeddedBroker, peer: Peer
+) -> None:
+    for offset in range(300):
+        commit(peer, "g", {0: offset})
+    loop = broker._loop
+    assert loop is not None
+
+    async def half() -> None:
+        steps = broker._running().context.coordinator.compaction()
+        for _, _ in zip(range(3), steps, strict=False):
+            await asyncio.sleep(0)
+
+    asyncio.run_coroutine_threadsafe(half(), loop).result(30)
+    with restarted(broker) as again:
+        assert committed(again, "g") == {0: (299, "")}
+
+
+def test_offsets_of_a_deleted_topic_stay_deleted(broker: EmbeddedBroker, peer: Peer) -> None:
+    broker.create_topic("t")
+    commit(peer, "g", {0: 5})
+    context = broker._running().context
+    broker._call(lambda: context.coordinator.topics_deleted(frozenset({"t"})))
+    assert committed(peer, "g") == {}
+    with restarted(broker) as again:
+        assert committed(again, "g") == {}
+
+
+def test_the_directory_can_be_opened_by_itself(broker: EmbeddedBroker, peer: Peer) -> None:
+    commit(peer, "g", {0: 5})
+    broker.stop()
+    data = DataDirectory(broker._data_dir or Path(), LogConfig())
+    try:
+        assert data.log(OFFSETS).log_end_offset == 1
+    finally:
+        data.close()
+    broker.start()
