@@ -157,6 +157,7 @@ class Cluster:
                 return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh_once())
+            self._refreshing.add_done_callback(_seen)
         await asyncio.shield(self._refreshing)
 
     async def _refresh_once(self) -> None:
@@ -304,6 +305,7 @@ class Cluster:
         task = self._connections.get(key)
         if task is None or (task.done() and not _is_open(task)):
             task = asyncio.create_task(self._open_node(node_id, purpose))
+            task.add_done_callback(_seen)
             self._connections[key] = task
         return await asyncio.shield(task)
 
@@ -372,6 +374,12 @@ class Cluster:
         for task in tasks:
             if not task.cancelled():
                 task.exception()  # nobody waits for it any more
+
+
+def _seen(task: asyncio.Task[BrokerConnection] | asyncio.Task[None]) -> None:
+    """Keep asyncio from complaining when whoever waited for the task has given up."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _is_open(task: asyncio.Task[BrokerConnection]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
@@ -55,6 +55,11 @@ class Committer:
             for partition, position in offsets.items()
             if self._stored.get(partition) != position.offset
         }
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do not count on what is stored: others may commit for these partitions from now on."""
+        for partition in partitions:
+            self._stored.pop(partition, None)
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
         """Store offsets, trying until the deadline.

@@ -94,7 +94,7 @@ class ConsumerConfig(ClientConfig):
         fetch_max_bytes: Most bytes of one answer, and about what a consumer holds in advance.
         max_partition_fetch_bytes: Most bytes of one partition in one answer.
         check_crcs: Whether to check the CRC of what was fetched.
-        client_rack: Where the client runs (KIP-392, KIP-881).
+        client_rack: Where the client runs, for assignors that care (KIP-881).
         allow_auto_create_topics: Whether asking for a topic may create it.
         exclude_internal_topics: Whether a pattern leaves out topics that Kafka keeps for itself.
         key_deserializer: Makes something of a key's bytes; not called for null.

@@ -132,7 +132,6 @@ class Fetcher:
             max_bytes=config.fetch_max_bytes,
             isolation_level=int(config.isolation_level == "read_committed"),
             topics=topics,
-            rack_id=config.client_rack or "",
         )
         try:
             response = await self._cluster.send(
@@ -144,7 +143,8 @@ class Fetcher:
             )
             if response.error_code:
                 raise KafkaError(response.error_code, f"fetch from broker {leader}")
-            self._take(response, asked)
+            for each in self._missing(response, asked):
+                self._delay(each.state)
         except KohortError as error:
             self._failed(error, asked)
         finally:
@@ -176,13 +176,18 @@ class Fetcher:
         topic = self._cluster.metadata.topics.get(name)
         return topic.topic_id if topic else ZERO_UUID
 
-    def _take(self, response: FetchResponse, asked: dict[TopicPartition, _Asked]) -> None:
+    def _missing(
+        self, response: FetchResponse, asked: dict[TopicPartition, _Asked]
+    ) -> Iterable[_Asked]:
+        """Take what was answered; return what was asked and is not in the answer."""
+        missing = dict(asked)
         for topic in response.responses:
             name = topic.topic or self._cluster.metadata.topic_names.get(topic.topic_id, "")
             for data in topic.partitions:
-                each = asked.get(TopicPartition(name, data.partition_index))
+                each = missing.pop(TopicPartition(name, data.partition_index), None)
                 if each is not None and each.incarnation == each.state.incarnation:
                     self._take_partition(each, data)
+        return missing.values()
 
     def _take_partition(self, asked: _Asked, data: PartitionData) -> None:
         state = asked.state
@@ -194,10 +199,9 @@ class Fetcher:
             return
         try:
             chunk = whole_chunk(memoryview(data.records), asked.offset)
-            if chunk is None:
+            if chunk is None or chunk.is_empty:
                 raise RemoteProtocolError(
-                    f"no whole record batch in {len(data.records)} bytes;"
-                    " max.partition.fetch.bytes may be too small"
+                    f"no whole record batch from there on in {len(data.records)} bytes"
                 )
             if self._config.isolation_level == "read_committed":
                 chunk.records = without_aborted(chunk.records, data.aborted_transactions)

@@ -113,8 +113,11 @@ class Serve:
             loop = done.get_loop()
             try:
                 result = function()
-            except BaseException as error:  # noqa: BLE001  # it is raised where it was asked for
+            except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
                 loop.call_soon_threadsafe(_fail, done, error)
+            except BaseException:  # an interrupt is this thread's business
+                loop.call_soon_threadsafe(done.cancel)
+                raise
             else:
                 loop.call_soon_threadsafe(_succeed, done, result)
 

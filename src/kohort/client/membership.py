@@ -142,9 +142,21 @@ class Membership:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._check_loop()
         while (due := self.member.next_deadline()) is not None and due <= now_ms():
             self.run(Tick())
         self._set_timer()
+
+    def _check_loop(self) -> None:
+        """Warn when the loop was busy with something else for so long that the group may suffer."""
+        due = self.member.next_deadline()
+        late = 0 if due is None else now_ms() - due
+        if late > self.member.config.heartbeat_interval_ms:
+            log.warning(
+                "the event loop was blocked for %d ms: heartbeats of group %s were late",
+                late,
+                self._coordinator.group_id,
+            )
 
     async def _find_coordinator(self) -> None:
         self._coordinator.forget()
