@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.table import Table
 
 from kohort.demo.flights import CarrierFigures
 from kohort.demo.panel import carrier_table
@@ -70,9 +72,7 @@ class Outcome:
 def show(outcome: Outcome, console: Console) -> None:
     """Print the closing tables, the verdict and what to try next."""
     console.print(carrier_table(_figures(outcome)))
-    console.print(f"\nRebalances (seen by {outcome.ownership_seen_by}):")
-    for row in _rebalance_rows(outcome):
-        console.print("  " + "  ".join(row), highlight=False)
+    console.print(_rebalance_table(outcome))
     committed = sum(offset.committed for offset in outcome.offsets)
     lag = sum(offset.lag for offset in outcome.offsets)
     console.print(f"\nGroup as confluent-kafka reads it: committed {committed:,}, lag {lag:,}")
@@ -82,6 +82,18 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print(f"\n{outcome.sentence}", style=style, highlight=False)
     console.print(f"{outcome.seconds:.0f} s. Report: {outcome.settings.out / 'report.html'}\n")
     _next_steps(outcome, console)
+
+
+def _rebalance_table(outcome: Outcome) -> Table:
+    title = f"\nRebalances, as seen by {outcome.ownership_seen_by}"
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table.add_column("at", justify="right", no_wrap=True)
+    table.add_column("cause")
+    table.add_column("moved")
+    table.add_column("longest gap", justify="right", no_wrap=True)
+    for row in _rebalance_rows(outcome):
+        table.add_row(*row)
+    return table
 
 
 def _next_steps(outcome: Outcome, console: Console) -> None:
@@ -160,7 +172,7 @@ def _page(outcome: Outcome, svg: str) -> str:
 
 def _figures(outcome: Outcome) -> dict[str, tuple[int, float, int, float]]:
     empty = CarrierFigures(0, 0, 0)
-    rows = {}
+    rows: dict[str, tuple[int, float, int, float]] = {}
     for carrier in {*outcome.expected, *outcome.facts.figures}:
         found = outcome.facts.figures.get(carrier, empty)
         wanted = outcome.expected.get(carrier, empty)
@@ -180,7 +192,7 @@ def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
     return [
         (
             f"{(rebalance.start_ms - start) / 1000:6.1f} s",
-            f"{rebalance.member or '-'} {rebalance.cause}",
+            f"{rebalance.member}: {rebalance.cause}".removeprefix(": "),
             describe_moves(rebalance.moves),
             f"{rebalance.longest_gap_ms / 1000:.1f} s",
         )

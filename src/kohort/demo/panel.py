@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -109,7 +110,8 @@ def carrier_table(rows: Mapping[str, tuple[int, float, int, float]]) -> Table:
     Args:
         rows: Carrier to (flights, mean delay in minutes) of the table, then of the data set.
     """
-    table = Table(title="Flights and mean departure delay (minutes)", title_justify="left")
+    title = "Flights and mean departure delay (minutes)"
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
     table.add_column("carrier")
     for heading in ("flights: table", "CSV", "delay: table", "CSV"):
         table.add_column(heading, justify="right")

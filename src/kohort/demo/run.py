@@ -40,6 +40,7 @@ def run(settings: DemoSettings) -> int:
     with ExitStack() as stack:
         stage = stack.enter_context(Stage(settings))
         actors = _cast(settings, stage, stack, console)
+        stage.curtain()
         script = _perform(settings, stage, actors, table, console)
         result = _judge(settings, stage, script, table, time.monotonic() - started)
     outcome.write_files(result)

@@ -70,6 +70,13 @@ class Stage:
         self.bootstrap_servers = broker.bootstrap_servers
         broker.create_topic(self.topic, PARTITIONS)
 
+    def curtain(self) -> None:
+        """Begin the timeline now, after the applications have warmed up."""
+        if isinstance(self._watch, EventWatch):
+            self._watch = EventWatch(self.group, self.partitions, self.now_ms())
+        else:
+            self._watch = SnapshotWatch(self.partitions, self.now_ms())
+
     def _on_event(self, event: GroupEvent) -> None:
         if isinstance(event, OffsetsCommitted) and event.group == self.group:
             for partition, position in event.offsets:
@@ -83,9 +90,9 @@ class Stage:
         admin = stack.enter_context(AdminClient(bootstrap_servers=self.bootstrap_servers))
         admin.create_topics([NewTopic(self.topic, PARTITIONS)])
         stack.callback(self._clean_up)
-        self._watch = watch = SnapshotWatch(self.partitions, self.now_ms())
+        self._watch = SnapshotWatch(self.partitions, self.now_ms())
         follower = threading.Thread(
-            target=self._follow, args=(admin, watch), name="demo-watch", daemon=True
+            target=self._follow, args=(admin,), name="demo-watch", daemon=True
         )
         follower.start()
         stack.callback(follower.join)
@@ -100,7 +107,7 @@ class Stage:
                 if error.name != "GROUP_ID_NOT_FOUND":
                     raise
 
-    def _follow(self, admin: AdminClient, watch: SnapshotWatch) -> None:
+    def _follow(self, admin: AdminClient) -> None:
         while not self._stopping.wait(_DESCRIBE_INTERVAL_S):
             try:
                 described = admin.describe_groups([self.group])[self.group]
@@ -110,7 +117,8 @@ class Stage:
             self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
             assignments = {member.client_id: member.assignment for member in described.members}
             stable = described.state == "Stable"
-            watch.on_snapshot(GroupSnapshot(stable, assignments), self.now_ms())
+            if isinstance(self._watch, SnapshotWatch):
+                self._watch.on_snapshot(GroupSnapshot(stable, assignments), self.now_ms())
 
     # ------------------------------------------------------------------------------- what is seen
 
