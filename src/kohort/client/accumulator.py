@@ -157,7 +157,7 @@ class _Queue(Generic[D]):
         self.next_sequence = 0
         self.epoch: int | None = None
         self.is_known = False  # whether the broker has a place for us in its book
-        self.gap: int | None = None  # number of a batch that was given up
+        self.gap: int | None = None  # number of the last batch that was given up
 
     def number(self, batch: Batch[D], identity: Identity | None) -> None:
         """Give a batch its place in the broker's book, unless it has one."""
@@ -385,7 +385,7 @@ class Accumulator(Generic[D]):
         """Forget a batch in flight that has failed; those behind it may have to be renumbered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
-        queue.gap = batch.number
+        queue.gap = max(batch.number, -1 if queue.gap is None else queue.gap)
         self._forget(batch)
         self._close_gap(queue)
 
@@ -461,7 +461,7 @@ class Accumulator(Generic[D]):
                 del self._waiting[batch.partition]
             self._forget(batch)
             if batch.numbering is not None:
-                queue.gap = batch.number
+                queue.gap = max(batch.number, -1 if queue.gap is None else queue.gap)
                 self._close_gap(queue)
 
     def _forget(self, batch: Batch[D]) -> None:

@@ -149,7 +149,8 @@ class BlockingConnection:
         error = self._machine.expire(now_ms())
         if error is not None:
             self.close()
-            raise RequestTimedOutError(f"{self.address}: {error}")
+            why = str(error).removeprefix("REQUEST_TIMED_OUT: ")
+            raise RequestTimedOutError(f"{self.address}: {why}")
 
     def _flush(self) -> None:
         try:

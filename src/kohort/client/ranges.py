@@ -122,7 +122,7 @@ class RangeReader:
         from_offset: int,
         to_offset: int,
         include_headers: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of [from_offset, to_offset), in order, as Spark's Kafka columns.
 
         Changes of the leader and broken connections are ridden out as long as something was read
@@ -291,8 +291,11 @@ class _Range:
 
     def _pause(self, error: KafkaError) -> None:
         """Wait before the next attempt, or raise when there is no use in one."""
-        if not error.retriable or self._deadline.over:
+        if not error.retriable:
             raise error
+        if self._deadline.over:
+            why = str(error).removeprefix(f"{error.name}: ")
+            raise KafkaError(error.code, f"{self}: nothing came from {self._next} on: {why}")
         pause = self._backoff.next_s()
         left = self._deadline.left_s()
         threading.Event().wait(pause if left is None else min(pause, left))
@@ -326,7 +329,7 @@ class _Range:
 
     def _ask(self, connection: BlockingConnection, *, hurried: bool = True) -> int:
         if not hurried:
-            self._pause(RequestTimedOutError(f"{self}: nothing came from {self._next} on"))
+            self._pause(RequestTimedOutError("the broker has nothing"))
         wanted = FetchPartition(
             partition=self.partition,
             fetch_offset=self._next,
