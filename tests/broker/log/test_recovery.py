@@ -95,6 +95,45 @@ def test_after_a_shutdown_in_order_only_the_tail_is_looked_at(tmp_path: Path) ->
     assert opened(tmp_path).log_end_offset < 30
 
 
+def test_an_older_mark_does_not_speak_for_what_was_written_since(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(10):
+        log.append(batch(b"v" * 5_000), 0)
+    log.close()
+    path = next(tmp_path.glob("*.log"))
+    content = path.read_bytes()
+    path.write_bytes(content[: 9 * len(content) // 10])
+    shorter = opened(tmp_path)
+    shorter.append(batch(b"w" * 5_000), 0)  # as long as the one that is lost
+    shorter.abandon()
+    damaged = bytearray(path.read_bytes())
+    assert len(damaged) == len(content)
+    damaged[len(content) // 4] ^= 1
+    path.write_bytes(damaged)
+    again = opened(tmp_path)
+    assert again.log_end_offset == 2
+    again.close()
+
+
+@pytest.mark.parametrize("position", [-1, -(2**31), 1, 2**31 - 1])
+def test_a_damaged_entry_near_the_end_of_an_index_costs_nothing(
+    tmp_path: Path, position: int
+) -> None:
+    log = opened(tmp_path)
+    for _ in range(4):
+        log.append(batch(b"v" * 5_000), 0)
+    log.close()
+    index = next(tmp_path.glob("*.index"))
+    entries = bytearray(index.read_bytes())
+    assert len(entries) == 4 * 8
+    entries[20:24] = position.to_bytes(4, "big", signed=True)
+    index.write_bytes(entries)
+    again = opened(tmp_path)
+    assert again.cut_bytes == 0
+    assert [record.offset for record in records_of(again)] == [0, 1, 2, 3]
+    again.close()
+
+
 def test_a_death_at_any_step_of_appending_and_rolling_loses_nothing_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

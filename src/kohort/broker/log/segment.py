@@ -128,7 +128,10 @@ class Segment:
         An entry is for one batch, so there are at least two from the last entry but one on.
         """
         count = len(self._offsets)
-        return self._offsets[count - 2][1] if count >= 2 else 0
+        if count < 2:
+            return 0
+        entry, last = self._offsets[count - 2], self._offsets[count - 1]
+        return entry[1] if self._is_true(entry) and entry[1] < last[1] else 0
 
     def cut(self, size: int) -> None:
         """Shorten the file, for good."""
