@@ -11,15 +11,17 @@ from typing import TypeAlias
 from kohort.broker.receiver import FrameReceiver
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.limits import Limits
+from kohort.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
 
-Answer: TypeAlias = "bytes | bytearray | None"
+Answer: TypeAlias = "list[Buffer] | None"
 Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
-_WRITE_HIGH_WATER = 1024 * 1024
+# What the socket does not take is copied by asyncio, so it is offered no more than this at once.
+_WRITE_BYTES = 256 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -32,8 +34,8 @@ class Connection(asyncio.BufferedProtocol):
         """Make the protocol of a new connection.
 
         Args:
-            serve: Turns a request frame and the client's address into a response frame, at once
-                or later; None where there is no answer.
+            serve: Turns a request frame and the client's address into the pieces of a response
+                frame, at once or later; None where there is no answer.
             open_connections: Where the connection enters itself while it is open.
             limits: Bounds on what is accepted.
         """
@@ -41,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self._open = open_connections
         self._receiver = FrameReceiver(limits.max_frame_bytes)
         self._waiting: deque[memoryview] = deque()
+        self._unsent: deque[memoryview] = deque()
         self._transport: asyncio.Transport | None = None
         self._pending: asyncio.Future[Answer] | None = None
         self._writable = True
@@ -54,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         """Begin."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else ""
         self._open.add(self)
@@ -79,18 +82,20 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """Serve nothing more until the client has read."""
+        """Send and serve nothing more until the client has read."""
         self._writable = False
 
     def resume_writing(self) -> None:
         """Go on, for the client has read."""
         self._writable = True
+        self._send()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any end is the end
         """Forget what was going on."""
         self._open.discard(self)
         self._waiting.clear()
+        self._unsent.clear()
         self._transport = None
         if self._pending is not None:
             self._pending.cancel()
@@ -113,8 +118,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._pending = asyncio.ensure_future(answer)
                 self._pending.add_done_callback(self._answered)
             elif answer is not None:
-                self._transport.write(answer)
+                self._unsent.extend(map(memoryview, answer))
+                self._send()
         self._balance_reading()
+
+    def _send(self) -> None:
+        """Write as much as the socket takes; while something is left, nothing more is served."""
+        while self._unsent and self._writable and self._transport is not None:
+            piece = self._unsent.popleft()
+            self._transport.write(piece[:_WRITE_BYTES])
+            if len(piece) > _WRITE_BYTES:
+                self._unsent.appendleft(piece[_WRITE_BYTES:])
 
     def _answered(self, future: asyncio.Future[Answer]) -> None:
         self._pending = None
@@ -126,7 +140,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         answer = future.result()
         if answer is not None:
-            self._transport.write(answer)
+            self._unsent.extend(map(memoryview, answer))
+            self._send()
         self._go_on()
 
     def _balance_reading(self) -> None:

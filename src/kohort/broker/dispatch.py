@@ -13,7 +13,7 @@ from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.cluster import DescribeClusterRequest
 from kohort.wire.messages.configs import DescribeConfigsRequest
-from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -37,7 +37,7 @@ from kohort.wire.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from kohort.wire.schema import Message
+from kohort.wire.schema import Buffer, Message
 
 # Only Produce carries records. Anything else of this size would make us build millions of
 # objects: each byte of an array of empty strings costs 32 bytes of memory.
@@ -105,7 +105,7 @@ _API_VERSIONS = ApiVersionsResponse(
 
 def serve(
     broker: BrokerContext, data: memoryview, host: str
-) -> bytearray | Awaitable[bytearray] | None:
+) -> list[Buffer] | Awaitable[list[Buffer]] | None:
     """Answer one request frame.
 
     Args:
@@ -114,7 +114,7 @@ def serve(
         host: Address of the client.
 
     Returns:
-        The frame of the response, now or later; None where the request wants no answer.
+        The pieces of the response's frame, now or later; None where the request wants no answer.
 
     Raises:
         RemoteProtocolError: The bytes are not a request that is served.
@@ -134,14 +134,20 @@ def serve(
         return None
     if isinstance(answer, Awaitable):
         return _later(answer, version, correlation_id)
-    return frame.encode_response(answer, version, correlation_id)
+    return _encoded(answer, version, correlation_id)
 
 
-async def _later(answer: Awaitable[Message], version: int, correlation_id: int) -> bytearray:
-    return frame.encode_response(await answer, version, correlation_id)
+async def _later(answer: Awaitable[Message], version: int, correlation_id: int) -> list[Buffer]:
+    return _encoded(await answer, version, correlation_id)
 
 
-def _unsupported(key: int, version: int, correlation_id: int) -> bytearray:
+def _encoded(answer: Message, version: int, correlation_id: int) -> list[Buffer]:
+    if isinstance(answer, FetchResponse):
+        return frame.encode_response_pieces(answer, version, correlation_id)
+    return [frame.encode_response(answer, version, correlation_id)]
+
+
+def _unsupported(key: int, version: int, correlation_id: int) -> list[Buffer]:
     """Tell a client newer than us what we speak (KIP-35), in the version that all can read."""
     if key != ApiVersionsRequest.api_key:
         name = apis.request_class(key).__name__
@@ -149,4 +155,4 @@ def _unsupported(key: int, version: int, correlation_id: int) -> bytearray:
     answer = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_API_VERSIONS.api_keys
     )
-    return frame.encode_response(answer, 0, correlation_id)
+    return _encoded(answer, 0, correlation_id)

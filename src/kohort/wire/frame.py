@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
 from kohort.wire.apis import request_class
 from kohort.wire.messages.api_versions import ApiVersionsResponse
 from kohort.wire.messages.headers import RequestHeader, ResponseHeader
-from kohort.wire.schema import Message
+from kohort.wire.schema import Buffer, Message
 
 R = TypeVar("R", bound=Message)
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
+# Below this a copy costs less than a piece more to be sent.
+_LARGE_BYTES = 16 * 1024
+_MAX_LENGTH = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,38 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
     codec.encode_into(out, header, _response_header_version(type(message), version))
     codec.encode_into(out, message, version)
     return _with_length(out)
+
+
+def encode_response_pieces(message: Message, version: int, correlation_id: int) -> list[Buffer]:
+    """Return the frame of a response as pieces to be sent one after the other.
+
+    Large values, which are a fetch's records, are pieces of their own and not copied.
+    """
+    out = _Pieces()
+    header = ResponseHeader(correlation_id=correlation_id)
+    codec.encode_into(out, header, _response_header_version(type(message), version))
+    codec.encode_into(out, message, version)
+    pieces = [*out.closed, out]
+    length = sum(len(piece) for piece in pieces)
+    if length > _MAX_LENGTH:
+        raise LocalProtocolError(f"a message of {length} bytes does not fit a frame")
+    return [_LENGTH.pack(length) + pieces[0], *pieces[1:]]
+
+
+class _Pieces(bytearray):
+    """Takes what encoders write, and keeps large values beside it instead of copying them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[Buffer] = []
+
+    def __iadd__(self, value: Buffer) -> Self:  # type: ignore[override]  # encoders add no others
+        if len(value) < _LARGE_BYTES:
+            self.extend(value)
+        else:
+            self.closed += (bytes(self), value)
+            self.clear()
+        return self
 
 
 def _with_length(frame: bytearray) -> bytearray:
