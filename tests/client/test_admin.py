@@ -1,0 +1,44 @@
+"""The admin client on the embedded broker."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.broker import EmbeddedBroker
+from kohort.client import AdminClient
+from kohort.errors import BrokerUnavailableError
+from tests.client import admin_scenarios as scenarios
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("broker")
+    with EmbeddedBroker(folder) as broker:
+        yield broker.bootstrap_servers
+
+
+def test_topics_come_and_go(bootstrap: str) -> None:
+    scenarios.topics_come_and_go(bootstrap)
+
+
+def test_offsets_by_both_ends_and_by_time(bootstrap: str) -> None:
+    scenarios.offsets_by_both_ends_and_by_time(bootstrap)
+
+
+def test_a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -> None:
+    scenarios.a_group_is_described_while_it_lives_and_deleted_after(bootstrap)
+
+
+def test_nobody_there_is_one_error_in_time() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with (
+            AdminClient(bootstrap_servers=address, default_api_timeout_ms=200) as admin,
+            pytest.raises(BrokerUnavailableError, match=f"{address}.*refused"),
+        ):
+            admin.list_topics()

@@ -1,0 +1,18 @@
+"""Our admin client on a real Kafka."""
+
+from __future__ import annotations
+
+from tests.client import admin_scenarios as scenarios
+from tests.real_kafka.broker import RealKafka
+
+
+def test_topics_come_and_go(real_kafka: RealKafka) -> None:
+    scenarios.topics_come_and_go(real_kafka.bootstrap_servers)
+
+
+def test_offsets_by_both_ends_and_by_time(real_kafka: RealKafka) -> None:
+    scenarios.offsets_by_both_ends_and_by_time(real_kafka.bootstrap_servers)
+
+
+def test_a_group_is_described_while_it_lives_and_deleted_after(real_kafka: RealKafka) -> None:
+    scenarios.a_group_is_described_while_it_lives_and_deleted_after(real_kafka.bootstrap_servers)
