@@ -33,6 +33,7 @@ from kohort.types import TopicPartition  # noqa: E402  # as above
 from kohort.wire import frame  # noqa: E402  # as above
 from kohort.wire.messages.fetch import FetchResponse  # noqa: E402  # as above
 from kohort.wire.records import iter_batches  # noqa: E402  # as above
+from kohort.wire.schema import Buffer  # noqa: E402  # as above
 from tests.broker.peer import FETCH_BY_NAME, Peer, fetch_request  # noqa: E402  # as above
 from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
 from tests.real_kafka.broker import RealKafka  # noqa: E402  # as above
@@ -73,6 +74,7 @@ def fill(servers: str, topic: str, count: int) -> int:
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 2_000_000,
             "delivery.report.only.error": False,
+            "log_level": 0,
             "on_delivery": delivered,
         }
     )
@@ -105,7 +107,7 @@ def read(servers: str, topic: str, end: int) -> int:
     return records
 
 
-def whole_batches(data: bytes | memoryview) -> memoryview:
+def whole_batches(data: Buffer) -> memoryview:
     """Leave out the part of a batch that Kafka may send at the end."""
     view, at = memoryview(data), 0
     while at + 12 <= len(view):

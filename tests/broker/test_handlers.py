@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +74,8 @@ def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
 def minimal(cls: type[Message], version: int) -> Message:
     """A request whose required fields are empty, zero or null."""
     nothing = {"int8": 0, "int16": 0, "int32": 0, "int64": 0, "string": "", "bool": False}
-    required = {each.name for each in fields(cls) if each.default is MISSING}
+    parameters = inspect.signature(cls).parameters.values()
+    required = {each.name for each in parameters if each.default is each.empty}
     values = {
         spec.name: () if spec.array else nothing[spec.kind]
         for spec in fields_of(cls, version)
@@ -287,7 +290,7 @@ def test_the_one_epoch_ends_where_the_log_does(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "code"),
+    ("change", "code"),
     [
         ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -300,10 +303,12 @@ def test_the_one_epoch_ends_where_the_log_does(peer: Peer) -> None:
     ],
 )
 def test_topics_that_cannot_be_are_refused(
-    topic: dict[str, object], code: ErrorCode, peer: Peer
+    change: dict[str, Any], code: ErrorCode, peer: Peer
 ) -> None:
-    values = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
-    wanted = CreatableTopic(**(values | topic))
+    sound = CreatableTopic(
+        name="n", num_partitions=1, replication_factor=1, assignments=(), configs=()
+    )
+    wanted = replace(sound, **change)
     answer = peer.ask(CreateTopicsRequest(topics=(wanted,)), 7)
     assert answer.topics[0].error_code == code
 

@@ -116,10 +116,10 @@ def test_a_sound_header_and_garbage_for_every_version_of_every_api(
 
 
 def test_a_refusal_is_one_line_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
-    with EmbeddedBroker() as broker, caplog.at_level(logging.DEBUG, "kohort"):
-        with Peer(broker.bootstrap_servers) as peer:
-            peer.socket.sendall(framed(struct.pack(">hhih", 0, 9, 1, -1) + b"\xff" * 10))
-            assert peer.is_closed()
+    caplog.set_level(logging.DEBUG, "kohort")
+    with EmbeddedBroker() as broker, Peer(broker.bootstrap_servers) as peer:
+        peer.socket.sendall(framed(struct.pack(">hhih", 0, 9, 1, -1) + b"\xff" * 10))
+        assert peer.is_closed()
     (line,) = [record for record in caplog.records if record.name.startswith("kohort")]
     assert "/127.0.0.1" in line.getMessage()
     assert line.exc_info is None

@@ -52,6 +52,13 @@ class Load:
             assert not thread.is_alive()
         assert not self.failures
 
+    def until_acknowledged(self, count: int) -> None:
+        """Return when so many records are acknowledged."""
+        eventually(
+            lambda: self._stopping.wait(0.002) or len(self.acknowledged) >= count,
+            f"{count} records are acknowledged",
+        )
+
     def _produce(self) -> None:
         producer = confluent_kafka.Producer(
             {
@@ -77,7 +84,11 @@ class Load:
         if error is not None:
             self.failures.append(error)
             return
-        self.acknowledged[message.value()] = (message.partition(), message.offset())
+        value, partition, offset = message.value(), message.partition(), message.offset()
+        assert value is not None
+        assert partition is not None
+        assert offset is not None
+        self.acknowledged[value] = (partition, offset)
 
     def _commit(self) -> None:
         while not self._stopping.is_set():
@@ -148,11 +159,7 @@ def test_nothing_that_was_acknowledged_is_lost_or_repeated(tmp_path: Path) -> No
         try:
             for _ in range(ROUNDS):
                 enough = len(load.acknowledged) + chance.randrange(200, 2_000)
-                moment = threading.Event()
-                eventually(
-                    lambda: moment.wait(0.002) or len(load.acknowledged) >= enough,
-                    "some more are acknowledged",
-                )
+                load.until_acknowledged(enough)
                 broker.kill()
                 acknowledged, position = dict(load.acknowledged), load.committed_offset
                 broker.start()

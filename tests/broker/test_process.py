@@ -71,13 +71,13 @@ def test_an_address_that_others_reach_must_be_permitted(tmp_path: Path) -> None:
 )
 def test_an_unknown_setting_names_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(ConfigError, match=rf"unknown setting '{wrong}'; did you mean '{near}'\?"):
-        EmbeddedBroker(**{wrong: 1})
+        BrokerConfig.of({wrong: 1})
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"num_partitions": 0}])
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
-        EmbeddedBroker(**wrong)
+        BrokerConfig.of(wrong)
 
 
 def test_a_broker_is_used_while_it_runs() -> None:

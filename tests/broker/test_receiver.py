@@ -12,7 +12,7 @@ from kohort.broker.receiver import STAGING_BYTES, FrameReceiver
 from kohort.errors import RemoteProtocolError
 
 LIMIT = 1_000_000
-# Around the size from which a frame gets a buffer of its own, and well beyond what that starts with.
+# Around the size from which a frame gets a buffer of its own; FRAMES go well beyond.
 SIZES = st.sampled_from([0, 1, 3, 100, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3])
 FRAMES = st.lists(
     st.builds(

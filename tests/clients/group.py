@@ -25,6 +25,8 @@ with warnings.catch_warnings():
         RoundRobinPartitionAssignor as KafkaPythonRoundRobin,
     )
 
+__all__ = ["KafkaPythonRoundRobin", "kafka"]  # from here without a warning
+
 DEADLINE_S = 30.0
 Seen = tuple[int, int]  # partition and offset
 
@@ -72,7 +74,8 @@ class ConfluentMember:
 
     def poll(self) -> list[Seen]:
         messages = self.consumer.consume(500, 0.05)
-        return [(m.partition(), m.offset()) for m in messages if m.error() is None]
+        whole = [message for message in messages if message.error() is None]
+        return [(message.partition() or 0, message.offset() or 0) for message in whole]
 
     def assignment(self) -> set[int]:
         return {each.partition for each in self.consumer.assignment()}

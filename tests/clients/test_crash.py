@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -20,7 +21,6 @@ from tests.clients.group import (
     ConfluentMember,
     Driver,
     KafkaPythonMember,
-    Member,
     kafka,
     produce,
 )
@@ -28,7 +28,11 @@ from tests.clients.group import (
 PARTITIONS = 4
 RECORDS = 400
 ROOT = Path(__file__).parents[2]
-MEMBERS = [ConfluentMember, KafkaPythonMember, AiokafkaMember]
+MEMBERS: list[type[ConfluentMember | KafkaPythonMember | AiokafkaMember]] = [
+    ConfluentMember,
+    KafkaPythonMember,
+    AiokafkaMember,
+]
 
 # Joins, says so once it owns partitions, and goes on reading until it is killed.
 VICTIM = """
@@ -56,7 +60,7 @@ def driver() -> Iterator[Driver]:
 
 @pytest.mark.parametrize("make", MEMBERS)
 def test_partitions_of_a_killed_member_are_taken_over(
-    make: Callable[..., Member], driver: Driver
+    make: type[ConfluentMember | KafkaPythonMember | AiokafkaMember], driver: Driver
 ) -> None:
     with EmbeddedBroker() as broker:
         facts: list[GroupEvent] = []
@@ -96,7 +100,7 @@ def test_clients_live_through_a_restart_of_the_broker(
         admin = kafka.admin.KafkaAdminClient(bootstrap_servers=servers)
         admin.create_topics([kafka.admin.NewTopic("t", PARTITIONS, 1)])
         admin.close()
-        members = [driver.add(lambda make=make: make(servers, "g", "t")) for make in MEMBERS]
+        members = [driver.add(partial(make, servers, "g", "t")) for make in MEMBERS]
         driver.until_shared(members, PARTITIONS)
         settings = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 300, "log_level": 0}
         producer = confluent_kafka.Producer(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import confluent_kafka
 import pytest
@@ -94,8 +95,8 @@ def test_members_of_different_clients_share_one_group(
 ) -> None:
     servers = broker.bootstrap_servers
     produce(servers, "t", RECORDS)
-    makes = [ConfluentMember, AiokafkaMember, KafkaPythonMember]
-    members = [driver.add(lambda make=make: make(servers, "g", "t")) for make in makes]
+    makes: list[Make] = [ConfluentMember, AiokafkaMember, KafkaPythonMember]
+    members = [driver.add(partial(make, servers, "g", "t")) for make in makes]
     driver.until_shared(members, PARTITIONS)
     driver.until(lambda: len(driver.seen) == RECORDS, "all records")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -59,7 +60,7 @@ def by_aiokafka(servers: str, topic: str, codec: str) -> None:
     asyncio.run(run())
 
 
-def read_all(servers: str, topic: str) -> list[tuple[bytes, list[tuple[str, bytes]]]]:
+def read_all(servers: str, topic: str) -> list[tuple[Any, Any]]:
     """What librdkafka reads of a topic with one partition, checking CRCs."""
     reader = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": "unused", "check.crcs": True}
@@ -67,7 +68,7 @@ def read_all(servers: str, topic: str) -> list[tuple[bytes, list[tuple[str, byte
     try:
         start = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
         reader.assign([start])
-        found = []
+        found: list[tuple[Any, Any]] = []
         while len(found) < len(VALUES):
             messages = reader.consume(len(VALUES) - len(found), DEADLINE_S)
             assert messages, "nothing more within the time"

@@ -105,7 +105,7 @@ class _Pieces(bytearray):
         super().__init__()
         self.closed: list[Buffer] = []
 
-    def __iadd__(self, value: Buffer) -> Self:  # type: ignore[override]  # encoders add no others
+    def __iadd__(self, value: Buffer) -> Self:  # type: ignore[misc, override]  # only encoders add
         if len(value) < _LARGE_BYTES:
             self.extend(value)
         else:
