@@ -13,8 +13,7 @@ from rich.table import Table
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.client import AdminClient
-    from kohort.client.admin_types import GroupDescription
+    from kohort.client import AdminClient, GroupDescription
 
 app = typer.Typer(help="List and describe consumer groups.", no_args_is_help=True)
 
@@ -24,6 +23,8 @@ Bootstrap = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 _NONE = "-"
+# The timestamp that stands for the end of a partition in ListOffsets.
+LATEST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,21 @@ def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
         groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
     if as_json:
         rows = [
-            {"group": g.group_id, "state": g.state, "protocol_type": g.protocol_type}
+            {
+                "group": g.group_id,
+                "type": g.type,
+                "state": g.state,
+                "protocol_type": g.protocol_type,
+            }
             for g in groups
         ]
         typer.echo(json.dumps({"groups": rows}))
         return
-    table = Table("GROUP", "STATE", "PROTOCOL-TYPE", box=None, pad_edge=False)
+    table = Table("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE", box=None, pad_edge=False)
     for group in groups:
-        table.add_row(group.group_id, group.state or _NONE, group.protocol_type or _NONE)
-    Console().print(table if groups else "no groups")
+        shown = (group.type, group.state, group.protocol_type)
+        table.add_row(group.group_id, *(text or _NONE for text in shown))
+    _console().print(table if groups else "no groups")
 
 
 @app.command()
@@ -83,10 +90,10 @@ def describe(group: str, bootstrap_servers: Bootstrap, as_json: AsJson = False) 
     if as_json:
         typer.echo(json.dumps(_as_dict(described, positions)))
         return
-    console = Console()
+    console = _console()
     console.print(
         f"GROUP {described.group_id}  STATE {described.state}  "
-        f"PROTOCOL {described.protocol or _NONE}  MEMBERS {len(described.members)}",
+        f"ASSIGNOR {described.assignor or _NONE}  MEMBERS {len(described.members)}",
         highlight=False,
     )
     console.print(_table(positions))
@@ -96,7 +103,7 @@ def _positions(admin: AdminClient, described: GroupDescription) -> list[Position
     committed = admin.list_group_offsets(described.group_id)
     owners = {partition: member for member in described.members for partition in member.assignment}
     wanted = sorted({*committed, *owners})
-    ends = admin.list_offsets(dict.fromkeys(wanted, "latest")) if wanted else {}
+    ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
     positions = []
     for partition in wanted:
         owner = owners.get(partition)
@@ -105,7 +112,7 @@ def _positions(admin: AdminClient, described: GroupDescription) -> list[Position
             Position(
                 partition=partition,
                 committed=offset.offset if offset else None,
-                end=ends[partition].offset,
+                end=ends[partition],
                 member_id=owner.member_id if owner else "",
                 host=owner.client_host if owner else "",
                 client_id=owner.client_id if owner else "",
@@ -134,6 +141,12 @@ def _table(positions: list[Position]) -> Table:
     return table
 
 
+def _console() -> Console:
+    """Return where tables go: whatever is not a terminal gets every column whole."""
+    console = Console()
+    return console if console.is_terminal else Console(width=500)
+
+
 def _number(value: int | None) -> str:
     return _NONE if value is None else str(value)
 
@@ -142,7 +155,7 @@ def _as_dict(described: GroupDescription, positions: list[Position]) -> dict[str
     return {
         "group": described.group_id,
         "state": described.state,
-        "protocol": described.protocol,
+        "assignor": described.assignor,
         "members": len(described.members),
         "partitions": [
             {

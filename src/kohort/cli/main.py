@@ -50,7 +50,7 @@ def options(
 @app.command()
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Three plain Python consumers: 30 s, no Java.")
+        bool, typer.Option("--quick", help="Three plain Python consumers: 25 s, no Java.")
     ] = False,
     sabotage: Annotated[
         bool,

@@ -115,7 +115,7 @@ class Stage:
             except KafkaError:
                 continue  # seen again in a moment; a gap in what is observed is not filled in
             self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
-            assignments = {member.client_id: member.assignment for member in described.members}
+            assignments = {one.client_id: tuple(one.assignment) for one in described.members}
             stable = described.state == "Stable"
             if isinstance(self._watch, SnapshotWatch):
                 self._watch.on_snapshot(GroupSnapshot(stable, assignments), self.now_ms())
