@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer
@@ -13,16 +15,23 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.real_kafka.foreign import committed, new_topic, produce
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Ask until it is so: a broker learns of topics a moment after the controller has answered."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+
+
 def topics_come_and_go(bootstrap: str) -> None:
     name = f"topic-{uuid.uuid4().hex[:12]}"
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([NewTopic(name, 3, configs={"cleanup.policy": "compact"})])
         with pytest.raises(KafkaError, match=f"TOPIC_ALREADY_EXISTS: {name}"):
             admin.create_topics([NewTopic(name, 3)])
-        assert name in admin.list_topics()
+        wait_until(lambda: name in admin.list_topics())
         assert [each.partition for each in admin.describe_topics([name])[name]] == [0, 1, 2]
         admin.delete_topics([name])
-        assert name not in admin.list_topics()
+        wait_until(lambda: name not in admin.list_topics())
         with pytest.raises(KafkaError, match=f"UNKNOWN_TOPIC_OR_PARTITION: {name}"):
             admin.delete_topics([name])
 

@@ -85,7 +85,7 @@ def an_end_that_never_comes_is_an_error_in_time(bootstrap: str) -> None:
 
 def a_topic_that_is_not_there_is_named(bootstrap: str) -> None:
     with pytest.raises(KafkaError, match=r"UNKNOWN_TOPIC_OR_PARTITION: nowhere-0 .*topic nowhere"):
-        read(bootstrap, "nowhere", 0, 1, default_api_timeout_ms="300")
+        read(bootstrap, "nowhere", 0, 1, default_api_timeout_ms="2000")
 
 
 def a_reader_that_stops_early_disturbs_nobody(bootstrap: str) -> None:

@@ -12,7 +12,8 @@ from kohort.client.accumulator import record_size
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.sender import NewRecord, RecordMetadata, Sender
+from kohort.client.delivery import NewRecord, RecordMetadata
+from kohort.client.sender import Sender
 from kohort.errors import (
     ErrorCode,
     KafkaError,

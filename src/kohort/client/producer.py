@@ -10,8 +10,9 @@ from typing import Self
 from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
+from kohort.client.delivery import RecordMetadata
 from kohort.client.loop_thread import LoopThread
-from kohort.client.sender import RecordMetadata, Sender
+from kohort.client.sender import Sender
 from kohort.errors import LocalProtocolError
 
 __all__ = ["Producer", "RecordMetadata"]

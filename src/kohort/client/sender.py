@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from kohort.client.accumulator import Accumulator, Batch, Identity, OpenBatches
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
+from kohort.client.delivery import Delivery, NewRecord, RecordMetadata, tell
 from kohort.client.partitioner import StickyPartitioner, partition_for_key
 from kohort.errors import (
     ErrorCode,
@@ -34,7 +35,6 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
-from kohort.wire.schema import Buffer
 
 _OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
@@ -43,59 +43,7 @@ GROWTH = 16
 
 _MAX_INT32 = 0x7FFFFFFF
 
-
-class RecordMetadata(NamedTuple):
-    """Where a record went.
-
-    Attributes:
-        topic: Its topic.
-        partition: Its partition.
-        offset: Its offset; -1 when the broker did not say (acks 0).
-        timestamp: Milliseconds since the epoch, the broker's if that is the topic's rule.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-class Delivery(Protocol):
-    """What is told of a record's fate: a future."""
-
-    def set_result(self, result: RecordMetadata, /) -> None:
-        """Take where the record went."""
-
-    def set_exception(self, exception: KohortError, /) -> None:
-        """Take why it did not."""
-
-    def done(self) -> bool:
-        """Whether it was cancelled."""
-
-
 Sent: TypeAlias = Batch[Delivery]
-
-
-class NewRecord(NamedTuple):
-    """A record on its way, as bytes.
-
-    Attributes:
-        topic: Where it goes.
-        partition: Where it goes, None to have one chosen.
-        timestamp: Milliseconds since the epoch.
-        key: Its key.
-        value: Its value.
-        headers: Names and values.
-        size: What `record_size` says.
-    """
-
-    topic: str
-    partition: int | None
-    timestamp: int
-    key: Buffer | None
-    value: Buffer | None
-    headers: Sequence[tuple[str, Buffer | None]]
-    size: int
 
 
 class Sender:
@@ -471,7 +419,7 @@ class Sender:
         for index, (delivery, timestamp) in enumerate(batch.deliveries):
             offset = base_offset + index if base_offset >= 0 else -1
             when = append_time if append_time >= 0 else timestamp
-            _tell(delivery, RecordMetadata(topic, partition, offset, when))
+            tell(delivery, RecordMetadata(topic, partition, offset, when))
 
     def _give_up(self, batch: Sent, error: KohortError) -> None:
         self._accumulator.gave_up(batch)
@@ -480,7 +428,7 @@ class Sender:
     def _fail(self, batch: Sent, error: KohortError) -> None:
         self._released()
         for delivery, _ in batch.deliveries:
-            _tell(delivery, error)
+            tell(delivery, error)
         self._pulse()
 
     def _released(self) -> None:
@@ -509,15 +457,3 @@ class Sender:
 
     def _trouble(self) -> str:
         return f": {self._cluster.unreachable}" if self._cluster.unreachable else ""
-
-
-def _tell(delivery: Delivery, outcome: RecordMetadata | KohortError) -> None:
-    """Complete a future, unless its owner has cancelled it."""
-    try:
-        if isinstance(outcome, RecordMetadata):
-            delivery.set_result(outcome)
-        else:
-            delivery.set_exception(outcome)
-    except Exception:
-        if not delivery.done():
-            raise
