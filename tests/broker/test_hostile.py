@@ -12,7 +12,9 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.broker.dispatch import SERVED
+from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
+from kohort.wire.records import Compression, Record, encode_batch
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer, fetch_request
 from tests.broker.processes import BrokerProcess
@@ -156,3 +158,22 @@ def test_a_client_that_sends_requests_one_byte_at_a_time_is_served(broker: Broke
         for byte in framed(struct.pack(">hhih", 18, 0, 1, -1)):
             slow.socket.sendall(bytes([byte]))
         assert slow.frame()
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c is not Compression.NONE])
+def test_a_bomb_that_must_be_looked_into_is_refused(codec: Compression, tmp_path: Path) -> None:
+    bomb = encode_batch([Record(0, 1_000, b"key", bytes(140 * MIB))], codec=codec)
+    assert len(bomb) < 8 * MIB
+    with BrokerProcess(tmp_path) as broker, Peer(broker.bootstrap_servers) as peer:
+        peer.create("compacted", cleanup_policy="compact", max_message_bytes=str(16 * MIB))
+        refused = peer.produce(TopicPartition("compacted", 0), bomb)
+        assert refused.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert peak_rss(broker) < 200 * MIB
+        assert peer.fetch(TopicPartition("compacted", 0), 0).high_watermark == 0
+
+
+def peak_rss(broker: BrokerProcess) -> int:
+    """Most bytes of memory the broker ever had."""
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
