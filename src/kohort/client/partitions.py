@@ -158,7 +158,8 @@ class Partitions:
 
     def put_last(self, state: PartitionState) -> None:
         """Let other partitions come first next time."""
-        if self._states.pop(state.partition, None) is state:
+        if self._states.get(state.partition) is state:  # it may have been revoked and come back
+            del self._states[state.partition]
             self._states[state.partition] = state
 
     def mark_consumed(self) -> None:
