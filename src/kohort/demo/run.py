@@ -136,9 +136,10 @@ def _judge(
     path = settings.out / "table"
     facts = verdict.read_table(path) if settings.quick else verdict.read_table_with_spark(path)
     expected = flights.figures_of(table)
+    judged = verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load)
     return outcome.Outcome(
         settings=settings,
-        verdict=verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load),
+        verdict=judged,
         facts=facts,
         expected=expected,
         timeline=stage.timeline,
@@ -146,7 +147,8 @@ def _judge(
         markers=tuple(script.markers),
         end_ms=stage.now_ms(),
         offsets=stage.offsets_by_another_client(),
-        reread=script.reread,
+        # What the killed application had read but not committed came again, unless it was lost.
+        reread=max(script.open_at_kill - judged.lost, 0),
         seconds=seconds,
         table_read_by="deltalake" if settings.quick else "Spark SQL",
         ownership_seen_by=stage.seen_by,

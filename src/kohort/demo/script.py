@@ -63,7 +63,7 @@ class Script:
             calendar: The days at which the acts turn.
         """
         self.markers: list[Marker] = []
-        self.reread = 0
+        self.open_at_kill = 0
         self.moved_under_load = 0
         self._actors = actors
         self._group = group
@@ -107,7 +107,7 @@ class Script:
         south.wait_for_open_batch(_ACT_TIMEOUT_S)
         south.kill()
         self._group.gone("south")
-        self.reread = south.state.open_batch
+        self.open_at_kill = south.state.open_batch
         self._act("south is killed: nobody says goodbye, the session has to expire", "south killed")
         self._until(lambda: self._group.owned_by("north") == PARTITIONS, "north owns all again")
         self._until_day(self._calendar.west_joins)
