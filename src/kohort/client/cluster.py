@@ -114,8 +114,8 @@ class Cluster:
             BrokerUnavailableError: No broker answered.
         """
         wanted = set(topics)
+        self._topics |= wanted
         if not all(self._is_described(name) for name in wanted):
-            self._topics |= wanted
             await self.refresh(deadline)
         return self.metadata
 

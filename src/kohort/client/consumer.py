@@ -38,8 +38,9 @@ class Consumer:
             for record in consumer:
                 print(record.value)
 
-    One thread at a time may use it, and only its own thread may be in `poll`; `wakeup` is for other
-    threads. Listeners are called inside `poll`, in the thread that polls.
+    One thread polls; listeners are called inside its `poll`. Other threads may ask and commit
+    meanwhile, and end a waiting poll with `wakeup`; what changes positions (`seek`, `assign`,
+    `pause`) belongs to the thread that polls.
 
     Args:
         *topics: Topics to subscribe to at once.

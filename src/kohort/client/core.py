@@ -67,7 +67,7 @@ class ConsumerCore:
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self.notify
         )
-        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify)
+        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify, self.raise_later)
         self.membership: Membership | None = None
         self.topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -80,6 +80,11 @@ class ConsumerCore:
 
     def notify(self) -> None:
         """Have a waiting poll look again."""
+        self.changed.set()
+
+    def raise_later(self, error: BaseException) -> None:
+        """Have the next poll raise an error."""
+        self._errors.append(error)
         self.changed.set()
 
     def wakeup(self) -> None:
@@ -334,7 +339,8 @@ class ConsumerCore:
             is_member = self.membership is None or self.membership.member.session.is_member
             if is_member and self.partitions.assigned:
                 offsets = self.partitions.consumed()
-                await self.committer.commit_quietly(offsets, Deadline(interval_ms))
+                deadline = Deadline(self.config.request_timeout_ms)
+                await self.committer.commit_quietly(offsets, deadline)
 
     # ------------------------------------------------------------------------------- close
 

@@ -48,6 +48,7 @@ class Fetcher:
         config: Settings.
         partitions: What to read.
         on_change: Called when there is something new for the application.
+        on_error: Called with what should not have happened.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Fetcher:
         config: ConsumerConfig,
         partitions: Partitions,
         on_change: Callable[[], None],
+        on_error: Callable[[BaseException], None],
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._partitions = partitions
         self._on_change = on_change
+        self._on_error = on_error
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -117,10 +120,14 @@ class Fetcher:
             asked[state.partition] = _Asked(state, state.incarnation, state.fetch_offset)
         task = asyncio.create_task(self._fetch(leader, asked))
         self._tasks[leader] = task
-        task.add_done_callback(lambda _: self._finished(leader))
+        task.add_done_callback(lambda done: self._finished(leader, done))
 
-    def _finished(self, leader: int) -> None:
+    def _finished(self, leader: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop(leader, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # it must neither end in a silent wait nor be tried for ever
+            self._closed = True
+            self._on_error(error)
         self.pump()
 
     async def _fetch(self, leader: int, asked: dict[TopicPartition, _Asked]) -> None:

@@ -43,6 +43,10 @@ from kohort.wire.schema import Message, Request
 log = logging.getLogger("kohort.client")
 
 
+# How often a blocked loop is complained about.
+_QUIET_MS = 10_000
+
+
 class Membership:
     """One member of one group, on the loop.
 
@@ -61,7 +65,7 @@ class Membership:
         on_change: Callable[[], None],
     ) -> None:
         self.callbacks: deque[Callback] = deque()
-        self.errors: deque[KohortError] = deque()
+        self.errors: deque[BaseException] = deque()
         self._cluster = cluster
         self._coordinator = coordinator
         self._on_change = on_change
@@ -70,6 +74,7 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._counts: Mapping[str, int] | None = None
+        self._quiet_until = 0
         cluster.on_metadata.append(self._check_partitions)
 
     # ---------------------------------------------------------------------- the application
@@ -130,7 +135,14 @@ class Membership:
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # it must not end in a silent wait
+            self.errors.append(error)
+            self._on_change()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -151,7 +163,8 @@ class Membership:
         """Warn when the loop was busy with something else for so long that the group may suffer."""
         due = self.member.next_deadline()
         late = 0 if due is None else now_ms() - due
-        if late > self.member.config.heartbeat_interval_ms:
+        if late > self.member.config.heartbeat_interval_ms and now_ms() > self._quiet_until:
+            self._quiet_until = now_ms() + _QUIET_MS
             log.warning(
                 "the event loop was blocked for %d ms: heartbeats of group %s were late",
                 late,
