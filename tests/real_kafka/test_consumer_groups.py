@@ -6,12 +6,11 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from tests.client.group_scenarios import SCENARIOS, Scenario, is_shared, member, poll_until
+from tests.client.group_scenarios import SCENARIOS, Scenario, member, poll_until
 from tests.client.loops import on_a_loop
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
@@ -21,30 +20,6 @@ from tests.real_kafka.broker import RealKafka
 @on_a_loop
 async def test_members_on_a_real_kafka(real_kafka: RealKafka, play: Scenario) -> None:
     await play(real_kafka.bootstrap_servers)
-
-
-@on_a_loop
-async def test_a_group_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
-    with RealKafka(tmp_path) as kafka:
-        bootstrap = kafka.bootstrap_servers
-        topic = foreign.new_topic(bootstrap, 2)
-        foreign.produce(bootstrap, topic, [b"before"])
-        group = uuid.uuid4().hex
-        members = [member(bootstrap, group, session_timeout_ms=30_000) for _ in range(2)]
-        seen: list[bytes] = []
-        for each in members:
-            each.subscribe([topic])
-        await poll_until(lambda: is_shared(members, topic, 2), *members, seen=seen)
-        await poll_until(lambda: seen == [b"before"], *members, seen=seen)
-        restart = asyncio.create_task(asyncio.to_thread(kafka.restart))
-        await poll_until(restart.done, *members, seen=seen)
-        await restart
-        foreign.produce(bootstrap, topic, [b"after"])
-        await poll_until(lambda: seen == [b"before", b"after"], *members, seen=seen)
-        await poll_until(lambda: is_shared(members, topic, 2), *members, seen=seen)
-        for each in members:
-            await each.close()
-        assert foreign.committed(bootstrap, group, topic) == 2
 
 
 class ForeignMember:
