@@ -23,6 +23,8 @@ Bootstrap = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 _NONE = "-"
+# A person waits for the answer, so not for the minute that a program may.
+_PATIENCE_MS = 10_000
 # The timestamp that stands for the end of a partition in ListOffsets.
 LATEST = -1
 
@@ -56,9 +58,7 @@ class Position:
 @app.command("list")
 def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
     """List all groups with their state."""
-    from kohort.client import AdminClient
-
-    with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
+    with _admin(bootstrap_servers) as admin:
         groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
     if as_json:
         rows = [
@@ -82,9 +82,7 @@ def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
 @app.command()
 def describe(group: str, bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
     """Show a group's members, its offsets and its lag."""
-    from kohort.client import AdminClient
-
-    with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
+    with _admin(bootstrap_servers) as admin:
         described = admin.describe_groups([group])[group]
         positions = _positions(admin, described)
     if as_json:
@@ -97,6 +95,12 @@ def describe(group: str, bootstrap_servers: Bootstrap, as_json: AsJson = False) 
         highlight=False,
     )
     console.print(_table(positions))
+
+
+def _admin(bootstrap_servers: str) -> AdminClient:
+    from kohort.client import AdminClient
+
+    return AdminClient(bootstrap_servers=bootstrap_servers, default_api_timeout_ms=_PATIENCE_MS)
 
 
 def _positions(admin: AdminClient, described: GroupDescription) -> list[Position]:

@@ -90,12 +90,17 @@ def broker(
         bool,
         typer.Option(help="Permit an address that other machines reach; there is no security."),
     ] = False,
+    flush_interval_ms: Annotated[
+        int | None, typer.Option(min=1, help="fsync this often; by default never.")
+    ] = None,
 ) -> None:
     """Run a single-node Kafka-compatible broker for tests and demos, until Ctrl-C."""
     # A process of its own rather than a call: typer and rich stay out of the broker's memory.
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
     command += ["--port", str(port), "--host", host]
     command += ["--allow-remote"] if allow_remote else []
+    if flush_interval_ms is not None:
+        command += ["--flush-interval-ms", str(flush_interval_ms)]
     os.execv(sys.executable, command)  # noqa: S606  # replaces this process, no shell
 
 

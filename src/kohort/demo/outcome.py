@@ -14,6 +14,7 @@ from kohort.demo.flights import CarrierFigures
 from kohort.demo.panel import carrier_table
 from kohort.demo.settings import APPLICATIONS, DemoSettings
 from kohort.demo.verdict import TableFacts, Verdict
+from kohort.errors import ConfigError
 from kohort.observe.rebalances import Rebalance, describe_moves
 from kohort.observe.report import Section, render
 from kohort.observe.svg import Marker, draw
@@ -208,7 +209,7 @@ def demo_folder(out: Path) -> Path:
     marker = out / ".kohort-demo"
     if out.exists() and any(out.iterdir()):
         if not marker.exists():
-            raise FileExistsError(f"{out} is not a folder of this demo; name another with --out")
+            raise ConfigError(f"{out} is not a folder of this demo; name another with --out")
         _remove(out)
     out.mkdir(parents=True, exist_ok=True)
     marker.touch()
