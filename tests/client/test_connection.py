@@ -4,6 +4,8 @@ import struct
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort.client.auth import Authenticator, Exchange, NoAuthentication
 from kohort.client.connection import (
@@ -276,3 +278,18 @@ def test_no_answer_is_expected_where_the_broker_gives_none() -> None:
     machine.submit(HEARTBEAT, 0, 1000)
     assert len(broker.next_requests()) == 2
     assert machine.load == 1
+
+
+@given(garbage=st.binary(max_size=300), head=st.booleans(), is_ready=st.booleans())
+def test_any_bytes_are_refused_or_waited_on(garbage: bytes, head: bool, is_ready: bool) -> None:
+    machine, broker = ready() if is_ready else opened()
+    if is_ready:
+        machine.submit(HEARTBEAT, 0, 1000)
+    (asked,) = broker.next_requests()
+    if head:  # as far as a real answer goes, so that its body is read
+        garbage = struct.pack(">ii", len(garbage) + 4, asked.correlation_id) + garbage
+    try:
+        broker.send(garbage)
+    except (RemoteProtocolError, KafkaError):
+        return
+    assert all(isinstance(event, (Answered, BecameReady)) for event in machine.events())
