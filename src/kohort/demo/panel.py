@@ -80,7 +80,7 @@ class DemoPanel:
         grid = Table.grid(padding=(0, 1))
         width = max(self._console.width - 24, 20)
         for partition in timeline.partitions:
-            label = Text(f"{partition.topic}-{partition.partition}", style="dim")
+            label = Text(f"partition {partition.partition}", style="dim")
             grid.add_row(label, self._history(timeline, partition, now_ms, width))
         return grid
 

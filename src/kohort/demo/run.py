@@ -145,7 +145,7 @@ def _judge(
         timeline=stage.timeline,
         rebalances=stage.rebalances,
         markers=tuple(script.markers),
-        end_ms=stage.now_ms(),
+        end_ms=script.end_ms,
         offsets=stage.offsets_by_another_client(),
         # What the killed application had read but not committed came again, unless it was lost.
         reread=max(script.open_at_kill - judged.lost, 0),

@@ -65,6 +65,7 @@ class Script:
         self.markers: list[Marker] = []
         self.open_at_kill = 0
         self.moved_under_load = 0
+        self.end_ms = 0
         self._actors = actors
         self._group = group
         self._replay = replay
@@ -139,6 +140,7 @@ class Script:
         for name in ("west", "north"):
             self._actors[name].tell("drain")
             self._until(lambda name=name: self._has_drained(name), f"{name} has drained")  # type: ignore[misc]  # mypy does not infer a lambda's default
+        self.end_ms = self._group.now_ms()
         self._act("done")
 
     def _all_committed(self) -> bool:

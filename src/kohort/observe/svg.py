@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kohort.observe.timeline import OwnershipTimeline, Span
+from kohort.types import TopicPartition
 
 # Distinguishable with the common forms of colour blindness (Okabe and Ito, 2008).
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -76,6 +77,12 @@ class _Picture:
         total = max(self.until_ms - self.timeline.start_ms, 1)
         return round(_LEFT + _WIDTH * (at_ms - self.timeline.start_ms) / total, 1)
 
+    def label(self, partition: TopicPartition) -> str:
+        """Name a row; the topic only where there are several."""
+        if len({each.topic for each in self.timeline.partitions}) == 1:
+            return f"partition {partition.partition}"
+        return f"{partition.topic}-{partition.partition}"
+
     def legend(self) -> list[str]:
         parts = []
         x = _LEFT
@@ -90,7 +97,7 @@ class _Picture:
         parts = []
         for index, partition in enumerate(self.timeline.partitions):
             y = _TOP + _ROW * index
-            label = f"{partition.topic}-{partition.partition}"
+            label = self.label(partition)
             parts.append(
                 f'<text x="{_LEFT - 8}" y="{y + 17}" text-anchor="end" fill="#222222">'
                 f"{escape(label)}</text>"
