@@ -42,7 +42,7 @@ class Member(Protocol):
     """One consumer in a group, driven by the test's thread."""
 
     def poll(self) -> list[Seen]:
-        """Wait up to 50 ms for records."""
+        """Wait for records, half a second at most."""
         ...
 
     def assignment(self) -> set[int]:
@@ -99,7 +99,8 @@ class KafkaPythonMember:
         self.consumer = kafka.KafkaConsumer(topic, **(common | settings))
 
     def poll(self) -> list[Seen]:
-        found = self.consumer.poll(timeout_ms=50)
+        # It can hang for good when its poll ends in the middle of joining: poll long enough.
+        found = self.consumer.poll(timeout_ms=500)
         return [(tp.partition, r.offset) for tp, records in found.items() for r in records]
 
     def assignment(self) -> set[int]:
@@ -153,6 +154,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.seen: Counter[Seen] = Counter()
+        self._owned: dict[Member, set[int]] = {}
         self._members: dict[Member, tuple[threading.Thread, threading.Event]] = {}
         self._changed = threading.Condition()
         self.failures: list[BaseException] = []
@@ -169,14 +171,19 @@ class Driver:
     def _drive(self, member: Member, leaving: threading.Event) -> None:
         try:
             while not leaving.is_set():
-                found = member.poll()
+                found, owned = member.poll(), member.assignment()
                 with self._changed:
                     self.seen.update(found)
+                    self._owned[member] = owned
                     self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001  # shown by the test's thread
             self.failures.append(error)
         finally:
             member.close()
+
+    def owned(self, member: Member) -> set[int]:
+        """What a member owned after its last poll; clients are not asked by other threads."""
+        return self._owned.get(member, set())
 
     def leave(self, member: Member) -> None:
         """End a member's thread; it commits and leaves."""
@@ -209,7 +216,7 @@ class Driver:
         """Wait until the members own all partitions, evenly and each once."""
 
         def shared() -> bool:
-            owned = [member.assignment() for member in members]
+            owned = [self.owned(member) for member in members]
             together = [partition for each in owned for partition in each]
             fair = max(map(len, owned)) - min(map(len, owned)) <= 1
             return sorted(together) == list(range(partitions)) and fair

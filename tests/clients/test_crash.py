@@ -25,6 +25,9 @@ from tests.clients.group import (
     produce,
 )
 
+# kafka-python drops sockets without closing them; they are collected before each test ends.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
 PARTITIONS = 4
 RECORDS = 400
 ROOT = Path(__file__).parents[2]
@@ -89,8 +92,6 @@ def kill_one_that_owns(member: str, servers: str) -> None:
             victim.kill()
 
 
-# kafka-python drops the sockets of attempts that failed; they are collected before the test ends.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_clients_live_through_a_restart_of_the_broker(
     how: str, tmp_path: Path, driver: Driver
