@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
 from kohort.errors import ErrorCode
@@ -152,11 +153,11 @@ def segments(broker: EmbeddedBroker) -> int:
 
 def compact_while(broker: EmbeddedBroker, peer: Peer) -> None:
     """Compact on the broker's loop, a step between any two commits at most."""
-    coordinator, loop = broker._running().context.coordinator, broker._loop
+    context, loop = broker._running().context, broker._loop
     assert loop is not None
 
     async def compact() -> None:
-        for _ in coordinator.compaction():
+        for _ in compact_due([context.data.log(OFFSETS)], context.wall_ms()):
             await asyncio.sleep(0)
 
     done = asyncio.run_coroutine_threadsafe(compact(), loop)
@@ -174,7 +175,8 @@ def test_a_log_whose_compaction_was_left_halfway_is_as_it_was(
     assert loop is not None
 
     async def half() -> None:
-        steps = broker._running().context.coordinator.compaction()
+        context = broker._running().context
+        steps = compact_due([context.data.log(OFFSETS)], context.wall_ms())
         for _, _ in zip(range(3), steps, strict=False):
             await asyncio.sleep(0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def pytest_run(*arguments: str, require_all: str = "") -> subprocess.CompletedPr
 
 def test_a_part_that_is_left_out_is_counted() -> None:
     run = pytest_run("--collect-only", "--leave-out=real_kafka", "tests/real_kafka")
-    assert "4 deselected" in run.stdout
+    assert re.search(r"[1-9]\d* deselected / 0 selected", run.stdout)
 
 
 def test_a_skipped_test_fails_the_run_that_requires_all(tmp_path: Path) -> None:

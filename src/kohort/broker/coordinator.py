@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from kohort.broker.log.compaction import compact
 from kohort.broker.log.directory import DataDirectory
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError
@@ -233,15 +232,6 @@ class GroupCoordinator:
 
     def _wall_ms(self) -> int:
         return int(time.time() * 1000)
-
-    # ------------------------------------------------------------------------------- upkeep
-
-    def compaction(self) -> Iterator[None]:
-        """Compact the partitions of the offsets topic that have closed segments, step by step."""
-        for number in range(len(self.shards)):
-            log = self._data.open_logs.get(TopicPartition(OFFSETS_TOPIC, number))
-            if log is not None and len(log.segments) > 2:
-                yield from compact(log, self._wall_ms())
 
 
 def _records(log: PartitionLog) -> Iterator[GroupRecord]:

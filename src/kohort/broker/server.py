@@ -14,6 +14,7 @@ from kohort.broker.config import BrokerConfig
 from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.directory import DataDirectory
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent
@@ -88,7 +89,7 @@ class Broker:
         await self._listen(context)
         context.address = (config.host, self.port)
         await coordinator.start()
-        self._tasks.append(asyncio.create_task(self._housekeeping(data, coordinator)))
+        self._tasks.append(asyncio.create_task(self._housekeeping(data)))
         if config.flush_interval_ms is not None:
             self._tasks.append(asyncio.create_task(self._flushing(data, config.flush_interval_ms)))
 
@@ -126,7 +127,7 @@ class Broker:
 
     # ------------------------------------------------------------------------------- upkeep
 
-    async def _housekeeping(self, data: DataDirectory, coordinator: GroupCoordinator) -> None:
+    async def _housekeeping(self, data: DataDirectory) -> None:
         retention_due = asyncio.get_running_loop().time() + _RETENTION_CHECK_S
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
@@ -135,7 +136,7 @@ class Broker:
                 if asyncio.get_running_loop().time() >= retention_due:
                     retention_due += _RETENTION_CHECK_S
                     self._apply_retention(data)
-                for _ in coordinator.compaction():
+                for _ in compact_due(tuple(data.open_logs.values()), self.context.wall_ms()):
                     await asyncio.sleep(0)
             except OSError:
                 logger.exception("housekeeping failed; it is tried again")

@@ -8,7 +8,7 @@ each idempotent producer stays, if only as a header. Offsets have gaps afterward
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kohort.broker.log.cleaning import without
 from kohort.broker.log.partition_log import CLEANED_SUFFIX, PartitionLog
@@ -33,6 +33,13 @@ def needs_compaction(log: PartitionLog) -> bool:
     dirty = sum(each.size for each in closed if each.next_offset > log.compacted_to)
     total = sum(each.size for each in closed)
     return dirty > 0 and dirty >= log.config.min_cleanable_dirty_ratio * total
+
+
+def compact_due(logs: Iterable[PartitionLog], now_ms: int) -> Iterator[None]:
+    """Compact those logs that need it, a little at each step; see `compact`."""
+    for log in logs:
+        if needs_compaction(log):
+            yield from compact(log, now_ms)
 
 
 def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
