@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
@@ -238,3 +239,33 @@ def test_killed_between_sink_and_commit_each_row_is_there_once(
     assert (south.append.last_batch.rows_read, south.append.last_batch.rows_dropped) == (45, 35)
     north.read_all_now()
     assert rows_of(north.table) == expected({0: 40, 3: 5})
+
+
+def test_the_example_of_the_readme(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """The README's Spark block, with this test's addresses in the place of the reader's."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    code = readme.split("```python\n")[2].split("```")[0]
+    for placeholder, real in {
+        "localhost:9092": bootstrap,
+        '"flights"': f'"{topic}"',
+        '"delays"': f'"{topic}-group"',
+        "/shared/flights": str(tmp_path / "table"),
+        "/shared/ck": str(tmp_path / "ck"),
+    }.items():
+        assert placeholder in code
+        code = code.replace(placeholder, real)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(code, "README.md", "exec"), names)
+    query = names["query"]
+    try:
+        # `latest` is where a new group starts: records count from when the group has a position.
+        deadline = time.monotonic() + 60
+        query.processAllAvailable()
+        while not rows_of(tmp_path / "table") and time.monotonic() < deadline:
+            produce(bootstrap, topic, {0: 10, 3: 10})
+            query.processAllAvailable()
+        assert set(rows_of(tmp_path / "table").values()) == {1}
+    finally:
+        query.stop()
