@@ -4,13 +4,15 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
+BENCHMARKS ?= codec kernel broker poll_arrow spark_source
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: help demo test lint types imports clean
+.PHONY: help demo test bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
 	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
+	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
 
@@ -27,6 +29,10 @@ lint:
 
 types imports:
 	@$(CHECK) $@
+
+bench:
+	@$(SETUP) test
+	@for name in $(BENCHMARKS); do .venv/bin/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 clean:
 	rm -rf .venv build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
