@@ -11,6 +11,9 @@ import confluent_kafka
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from kohort.types import TopicPartition
+from kohort.wire.records import iter_batches
+from tests.broker.peer import Peer
 from tests.clients.group import DEADLINE_S, kafka
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -106,3 +109,12 @@ def test_offsets_are_found_by_time(broker: EmbeddedBroker) -> None:
         assert consumer.end_offsets([partition]) == {partition: 100}
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_librdkafka_compresses_what_it_sends(codec: str, broker: EmbeddedBroker) -> None:
+    topic = f"compressed-{codec}"
+    by_confluent(broker.bootstrap_servers, topic, codec)
+    with Peer(broker.bootstrap_servers) as peer:
+        records = peer.fetch(TopicPartition(topic, 0), 0).records or b""
+    assert {batch.compression.name.lower() for batch, _ in iter_batches(records)} == {codec}

@@ -94,10 +94,16 @@ SERVED = _served(
     (DescribeClusterRequest, metadata.describe_cluster),
 )
 
+# librdkafka looks whether Produce 0 is said before it compresses with gzip, snappy or lz4, and
+# sends plain batches if not. It never sends version 0; Kafka says it too (KAFKA-18659).
+_SAID_FIRST = {ProduceRequest.api_key: 0}
+
 _API_VERSIONS = ApiVersionsResponse(
     error_code=ErrorCode.NONE,
     api_keys=tuple(
-        ApiVersion(api_key=key, min_version=served.first, max_version=served.last)
+        ApiVersion(
+            api_key=key, min_version=_SAID_FIRST.get(key, served.first), max_version=served.last
+        )
         for key, served in sorted(SERVED.items())
     ),
 )

@@ -21,6 +21,8 @@ from kohort.wire.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+# KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.
+LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
 
 
 def list_offsets(
@@ -65,6 +67,8 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return log.log_start_offset, -1
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp() or (-1, -1)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1
     if timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
     return log.offset_for_timestamp(timestamp) or (-1, -1)
