@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.group_log import decode_record, encode_record
+from kohort.wire.messages import consumer_group_records
 from kohort.wire.messages.group_records import (
+    GroupKey,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupRecord,
+    GroupValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -37,6 +40,17 @@ def test_groups_are_read_as_written(
     assert decode_record(*encode_record(key, value)) == GroupRecord(key, value)
 
 
+@pytest.mark.parametrize("kind", consumer_group_records.KINDS, ids=lambda kind: kind[0].__name__)
+@given(data=st.data())
+def test_consumer_groups_are_read_as_written(
+    kind: tuple[type[GroupKey], type[GroupValue]], data: st.DataObject
+) -> None:
+    """K55."""
+    key = data.draw(any_messages(kind[0], kind[0].max_version))
+    value = data.draw(st.none() | any_messages(kind[1], 0))
+    assert decode_record(*encode_record(key, value)) == GroupRecord(key, value)
+
+
 @pytest.mark.parametrize(
     ("value", "version"),
     [
@@ -55,7 +69,7 @@ def test_the_version_written_has_what_is_set(value: OffsetCommitValue, version: 
     assert decode_record(encode_record(POSITION, None)[0], written) == GroupRecord(POSITION, value)
 
 
-@pytest.mark.parametrize("kind", [-1, 3, 8, 17, 32767])
+@pytest.mark.parametrize("kind", [-1, 9, 15, 17, 32767])
 def test_kinds_that_are_not_known_are_passed_over(kind: int) -> None:
     assert decode_record(kind.to_bytes(2, "big", signed=True) + b"anything", b"\0\0") is None
 

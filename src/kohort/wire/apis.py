@@ -7,6 +7,7 @@ from kohort.wire.messages import (
     api_versions,
     cluster,
     configs,
+    consumer_group,
     fetch,
     find_coordinator,
     groups,
@@ -49,6 +50,11 @@ PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
     (offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
     (cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+    (
+        consumer_group.ConsumerGroupHeartbeatRequest,
+        consumer_group.ConsumerGroupHeartbeatResponse,
+    ),
+    (consumer_group.ConsumerGroupDescribeRequest, consumer_group.ConsumerGroupDescribeResponse),
 )
 
 _REQUESTS = {request.api_key: request for request, _ in PAIRS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kohort.errors import LocalProtocolError
 from kohort.wire import codec
+from kohort.wire.messages import consumer_group_records
 from kohort.wire.messages.group_records import (
     GroupKey,
     GroupMetadataKey,
@@ -23,6 +24,7 @@ _KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
+    **{kind[0].max_version: kind for kind in consumer_group_records.KINDS},
 }
 
 
@@ -72,4 +74,5 @@ def _value_version(value: GroupValue) -> int:
             return 1
         if value.topic_id != ZERO_UUID:
             return 4
-    return 3
+        return 3
+    return 3 if isinstance(value, GroupMetadataValue) else value.max_version

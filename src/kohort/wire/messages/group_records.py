@@ -1,7 +1,7 @@
 """Records of the classic protocol in the `__consumer_offsets` topic.
 
 Key and value of each record start with an int16 version. The version of the key says what kind of
-record it is: 0 and 1 an offset commit, 2 a group.
+record it is: 0 and 1 an offset commit, 2 a group; `consumer_group_records` has the others.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.schema import (
     IGNORABLE,
     ZERO_UUID,
@@ -82,8 +83,8 @@ class GroupMetadataValue(Message):
     members: tuple[MemberMetadata, ...]
 
 
-GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey
-GroupValue: TypeAlias = OffsetCommitValue | GroupMetadataValue
+GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+GroupValue: TypeAlias = OffsetCommitValue | GroupMetadataValue | ConsumerGroupValue
 
 
 @dataclass(frozen=True, slots=True)

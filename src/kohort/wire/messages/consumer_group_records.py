@@ -1,0 +1,229 @@
+"""Records of the consumer protocol (KIP-848) in the `__consumer_offsets` topic.
+
+The version of a key is the kind of the record: 3 a group, 4 what the group knew of its topics
+(written before Kafka 4.1), 5 a member, 6 and 7 the target assignment, 8 what a member has,
+16 a regular expression and the topics it stands for. The kinds between are of other protocols.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from kohort.wire.schema import (
+    IGNORABLE,
+    Bytes,
+    Int8,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    String,
+    Struct,
+    Tag,
+    Uuid,
+    message,
+    struct,
+)
+
+
+@message(versions=(3, 3))
+class ConsumerGroupMetadataKey(Message):
+    """Which group."""
+
+    group_id: String
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupMetadataValue(Message):
+    """The group's epoch, and since Kafka 4.1 a hash of its topics' metadata (KIP-1101)."""
+
+    epoch: Int32
+    metadata_hash: Annotated[Int64, Tag(0)] = 0
+
+
+@message(versions=(4, 4))
+class ConsumerGroupPartitionMetadataKey(Message):
+    """Which group; no longer written since Kafka 4.1, except to remove it."""
+
+    group_id: String
+
+
+@struct
+class PartitionRacks(Struct):
+    """The racks that have a replica of a partition; not used any more."""
+
+    partition: Int32
+    racks: tuple[String, ...]
+
+
+@struct
+class TopicMetadata(Struct):
+    """A topic as the group last saw it."""
+
+    topic_id: Uuid
+    topic_name: String
+    num_partitions: Int32
+    partition_metadata: tuple[PartitionRacks, ...]
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupPartitionMetadataValue(Message):
+    """The topics the group subscribes to, as it last saw them."""
+
+    topics: tuple[TopicMetadata, ...]
+
+
+@message(versions=(5, 5))
+class ConsumerGroupMemberMetadataKey(Message):
+    """Which member of which group."""
+
+    group_id: String
+    member_id: String
+
+
+@struct
+class ClassicProtocol(Struct):
+    """An assignor that a member of the classic protocol knows, and its subscription."""
+
+    name: String
+    metadata: Bytes
+
+
+@struct
+class ClassicMemberMetadata(Struct):
+    """What is kept of a member that speaks the classic protocol in a consumer group."""
+
+    session_timeout_ms: Int32
+    supported_protocols: tuple[ClassicProtocol, ...]
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupMemberMetadataValue(Message):
+    """What a member told about itself; the epoch and the assignment are elsewhere."""
+
+    instance_id: NullableString
+    rack_id: NullableString
+    client_id: String
+    client_host: String
+    subscribed_topic_names: tuple[String, ...]
+    subscribed_topic_regex: NullableString
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: NullableString
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, Tag(0)] = None
+
+
+@message(versions=(6, 6))
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Which group."""
+
+    group_id: String
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """The epoch of the target assignment, and since Kafka 4.3 when it was made (KIP-1263)."""
+
+    assignment_epoch: Int32
+    assignment_timestamp: Annotated[Int64, Tag(0), IGNORABLE] = 0
+
+
+@message(versions=(7, 7))
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    """Which member of which group."""
+
+    group_id: String
+    member_id: String
+
+
+@struct
+class TargetTopicPartitions(Struct):
+    """Partitions of one topic that a member is to have."""
+
+    topic_id: Uuid
+    partitions: tuple[Int32, ...]
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """All partitions that a member is to have."""
+
+    topic_partitions: tuple[TargetTopicPartitions, ...]
+
+
+@message(versions=(8, 8))
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Which member of which group."""
+
+    group_id: String
+    member_id: String
+
+
+@struct
+class OwnedTopicPartitions(Struct):
+    """Partitions of one topic that a member has, and since when (KIP-1251).
+
+    `assignment_epochs` is as long as `partitions`: the member epoch at which each was assigned.
+    """
+
+    topic_id: Uuid
+    partitions: tuple[Int32, ...]
+    assignment_epochs: Annotated[tuple[Int32, ...] | None, Tag(0)] = None
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """Where a member is on its way to the target assignment."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: tuple[OwnedTopicPartitions, ...]
+    partitions_pending_revocation: tuple[OwnedTopicPartitions, ...]
+
+
+@message(versions=(16, 16))
+class ConsumerGroupRegularExpressionKey(Message):
+    """Which regular expression of which group."""
+
+    group_id: String
+    regular_expression: String
+
+
+@message(versions=(0, 0), flexible_since=0)
+class ConsumerGroupRegularExpressionValue(Message):
+    """The topics that a regular expression stood for, and in which view of the cluster."""
+
+    topics: tuple[String, ...]
+    version: Int64
+    timestamp: Int64
+
+
+ConsumerGroupKey: TypeAlias = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+ConsumerGroupValue: TypeAlias = (
+    ConsumerGroupMetadataValue
+    | ConsumerGroupPartitionMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+)
+
+# Key and value of each kind of record.
+KINDS: tuple[tuple[type[ConsumerGroupKey], type[ConsumerGroupValue]], ...] = (
+    (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+    (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+)
