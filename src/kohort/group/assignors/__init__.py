@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kohort.group.assignors.interface import Assignor, ClusterView, RebalanceProtocol
+from kohort.group.assignors.ownership import settle_claims, validate_subscription
 from kohort.group.assignors.range import RangeAssignor
 from kohort.group.assignors.roundrobin import RoundRobinAssignor
 from kohort.group.subscription import Subscription
@@ -19,4 +20,6 @@ __all__ = [
     "RebalanceProtocol",
     "RoundRobinAssignor",
     "Subscription",
+    "settle_claims",
+    "validate_subscription",
 ]

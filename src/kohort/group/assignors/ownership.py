@@ -1,0 +1,93 @@
+"""Who owns what before an assignment is made: claims that contradict each other are settled.
+
+Members say what they own when they join (KIP-429), and since which generation (KIP-792). A member
+that missed a rebalance may still claim what another one owns by now: the newer claim holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kohort.group.subscription import NO_GENERATION, Subscription
+from kohort.types import TopicPartition
+
+_GENERATION = struct.Struct(">i")
+
+
+def claimed_generation(subscription: Subscription) -> int:
+    """Return the generation in which a member got what it owns, -1 when it does not say.
+
+    Before KIP-792 there was no field for it: `cooperative-sticky` then sends it as user data, which
+    is all that its user data has (L22). The field counts if it is there.
+    """
+    data = subscription.user_data
+    if subscription.generation == NO_GENERATION and data and len(data) == _GENERATION.size:
+        generation: int = _GENERATION.unpack(data)[0]
+        return max(generation, NO_GENERATION)
+    return subscription.generation
+
+
+def settle_claims(
+    subscriptions: Mapping[str, Subscription],
+) -> Mapping[str, frozenset[TopicPartition]]:
+    """Return what each member really owns (KIP-792); no partition has two owners.
+
+    Of several claims to a partition the one of the highest generation holds; if there are two of
+    that generation, nobody owns it (L21). Who holds a claim but does not subscribe to the topic any
+    more keeps nothing (L23), and an older claim is no better for that.
+
+    Args:
+        subscriptions: What each member said, by member id.
+    """
+    best: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member, entry in subscriptions.items():
+        generation = claimed_generation(entry)
+        for partition in entry.owned:
+            known = best.get(partition)
+            if known is None or generation > known[0]:
+                best[partition] = generation, member
+            elif generation == known[0]:
+                best[partition] = generation, None
+    kept: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
+    for partition, (_, owner) in best.items():
+        if owner is not None and partition.topic in subscriptions[owner].topics:
+            kept[owner].add(partition)
+    return {member: frozenset(partitions) for member, partitions in kept.items()}
+
+
+def validate_subscription(
+    subscriptions: Mapping[str, Subscription],
+) -> dict[str, Subscription]:
+    """Return the subscriptions with owned partitions that do not overlap (KIP-792).
+
+    Call it first in the `assign` of an assignor of your own that looks at owned partitions: what
+    `settle_claims` takes from a member is gone from its `owned`.
+
+    Args:
+        subscriptions: What each member said, by member id.
+    """
+    kept = settle_claims(subscriptions)
+    return {member: replace(entry, owned=kept[member]) for member, entry in subscriptions.items()}
+
+
+def without_moving(
+    assignment: Mapping[str, Iterable[TopicPartition]],
+    subscriptions: Mapping[str, Subscription],
+) -> dict[str, list[TopicPartition]]:
+    """Return the part of an assignment that a cooperative group may take up at once (L24).
+
+    A partition that another member still reads must be given up first. It goes to nobody now; its
+    owner gives it up and joins again, and in the rebalance that follows it is free.
+
+    Args:
+        assignment: What each member is to have in the end.
+        subscriptions: What each member said, as it came: stale claims, too, are given up first.
+    """
+    kept = settle_claims(subscriptions)
+    claimed = frozenset().union(*(entry.owned for entry in subscriptions.values()))
+    return {
+        member: [each for each in partitions if each in kept[member] or each not in claimed]
+        for member, partitions in assignment.items()
+    }
