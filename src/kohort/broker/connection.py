@@ -21,7 +21,7 @@ Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
 # What the socket does not take is copied by asyncio, so it is offered no more than this at once.
-_WRITE_BYTES = 256 * 1024
+_WRITE_BYTES = 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):

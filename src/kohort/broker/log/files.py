@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -43,6 +44,32 @@ class FileCache:
         """Close every file."""
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+# A mapping costs two system calls and counts against a limit of the operating system (65,530 on
+# Linux), so only what is large is mapped.
+_WORTH_MAPPING_BYTES = 64 * 1024
+
+
+def read_at(descriptor: int, position: int, size: int) -> bytes | memoryview:
+    """Return `size` bytes of a file from `position` on.
+
+    Much is not copied: the file is mapped, for as long as the view lives. The part must not be cut
+    off meanwhile; removing or replacing the file does no harm.
+
+    Raises:
+        OSError: They cannot be read, or a large part is not all there.
+    """
+    if size < _WORTH_MAPPING_BYTES:
+        return os.pread(descriptor, size, position)
+    start = position - position % mmap.ALLOCATIONGRANULARITY
+    try:
+        mapped = mmap.mmap(
+            descriptor, position + size - start, access=mmap.ACCESS_READ, offset=start
+        )
+    except ValueError as error:  # the file ends earlier
+        raise OSError(str(error)) from error
+    return memoryview(mapped)[position - start :]
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:

@@ -248,7 +248,7 @@ class PartitionLog:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    def read(self, offset: int, max_bytes: int) -> bytes | memoryview:
         """Return whole batches from the one that holds `offset` on, at most `max_bytes` of them.
 
         At least one batch comes back, however large, unless `offset` is the end. Batches of one

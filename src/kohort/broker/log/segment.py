@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.broker.log.files import FileCache, write_all
+from kohort.broker.log.files import FileCache, read_at, write_all
 from kohort.broker.log.index import offset_index, time_index
 from kohort.errors import RemoteProtocolError
 from kohort.wire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, parse_header
@@ -207,14 +207,14 @@ class Segment:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    def read(self, offset: int, max_bytes: int) -> bytes | memoryview:
         """Return whole batches from the one that holds `offset` on; the first whatever its size."""
         first = self.locate(offset)
         if first is None:
             return b""
         limit = first.position + max(max_bytes, first.size)
         end = self.size if limit >= self.size else self._last_end(first, limit)
-        return os.pread(self._descriptor(), end - first.position, first.position)
+        return read_at(self._descriptor(), first.position, end - first.position)
 
     def locate(self, offset: int) -> Extent | None:
         """Return the first batch that ends at or after `offset`."""
