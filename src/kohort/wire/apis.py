@@ -8,6 +8,7 @@ from kohort.wire.messages import (
     cluster,
     configs,
     consumer_group,
+    draft,
     fetch,
     find_coordinator,
     groups,
@@ -57,8 +58,14 @@ PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (consumer_group.ConsumerGroupDescribeRequest, consumer_group.ConsumerGroupDescribeResponse),
 )
 
-_REQUESTS = {request.api_key: request for request, _ in PAIRS}
-_RESPONSES = {response.api_key: response for _, response in PAIRS}
+# APIs that Kafka does not have, under keys that it will not come to.
+PRIVATE_PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
+    (draft.DraftJoinGroupRequest, draft.DraftJoinGroupResponse),
+    (draft.DraftHeartbeatRequest, draft.DraftHeartbeatResponse),
+)
+
+_REQUESTS = {request.api_key: request for request, _ in (*PAIRS, *PRIVATE_PAIRS)}
+_RESPONSES = {response.api_key: response for _, response in (*PAIRS, *PRIVATE_PAIRS)}
 
 
 def request_class(api_key: int) -> type[Message]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.errors import LocalProtocolError
 from kohort.wire import codec
-from kohort.wire.messages import consumer_group_records
+from kohort.wire.messages import consumer_group_records, draft_records
 from kohort.wire.messages.group_records import (
     GroupKey,
     GroupMetadataKey,
@@ -25,6 +25,7 @@ _KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
     **{kind[0].max_version: kind for kind in consumer_group_records.KINDS},
+    draft_records.KIND[0].max_version: draft_records.KIND,
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
+from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.schema import (
     IGNORABLE,
     ZERO_UUID,
@@ -83,8 +84,10 @@ class GroupMetadataValue(Message):
     members: tuple[MemberMetadata, ...]
 
 
-GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
-GroupValue: TypeAlias = OffsetCommitValue | GroupMetadataValue | ConsumerGroupValue
+GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | DraftGroupKey
+GroupValue: TypeAlias = (
+    OffsetCommitValue | GroupMetadataValue | ConsumerGroupValue | DraftGroupValue
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""JoinGroup and Heartbeat as the first design of Kafka's group protocol had them, in 2014.
+
+They became something else before Kafka 0.9 was released, so no Kafka client or broker knows them.
+The API keys are far above Kafka's own. The version and the correlation id that the design puts at
+the head of each message are in the header of every Kafka request and response.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import Int16, Int32, Message, Request, String, Struct, message, struct
+
+
+@message(api_key=30001, versions=(0, 0))
+class DraftJoinGroupRequest(Request["DraftJoinGroupResponse"]):
+    """Join a group, or join again; without a consumer id: as a new consumer."""
+
+    group_id: String
+    consumer_host: String
+    session_timeout_ms: Int32
+    heartbeat_frequency: Int16
+    topics: tuple[String, ...]
+    consumer_id: String
+
+
+@struct
+class TopicAndPartition(Struct):
+    """A partition that a consumer owns."""
+
+    topic: String
+    partition: Int32
+
+
+@message(api_key=30001, versions=(0, 0))
+class DraftJoinGroupResponse(Message):
+    """The new generation, who the consumer is in it, and what it owns."""
+
+    error_code: Int16
+    group_id: String
+    group_generation_id: Int32 = -1
+    consumer_id: String = ""
+    partitions_to_own: tuple[TopicAndPartition, ...] = ()
+
+
+@message(api_key=30002, versions=(0, 0))
+class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"]):
+    """Say that a consumer is alive."""
+
+    group_id: String
+    group_generation_id: Int32
+    consumer_id: String
+
+
+@message(api_key=30002, versions=(0, 0))
+class DraftHeartbeatResponse(Message):
+    """Whether the consumer may go on; ILLEGAL_GENERATION asks it to join again."""
+
+    error_code: Int16

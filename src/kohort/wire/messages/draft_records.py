@@ -1,0 +1,51 @@
+"""The record of a draft group in the `__consumer_offsets` topic.
+
+The version of its key is far above those that Kafka gives out, so Kafka passes over it.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.messages.draft import TopicAndPartition
+from kohort.wire.schema import Int16, Int32, Message, String, Struct, message, struct
+
+
+@message(versions=(30001, 30001))
+class DraftGroupKey(Message):
+    """Which group."""
+
+    group: String
+
+
+@struct
+class DraftGroupConsumer(Struct):
+    """A consumer of a stored group, and what it owns."""
+
+    consumer_id: String
+    client_id: String
+    consumer_host: String
+    session_timeout_ms: Int32
+    heartbeat_frequency: Int16
+    topics: tuple[String, ...]
+    partitions: tuple[TopicAndPartition, ...]
+
+
+@struct
+class DraftGroupTopic(Struct):
+    """How many partitions a topic had when the group's were shared out."""
+
+    topic: String
+    partitions: Int32
+
+
+@message(versions=(0, 0))
+class DraftGroupValue(Message):
+    """A group as it was when it became steady, or when its last consumer was gone."""
+
+    generation: Int32
+    next_sequence: Int32
+    assignor: String
+    topics: tuple[DraftGroupTopic, ...]
+    consumers: tuple[DraftGroupConsumer, ...]
+
+
+KIND: tuple[type[DraftGroupKey], type[DraftGroupValue]] = (DraftGroupKey, DraftGroupValue)
