@@ -17,6 +17,7 @@ STEPS = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 9)), max_size=60)
 def test_they_say_what_is_due_next_like_a_dictionary(
     steps: list[tuple[tuple[str], int | None]],
 ) -> None:
+    """C74: what was put off or cancelled never fires at its former time."""
     deadlines: Deadlines[tuple[str]] = Deadlines()
     model: dict[tuple[str], int] = {}
     for key, due in steps:

@@ -287,5 +287,5 @@ def test_c3_a_shard_that_is_not_ready_says_so(lifecycle: Lifecycle) -> None:
     ).replies
     assert listed.response.groups == ()  # type: ignore[attr-defined]  # C59: skipped silently
     describe = RequestArrived(token=1, request=DescribeGroupsRequest(groups=(GROUP,)), version=6)
-    assert shard.decide(describe, 0).replies[0].response.groups[0].error_code == expected  # type: ignore[attr-defined]  # it has
+    assert shard.decide(describe, 0).replies[0].response.groups[0].error_code == expected  # type: ignore[attr-defined]  # this one has
     assert shard.decide(Tick(), 10**9).session == shard.session

@@ -108,6 +108,7 @@ def test_kafkas_tool_reads_our_group_log(real_kafka: RealKafka, tmp_path: Path) 
 
 
 def test_our_coordinator_loads_the_groups_that_kafka_wrote(tmp_path: Path) -> None:
+    """C70, C72: versions and all, as Kafka has them."""
     with RealKafka(tmp_path / "kafka") as kafka:
         servers = kafka.bootstrap_servers
         for group in ("first", "second", "third"):

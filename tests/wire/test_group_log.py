@@ -37,6 +37,7 @@ def test_positions_are_read_as_written(
 def test_groups_are_read_as_written(
     key: GroupMetadataKey, value: GroupMetadataValue | None
 ) -> None:
+    """C70."""
     assert decode_record(*encode_record(key, value)) == GroupRecord(key, value)
 
 
@@ -71,6 +72,7 @@ def test_the_version_written_has_what_is_set(value: OffsetCommitValue, version: 
 
 @pytest.mark.parametrize("kind", [-1, 9, 15, 17, 32767])
 def test_kinds_that_are_not_known_are_passed_over(kind: int) -> None:
+    """C71: a newer Kafka may have written them."""
     assert decode_record(kind.to_bytes(2, "big", signed=True) + b"anything", b"\0\0") is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
@@ -13,6 +14,8 @@ from kohort.group.member.classic.table import CLASSIC_MEMBER
 
 S = TypeVar("S", bound=Enum)
 D = TypeVar("D", bound=Draft[Enum])
+
+_RULE_ID = re.compile(r"\b[CKLAB]\d{1,2}\b")
 
 
 def mermaid(table: Table[S, D]) -> str:
@@ -65,7 +68,8 @@ Drawn from the transition table by `python tools/diagrams.py`.
 def _markdown_row(line: Row[S, D]) -> str:
     states = ", ".join(state.name for state in line.states)
     after = ", ".join(state.name for state in line.to)
-    cells = (states, line.trigger.__name__, line.condition, line.action, after, line.rule)
+    rule = _RULE_ID.sub(lambda found: f"[{found[0]}](../rules.md#{found[0].lower()})", line.rule)
+    cells = (states, line.trigger.__name__, line.condition, line.action, after, rule)
     return f"| {' | '.join(cell or ' ' for cell in cells)} |"
 
 

@@ -1,0 +1,180 @@
+"""Write docs/rules.md: Kafka's rules from docs/rules/*.toml, each with the tests that carry its id.
+
+A rule is a table `[C10]` with `says` (one or two sentences of ours), `source` (proposals, classes
+and tickets of Kafka) and, when nothing tests it, `decision` (why not). A test carries an id in its
+name (`test_c10_...`), its docstring or a comment; a range of ids counts for none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from urllib.parse import quote_plus
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "rules.md"
+DATA = ROOT / "docs" / "rules"
+SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors", "bugs")
+# The numbers in there are those of the simulator's checkers.
+OTHER_NUMBERS = ROOT / "tests" / "simulation"
+
+WIKI = "https://cwiki.apache.org/confluence/display/KAFKA/"
+TICKET = "https://issues.apache.org/jira/browse/"
+CODE = "https://github.com/apache/kafka/blob/4.3.0/"
+
+RANGE = re.compile(r"\b[CKLAB]\d{1,2}\s?-\s?[CKLAB]?\d{1,2}\b")
+WRITTEN_ID = re.compile(r"\b[CKLAB]\d{1,2}\b")
+NAMED_ID = re.compile(r"(?<=_)[cklab]\d{1,2}(?=_)")
+
+HEAD = """# The rules
+
+What Kafka's coordinator, members and assignors do, rule by rule, in our words: where each comes
+from, and the tests that hold us to it. Where a live Kafka 4.3 differs from its proposals, Kafka
+wins.
+
+Written by `python tools/rules.py` from `docs/rules/`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule as the data files have it; `decision` says why nothing tests it."""
+
+    id: str
+    says: str
+    source: str
+    decision: str = ""
+
+    @property
+    def sources(self) -> list[str]:
+        """The names in `source`."""
+        return self.source.split(", ")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Proof:
+    """One test that carries a rule's id: its file, from the root, and its name (or none)."""
+
+    path: str
+    name: str
+
+
+def sections() -> dict[str, list[Rule]]:
+    """Return the rules of each section by its title, in the order of their numbers."""
+    found = {}
+    for name in SECTIONS:
+        data = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
+        title = data.pop("title")
+        found[title] = [Rule(rule_id, **data[rule_id]) for rule_id in sorted(data, key=number)]
+    return found
+
+
+def number(rule_id: str) -> int:
+    """The number of a rule within its family."""
+    return int(rule_id[1:])
+
+
+def proofs() -> dict[str, set[Proof]]:
+    """Return the tests that carry each id."""
+    found: dict[str, set[Proof]] = {}
+    folder = ROOT / "tests"
+    for path in sorted(folder.rglob("*.py")) + sorted(folder.rglob("*.json")):
+        if OTHER_NUMBERS in path.parents:
+            continue
+        text = path.read_text(encoding="utf-8")
+        ids = ids_in_tests(text) if path.suffix == ".py" else ids_in_data(text)
+        for rule_id, name in ids:
+            found.setdefault(rule_id, set()).add(Proof(path.relative_to(ROOT).as_posix(), name))
+    return found
+
+
+def ids_in_tests(text: str) -> Iterator[tuple[str, str]]:
+    """Return each id with the test function that carries it in name, docstring or comments."""
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not node.name.startswith("test_"):
+                continue
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            words = "\n".join(lines[first - 1 : node.end_lineno])
+            for rule_id in written_ids(words) | {n.upper() for n in NAMED_ID.findall(node.name)}:
+                yield rule_id, node.name
+
+
+def ids_in_data(text: str) -> Iterator[tuple[str, str]]:
+    """Return the ids that a data file of tests names as its rules: `"rules": "C10 C11"`."""
+    for named in re.findall(r'"rules?"\s*:\s*(\[[^\]]*\]|"[^"]*")', text):
+        yield from ((rule_id, "") for rule_id in written_ids(named))
+
+
+def written_ids(text: str) -> set[str]:
+    """Return the ids in a text, except those that are the ends of a range."""
+    return set(WRITTEN_ID.findall(RANGE.sub("", text)))
+
+
+def unproven(rules: dict[str, list[Rule]], found: dict[str, set[Proof]]) -> list[str]:
+    """Return the ids of rules that have neither a test nor a decision."""
+    every = [rule for section in rules.values() for rule in section]
+    return [rule.id for rule in every if rule.id not in found and not rule.decision]
+
+
+def page() -> str:
+    """Return the whole page."""
+    found = proofs()
+    sources = tomllib.loads((DATA / "sources.toml").read_text(encoding="utf-8"))
+    parts, named = [HEAD], set()
+    for title, rules in sections().items():
+        parts.append(f"## {title}\n")
+        parts += [entry(rule, sorted(found.get(rule.id, ()))) for rule in rules]
+        named |= {name for rule in rules for name in rule.sources}
+    links = [f"[{name}]: {address(name, sources)}" for name in sorted(named)]
+    return "\n".join([*parts, *links, ""])
+
+
+def entry(rule: Rule, tests: list[Proof]) -> str:
+    """Return a rule as Markdown, with an anchor; the page's end tells where its sources are."""
+    sources = ", ".join(f"[{name}]" for name in rule.sources)
+    lines = [f'<a id="{rule.id.lower()}"></a>**{rule.id}** {rule.says}', f"*From* {sources}."]
+    if tests:
+        lines.append(f"*Tests* {'; '.join(test_links(tests))}.")
+    else:
+        lines.append(f"*No test*: {rule.decision or 'none is known'}.")
+    return "  \n".join(lines) + "\n"
+
+
+def address(name: str, sources: dict[str, dict[str, str]]) -> str:
+    """Return where a proposal, a ticket or a class is found."""
+    if name.startswith("KIP-"):
+        return WIKI + quote_plus(f"{name}: {sources['proposals'][name]}", safe="")
+    if name.startswith("KAFKA-"):
+        return TICKET + name
+    return f"{CODE}{sources['classes'][name]}/{name}.java"
+
+
+def test_links(tests: list[Proof]) -> Iterator[str]:
+    """Return for each file of tests its link and the names of the tests."""
+    for path, group in groupby(tests, key=lambda proof: proof.path):
+        names = ", ".join(f"`{proof.name}`" for proof in group if proof.name)
+        short = path.removeprefix("tests/")
+        yield f"[{short}](../{path}){': ' if names else ''}{names}"
+
+
+def main() -> None:
+    """Write the page, and say which decisions to leave a rule without a test are out of date."""
+    PAGE.write_text(page(), encoding="utf-8")
+    rules, found = sections(), proofs()
+    every = [rule for section in rules.values() for rule in section]
+    print("no test and no decision:", *unproven(rules, found))
+    print(
+        "has a test now, drop the decision:", *(r.id for r in every if r.decision and r.id in found)
+    )
+    print(f"{sum(rule.id in found for rule in every)} of {len(every)} rules have a test")
+
+
+if __name__ == "__main__":
+    main()
