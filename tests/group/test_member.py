@@ -24,6 +24,7 @@ from kohort.group.member.events import (
     Subscribed,
 )
 from kohort.group.subscription import decode_subscription
+from kohort.types import TopicPartition
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -152,15 +153,28 @@ def test_l10_an_answer_to_who_we_were_changes_nothing() -> None:
         assert north.member.session == before
 
 
-def test_l1_a_member_needs_an_assignor_that_is_eager() -> None:
+def test_l1_a_member_needs_assignors_with_a_protocol_in_common() -> None:
     class OnlyCooperative(RangeAssignor):
+        name = "only"
         supported_protocols = (RebalanceProtocol.COOPERATIVE,)
 
+    class Both(RangeAssignor):
+        name = "both"
+        supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
     config = MemberConfig(group_id="g")
-    wrong: list[list[Assignor]] = [[], [RangeAssignor(), RangeAssignor()], [OnlyCooperative()]]
+    wrong: list[list[Assignor]] = [
+        [],
+        [RangeAssignor(), RangeAssignor()],
+        [Both(), OnlyCooperative(), RangeAssignor()],
+    ]
     for assignors in wrong:
         with pytest.raises(ConfigError):
             ClassicMember(config, assignors)
+    # the highest one that all support
+    assert ClassicMember(config, [Both()]).protocol is RebalanceProtocol.COOPERATIVE
+    assert ClassicMember(config, [Both(), OnlyCooperative()]).protocol.name == "COOPERATIVE"
+    assert ClassicMember(config, [Both(), RangeAssignor()]).protocol is RebalanceProtocol.EAGER
 
 
 def test_l2_what_a_join_says() -> None:
@@ -205,9 +219,12 @@ def test_l5_an_assignment_for_another_subscription_is_not_taken() -> None:
             world.expire()
     world.tell(north, Subscribed(frozenset({"delays"})))
     world.settle()
-    assert {partition.topic for partition in north.member.assigned} == {"delays"}
-    # The first assignment still was for what the member had said when it joined.
-    assert [change for change, _ in north.words][:2] == [Ownership.ASSIGNED, Ownership.REVOKED]
+    assert north.member.state is S.UNJOINED
+    assert not north.words
+    world.advance(1_000)
+    delays = frozenset(TopicPartition("delays", number) for number in range(2))
+    assert north.member.assigned == delays
+    assert north.words == [(Ownership.REVOKED, frozenset()), (Ownership.ASSIGNED, delays)]
 
 
 def test_l8_an_assignor_that_raises_is_reported_and_tried_again() -> None:

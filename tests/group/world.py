@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from kohort.errors import RebalanceInProgressError
 from kohort.group.assignors import Assignor, ClusterView, RangeAssignor
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, Unload
@@ -163,6 +164,7 @@ class World:
         callback = application.callbacks.popleft()
         application.words.append((callback.change, callback.partitions))
         if callback.change is Ownership.ASSIGNED:
+            application.member.tell_assignor(callback)
             assert not application.believes & callback.partitions
             application.believes |= callback.partitions
         else:
@@ -179,7 +181,10 @@ class World:
     def commit(self, application: Application) -> None:
         """Commit offset 7 for all that the application believes to own, through the network."""
         offsets = dict.fromkeys(application.believes, OffsetAndMetadata(7))
-        request = application.member.commit_request(offsets)
+        try:
+            request = application.member.commit_request(offsets)
+        except RebalanceInProgressError:  # L11
+            return
         sent = application.member.identity
         application.commits.append((self._next_commit, sent, offsets))
         application.requests.append(Send(self._next_commit, request))

@@ -53,10 +53,11 @@ class Callback:
     Attributes:
         token: Number to report the end of the call with; that may be any time later.
         change: Which of the three listener methods.
-        partitions: The partitions concerned.
+        partitions: The partitions concerned: with `ASSIGNED` those that were added.
         assignor: Name of the assignor that made the assignment; empty except for `ASSIGNED`.
         generation: Generation of the assignment.
         user_data: What the assignor's leader half sent to this member.
+        assignment: All partitions of this member, for its assignor; empty except for `ASSIGNED`.
     """
 
     token: int
@@ -65,6 +66,7 @@ class Callback:
     assignor: str = ""
     generation: int = -1
     user_data: bytes | None = None
+    assignment: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ class Mine(Assignor):
 
     def assign(self, cluster, subscriptions):
         return {member: [...] for member in subscriptions}
+
+An assignor whose members keep what they own during a rebalance (KIP-429) says so in
+`supported_protocols`; it must not give a partition to one member while another one still owns it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -24,6 +27,44 @@ class RebalanceProtocol(Enum):
 
     EAGER = "all of them before every rebalance"
     COOPERATIVE = "only those that move"
+
+
+def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
+    """Return the highest protocol that all assignors support (L1), None when there is none."""
+    common = set(RebalanceProtocol).intersection(*(each.supported_protocols for each in assignors))
+    if RebalanceProtocol.COOPERATIVE in common:
+        return RebalanceProtocol.COOPERATIVE
+    return RebalanceProtocol.EAGER if common else None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one member gets.
+
+    Attributes:
+        partitions: Its partitions, all of them.
+        user_data: What the leader's assignor tells this member's assignor.
+    """
+
+    partitions: frozenset[TopicPartition]
+    user_data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """Who a member is (KIP-447).
+
+    Attributes:
+        group_id: Its group.
+        generation_id: The generation it is in.
+        member_id: Its id in the group.
+        group_instance_id: Its static id (KIP-345), None for a dynamic member.
+    """
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +83,9 @@ class Assignor(ABC):
 
     Attributes:
         name: Name that the members of a group agree on.
-        version: Version of its user data.
-        supported_protocols: How its members may give partitions up.
+        version: Version of its user data; newer ones must read what older ones write.
+        supported_protocols: How its members may give partitions up; a member uses the highest that
+            all its assignors support.
     """
 
     name: ClassVar[str]
@@ -61,14 +103,33 @@ class Assignor(ABC):
             subscriptions: What each member wants, by member id.
         """
 
+    def assign_with_user_data(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Return the assignment of each member, with a word to its assignor; override to use that.
+
+        Args:
+            cluster: As for `assign`.
+            subscriptions: As for `assign`.
+        """
+        partitions = self.assign(cluster, subscriptions)
+        return {member: Assignment(frozenset(each)) for member, each in partitions.items()}
+
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - most have nothing to say
         """Return what the leader should know of this member beyond its topics."""
         return None
 
     def on_assignment(  # noqa: B027 - most assignors remember nothing
-        self, partitions: frozenset[TopicPartition], generation: int
+        self, assignment: Assignment, metadata: GroupMetadata
     ) -> None:
-        """Take note of what this member was given, before its listener is told."""
+        """Take note of what this member was given.
+
+        Runs after its listener was told what is revoked and before it is told what is added.
+
+        Args:
+            assignment: All its partitions, and what the leader's assignor said.
+            metadata: Who the member is in this generation.
+        """
 
 
 def java_order(text: str) -> bytes:

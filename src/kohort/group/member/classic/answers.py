@@ -73,9 +73,8 @@ def join_again(draft: MemberDraft, _answer: Rebalancing) -> None:
 
 
 def join_anew(draft: MemberDraft, answer: Rebalancing) -> None:
-    """L10: we are not who we thought; what we owned was given up before we joined."""
-    join.reset_identity(draft, answer.error_code)
-    join.send_join(draft)
+    """L10: we are not who we thought; what we kept while we joined is lost."""
+    join.join_anew(draft, answer.error_code)
 
 
 def find_and_join(draft: MemberDraft, _answer: object) -> None:
@@ -159,9 +158,8 @@ def lose_membership(draft: MemberDraft, answer: Answered) -> None:
 
 
 def lose_membership_joining(draft: MemberDraft, answer: Answered) -> None:
-    """L10: removed between the two phases; nothing is owned, so join again at once."""
-    join.reset_identity(draft, answer.error_code)
-    join.send_join(draft)
+    """L10: removed between the two phases."""
+    join.join_anew(draft, answer.error_code)
 
 
 def note_lost_membership(draft: MemberDraft, answer: Answered) -> None:

@@ -14,7 +14,9 @@ def _finish(draft: MemberDraft) -> None:
     """Note what the application knows now; that it failed changes nothing (L6)."""
     callback = draft.session.callback
     assert callback is not None
-    owned = draft.session.owned
+    owned, change = draft.session.owned, callback.change
+    if change is Ownership.REVOKED and not draft.session.is_member:
+        change = Ownership.LOST  # the member was removed before the application let go
     if callback.change is not Ownership.ASSIGNED:
         owned -= callback.partitions
     draft.session = replace(draft.session, callback=None, owned=owned)
@@ -24,16 +26,32 @@ def _finish(draft: MemberDraft) -> None:
             now=draft.now,
             member=draft.session.member_id,
             generation=callback.generation,
-            change=callback.change,
+            change=change,
             partitions=callback.partitions,
         )
     )
 
 
 def revoked(draft: MemberDraft, _done: CallbackDone) -> None:
-    """L3: now that everything is given up, join."""
+    """L3: now that what had to be given up is, join."""
     _finish(draft)
     join.send_join(draft)
+
+
+def is_moving(draft: MemberDraft, _done: CallbackDone) -> bool:
+    """Whether the application has given up what moves to another member."""
+    callback = draft.session.callback
+    return callback is not None and callback.change is Ownership.REVOKED
+
+
+def moved(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L5: go on to what was added, unless all is lost by now."""
+    _finish(draft)
+    if draft.session.is_member:
+        join.take_up(draft)
+    else:
+        draft.session = replace(draft.session, assignment=None)
+        join.rejoin(draft, "the member was removed from the group")
 
 
 def assigned(draft: MemberDraft, _done: CallbackDone) -> None:

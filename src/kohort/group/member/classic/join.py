@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.group.assignors.interface import Assignment
 from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership
 from kohort.group.member.classic import coordinator
@@ -35,23 +36,29 @@ _REASON_LENGTH = 255  # KIP-800
 
 
 def rejoin(draft: MemberDraft, reason: str) -> None:
-    """Begin a rebalance on our side. The application gives up first what it owns (L3, L4)."""
+    """Begin a rebalance on our side. The application first gives up what it has to (L3, L4)."""
     session = draft.session = replace(draft.session, reason=reason, rejoin=None)
-    if session.prepared:
-        send_join(draft)
-        return
+    given_up = None if session.prepared else _given_up(draft)
     draft.session = replace(session, prepared=True)
+    if given_up is None:
+        send_join(draft)
+    else:
+        draft.enter(MemberState.REVOKING, reason)
+        draft.call(*given_up)
+
+
+def _given_up(draft: MemberDraft) -> tuple[Ownership, frozenset[TopicPartition]] | None:
+    """Return what the application is told before the member joins; None: nothing."""
+    session = draft.session
     if not session.is_member:
-        if session.owned:
-            # L3b: others may have these partitions already.
-            draft.enter(MemberState.REVOKING, reason)
-            draft.call(Ownership.LOST, session.owned)
-        else:
-            send_join(draft)
-        return
+        # L3b: others may have these partitions already.
+        return (Ownership.LOST, session.owned) if session.owned else None
+    if draft.is_cooperative:
+        # L3d: only what is not wanted any more; the rest is kept and read on.
+        gone = frozenset(each for each in session.owned if each.topic not in session.topics)
+        return (Ownership.REVOKED, gone) if gone else None
     # L3c: eager members give everything up, and are asked to even when that is nothing.
-    draft.enter(MemberState.REVOKING, reason)
-    draft.call(Ownership.REVOKED, session.owned)
+    return Ownership.REVOKED, session.owned
 
 
 def send_join(draft: MemberDraft) -> None:
@@ -180,7 +187,7 @@ def _send_sync(draft: MemberDraft, assignments: tuple[SyncGroupRequestAssignment
 
 
 def take_assignment(draft: MemberDraft, answer: SyncGroupResponse) -> None:
-    """L5: what we were given; the application is told even when that is nothing."""
+    """L5: what we were given. The application first gives up what moves to somebody else."""
     draft.session = replace(draft.session, request=None)
     try:
         partitions, user_data = decode_assignment(answer.assignment)
@@ -188,13 +195,29 @@ def take_assignment(draft: MemberDraft, answer: SyncGroupResponse) -> None:
         draft.raised.append(error)
         try_again_later(draft, "the assignment cannot be read")
         return
-    if not _matches(partitions, draft.session.joined_topics):
+    draft.session = replace(draft.session, prepared=False)
+    if not _matches(partitions, draft.session.topics):
         # L5: made for an older subscription of ours: no callback, another try.
         try_again_later(draft, "the assignment does not match the subscription")
         return
-    draft.session = replace(draft.session, owned=partitions, prepared=False)
+    draft.session = replace(draft.session, assignment=Assignment(partitions, user_data))
     draft.enter(MemberState.ASSIGNING)
-    draft.call(Ownership.ASSIGNED, partitions, user_data)
+    moving = draft.session.owned - partitions
+    if moving:
+        # KIP-429: whoever is to have them gets them in the rebalance after this one.
+        again = draft.session.rejoin or "need to revoke partitions and re-join"
+        draft.session = replace(draft.session, rejoin=again)
+        draft.call(Ownership.REVOKED, moving)
+    else:
+        take_up(draft)
+
+
+def take_up(draft: MemberDraft) -> None:
+    """L5: what was added; the application is told even when that is nothing."""
+    assignment, owned = draft.session.assignment, draft.session.owned
+    assert assignment is not None
+    draft.session = replace(draft.session, owned=assignment.partitions, assignment=None)
+    draft.call(Ownership.ASSIGNED, assignment.partitions - owned, assignment.user_data)
 
 
 def _matches(partitions: frozenset[TopicPartition], topics: frozenset[str]) -> bool:
@@ -227,6 +250,13 @@ def reset_identity(draft: MemberDraft, code: int) -> None:
     )
 
 
+def join_anew(draft: MemberDraft, code: int) -> None:
+    """L10: removed in the middle of a rebalance: what was kept through it is lost."""
+    reset_identity(draft, code)
+    draft.session = replace(draft.session, prepared=False)
+    rejoin(draft, draft.session.reason)
+
+
 def fail(draft: MemberDraft, code: int, what: str) -> None:
     """L10: an error after which the member cannot go on; what it owns is lost."""
     draft.raised.append(KafkaError(code, what))
@@ -236,6 +266,7 @@ def fail(draft: MemberDraft, code: int, what: str) -> None:
         request=None,
         heartbeat=None,
         job=None,
+        assignment=None,
         rejoin=None,
         prepared=False,
         member_id="",

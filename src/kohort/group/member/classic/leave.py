@@ -53,6 +53,7 @@ def _start(draft: MemberDraft, after: MemberState, reason: str) -> None:
         reason=reason,
         request=None,
         job=None,
+        assignment=None,
     )
     draft.cancel(RetryDue(), PollOverdue())
     draft.enter(MemberState.LEAVING, reason)
@@ -135,6 +136,7 @@ def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
         request=None,
         heartbeat=None,
         job=None,
+        assignment=None,
         prepared=False,
         rejoin=None,
     )

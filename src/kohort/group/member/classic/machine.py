@@ -14,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kohort.errors import ConfigError, LocalProtocolError
-from kohort.group.assignors.interface import Assignor, RebalanceProtocol
-from kohort.group.effects import Effects
+from kohort.errors import ConfigError, LocalProtocolError, RebalanceInProgressError
+from kohort.group.assignors.interface import (
+    Assignment,
+    Assignor,
+    GroupMetadata,
+    RebalanceProtocol,
+    common_protocol,
+)
+from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits
 from kohort.group.member.classic.session import MemberDraft, MemberSession, MemberState, Sent
 from kohort.group.member.classic.table import CLASSIC_MEMBER
@@ -57,15 +63,18 @@ class ClassicMember:
             assignors: The assignors it offers to the group, the best liked first.
 
         Raises:
-            ConfigError: No assignor, two of one name, or none that all gives up at once (L1).
+            ConfigError: No assignor, two of one name, or no rebalance protocol that all of them
+                support (L1).
         """
         self.config = config
         self.assignors: Mapping[str, Assignor] = {a.name: a for a in assignors}
         if not assignors or len(self.assignors) != len(assignors):
             raise ConfigError("a member needs assignors, each with a name of its own")
-        for assignor in assignors:
-            if RebalanceProtocol.EAGER not in assignor.supported_protocols:
-                raise ConfigError(f"assignor {assignor.name} does not support the eager protocol")
+        protocol = common_protocol(assignors)
+        if protocol is None:
+            names = ", ".join(self.assignors)
+            raise ConfigError(f"no rebalance protocol is supported by all assignors: {names}")
+        self.protocol: RebalanceProtocol = protocol
         self._session = MemberSession()
 
     # ------------------------------------------------------------------------------- what it knows
@@ -97,16 +106,35 @@ class ClassicMember:
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now: not while the application is told about them."""
+        """Partitions that may be read now: not those that the application is being told about."""
         session = self._session
-        if session.callback is not None or not session.is_member:
+        if not session.is_member:
             return frozenset()
-        return session.owned
+        return session.owned - (session.callback.partitions if session.callback else frozenset())
 
     @property
     def group_topics(self) -> frozenset[str]:
         """Topics to watch as leader: when their partitions change, `RejoinAsked` (L8)."""
         return self._session.group_topics
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """Have the assignor take note of an assignment, before the application is told (L5).
+
+        Args:
+            callback: The call into the application that is about to be made; `ASSIGNED`.
+
+        Raises:
+            Exception: Whatever the assignor raises; like an error of the listener it changes
+                nothing (L6).
+        """
+        metadata = GroupMetadata(
+            group_id=self.config.group_id,
+            generation_id=callback.generation,
+            member_id=self._session.member_id,
+            group_instance_id=self.config.group_instance_id,
+        )
+        assignment = Assignment(callback.assignment, callback.user_data)
+        self.assignors[callback.assignor].on_assignment(assignment, metadata)
 
     # ------------------------------------------------------------------------------------- commits
 
@@ -122,9 +150,12 @@ class ClassicMember:
 
         Raises:
             LocalProtocolError: It is not a member of a generation.
+            RebalanceInProgressError: Which generation it is in is being decided; poll, then commit.
         """
         if not self._session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
+        if self._session.state in _REBALANCING:
+            raise RebalanceInProgressError("poll until the rebalance is through, then commit again")
         return commits.commit_request(
             self.config.group_id, self.identity, self.config.group_instance_id, offsets
         )
@@ -146,7 +177,7 @@ class ClassicMember:
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self.assignors, self._session, now)
+        draft = MemberDraft(self.config, self.assignors, self.protocol, self._session, now)
         self._run(draft, event)
         return draft.effects()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kohort.errors import KohortError
-from kohort.group.assignors.interface import Assignor
+from kohort.group.assignors.interface import Assignment, Assignor, RebalanceProtocol
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
 from kohort.group.machine import Deadlines
@@ -26,7 +26,7 @@ class MemberState(Enum):
     REVOKING = "the application gives partitions up, before the member joins again"
     PREPARING_REBALANCE = "JoinGroup is on its way"
     COMPLETING_REBALANCE = "joined; the assignment is being made, or SyncGroup is on its way"
-    ASSIGNING = "the application is told what it got"
+    ASSIGNING = "the application is told what moves away, then what it got"
     STABLE = "member with an assignment"
     STALE = "left, because the application did not poll; joins again at its next poll"
     LEAVING = "gives partitions up, then leaves"
@@ -62,6 +62,7 @@ class MemberSession:
         heartbeat: The heartbeat on its way.
         callback: The call into the application that has not returned.
         job: The assignment that is being made.
+        assignment: What it was given, until the application has given up what moves away.
         prepared: Whether the application has given its partitions up for this rebalance (L4).
         rejoin: Why to join again as soon as this rebalance is through; None: no need.
         reason: What to say as reason in the next JoinGroup (KIP-800).
@@ -86,6 +87,7 @@ class MemberSession:
     heartbeat: Sent | None = None
     callback: Callback | None = None
     job: AssignmentJob | None = None
+    assignment: Assignment | None = None
     prepared: bool = False
     rejoin: str | None = None
     reason: str = ""
@@ -108,6 +110,7 @@ class MemberDraft:
     Attributes:
         config: Settings.
         assignors: The assignors it knows, the best liked first.
+        protocol: How it gives partitions up.
         session: The member as it will be.
         now: Time of the event in milliseconds.
         sends: Requests to send.
@@ -120,6 +123,7 @@ class MemberDraft:
 
     config: MemberConfig
     assignors: Mapping[str, Assignor]
+    protocol: RebalanceProtocol
     session: MemberSession
     now: int
     sends: list[Send] = field(default_factory=list)
@@ -133,6 +137,11 @@ class MemberDraft:
     def state(self) -> MemberState:
         """The member's state."""
         return self.session.state
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether it keeps what it owns during a rebalance (KIP-429)."""
+        return self.protocol is RebalanceProtocol.COOPERATIVE
 
     def enter(self, state: MemberState, reason: str = "") -> None:
         """Change the state, and say so."""
@@ -179,6 +188,7 @@ class MemberDraft:
             self.session.assignor if assigned else "",
             self.session.generation,
             user_data,
+            self.session.owned if assigned else frozenset(),
         )
         self.session = replace(self.session, callback=callback)
         self.callbacks.append(callback)

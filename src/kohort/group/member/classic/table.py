@@ -87,6 +87,14 @@ CALL_ROWS: Rows = (
 
 CALLBACK_ROWS: Rows = (
     row(REVOKING, CallbackDone, callbacks.revoked, to=(PREPARING, UNJOINED), rule="L3 L4 L6"),
+    row(
+        ASSIGNING,
+        CallbackDone,
+        callbacks.moved,
+        when=callbacks.is_moving,
+        to=REJOIN,
+        rule="L5 L6 KIP-429",
+    ),
     row(ASSIGNING, CallbackDone, callbacks.assigned, to=(STABLE, *REJOIN), rule="L5 L6"),
     row(
         LEAVING,
@@ -123,6 +131,7 @@ JOIN_ROWS: Rows = (
         _JOINED,
         answers.join_anew,
         when=answers.join_says(Remedy.RESET_MEMBER),
+        to=REJOIN,
         rule="L10",
     ),
     row(
@@ -130,6 +139,7 @@ JOIN_ROWS: Rows = (
         _JOINED,
         answers.join_anew,
         when=answers.join_says(Remedy.RESET_GENERATION),
+        to=REJOIN,
         rule="L10",
     ),
     row(
@@ -178,7 +188,7 @@ SYNC_ROWS: Rows = (
         _SYNCED,
         answers.join_anew,
         when=answers.says(Remedy.RESET_MEMBER),
-        to=PREPARING,
+        to=REJOIN,
         rule="L10",
     ),
     row(
@@ -186,7 +196,7 @@ SYNC_ROWS: Rows = (
         _SYNCED,
         answers.join_anew,
         when=answers.says(Remedy.RESET_GENERATION),
-        to=PREPARING,
+        to=REJOIN,
         rule="L10",
     ),
     row(
@@ -244,7 +254,6 @@ Answer = type[HeartbeatAnswered] | type[CommitAnswered]
 def _lost_rows(trigger: Answer) -> Rows:
     """The coordinator does not know us, or not in this generation (L3, L10)."""
     called = (REVOKING, ASSIGNING, LEAVING)
-    joining = (PREPARING, UNJOINED)
     rows: Rows = ()
     for reset in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION):
         lost = answers.says(reset)
@@ -255,7 +264,7 @@ def _lost_rows(trigger: Answer) -> Rows:
                 trigger,
                 answers.lose_membership_joining,
                 when=lost,
-                to=joining,
+                to=REJOIN,
                 rule="L10",
             ),
             row(called, trigger, answers.note_lost_membership, when=lost, rule="L10"),
