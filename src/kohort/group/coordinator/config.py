@@ -18,6 +18,7 @@ class CoordinatorConfig:
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
+        draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -26,3 +27,4 @@ class CoordinatorConfig:
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
     new_member_join_timeout_ms: int = 300_000
+    draft_assignor: str = "range"

@@ -12,8 +12,11 @@ from immutables import Map
 
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.fold import StoredGroup
+from kohort.group.coordinator.draft import fold as draft_fold
+from kohort.group.coordinator.draft.fold import StoredDraftGroup
 from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
 from kohort.types import TopicPartition
+from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -33,10 +36,12 @@ class LogState:
     Attributes:
         groups: Classic groups as last written.
         offsets: Positions of each group that has any.
+        draft_groups: Groups of the draft protocol as last written.
     """
 
     groups: Map[str, StoredGroup] = Map()
     offsets: Map[str, Offsets] = Map()
+    draft_groups: Map[str, StoredDraftGroup] = Map()
 
     def knows(self, group_id: str) -> bool:
         """Whether there is such a group; one that only has positions is a group too (C50)."""
@@ -51,13 +56,23 @@ class LogState:
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
             return self._with_offset(key, value if isinstance(value, OffsetCommitValue) else None)
+        if isinstance(key, DraftGroupKey):
+            return self._with_draft_group(
+                key, value if isinstance(value, DraftGroupValue) else None
+            )
         assert isinstance(key, GroupMetadataKey)
         if isinstance(value, GroupMetadataValue):
             group = fold.stored_group(value)
-            return LogState(self.groups.set(key.group, group), self.offsets)
+            return replace(self, groups=self.groups.set(key.group, group))
         if key.group in self.groups:
-            return LogState(self.groups.delete(key.group), self.offsets)
+            return replace(self, groups=self.groups.delete(key.group))
         return self
+
+    def _with_draft_group(self, key: DraftGroupKey, value: DraftGroupValue | None) -> LogState:
+        groups = self.draft_groups
+        if value is not None:
+            return replace(self, draft_groups=groups.set(key.group, draft_fold.stored_group(value)))
+        return replace(self, draft_groups=groups.delete(key.group)) if key.group in groups else self
 
     def _with_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> LogState:
         partition = TopicPartition(key.topic, key.partition)
@@ -69,5 +84,5 @@ class LogState:
         else:
             return self
         if offsets:
-            return LogState(self.groups, self.offsets.set(key.group, offsets))
+            return replace(self, offsets=self.offsets.set(key.group, offsets))
         return replace(self, offsets=self.offsets.delete(key.group))

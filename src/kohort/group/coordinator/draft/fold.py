@@ -1,0 +1,127 @@
+"""Draft groups in the log: the values, and the records that hold them (D15).
+
+The design kept a group in ZooKeeper. Here it is one record, written when the group becomes steady
+and when its last consumer is gone: the next coordinator goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from immutables import Map
+
+from kohort.group.coordinator.draft.group import Consumer, DraftGroup, DraftState
+from kohort.types import TopicPartition
+from kohort.wire.messages.draft import TopicAndPartition
+from kohort.wire.messages.draft_records import (
+    DraftGroupConsumer,
+    DraftGroupKey,
+    DraftGroupTopic,
+    DraftGroupValue,
+)
+from kohort.wire.messages.group_records import GroupRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDraftGroup:
+    """A group in the log.
+
+    Attributes:
+        generation: Its generation.
+        next_sequence: Number in the next consumer id.
+        assignor: What shared the partitions out.
+        topics: How many partitions the topics had at that time.
+        consumers: The consumers by their id.
+        owned: What each of them owns.
+    """
+
+    generation: int
+    next_sequence: int
+    assignor: str
+    topics: Map[str, int]
+    consumers: Map[str, Consumer]
+    owned: Map[str, tuple[TopicPartition, ...]]
+
+
+def stored_group(value: DraftGroupValue) -> StoredDraftGroup:
+    """Read a record's value."""
+    consumers = {entry.consumer_id: _consumer(entry) for entry in value.consumers}
+    owned = {
+        entry.consumer_id: tuple(TopicPartition(p.topic, p.partition) for p in entry.partitions)
+        for entry in value.consumers
+    }
+    topics = {entry.topic: entry.partitions for entry in value.topics}
+    return StoredDraftGroup(
+        value.generation,
+        value.next_sequence,
+        value.assignor,
+        Map(topics),
+        Map(consumers),
+        Map(owned),
+    )
+
+
+def _consumer(entry: DraftGroupConsumer) -> Consumer:
+    return Consumer(
+        consumer_id=entry.consumer_id,
+        client_id=entry.client_id,
+        host=entry.consumer_host,
+        session_timeout_ms=entry.session_timeout_ms,
+        heartbeat_frequency=entry.heartbeat_frequency,
+        topics=entry.topics,
+    )
+
+
+def loaded_group(group_id: str, stored: StoredDraftGroup) -> DraftGroup:
+    """Return the live group for one in the log: steady if it has consumers."""
+    return DraftGroup(
+        group_id=group_id,
+        state=DraftState.STEADY if stored.consumers else DraftState.NONE,
+        generation=stored.generation,
+        next_sequence=stored.next_sequence,
+        consumers=stored.consumers,
+    )
+
+
+def group_record(
+    group: DraftGroup,
+    assignor: str,
+    topics: Mapping[str, int],
+    owned: Mapping[str, Sequence[TopicPartition]],
+) -> GroupRecord:
+    """Return the record of a group whose consumers own these partitions."""
+    value = DraftGroupValue(
+        generation=group.generation,
+        next_sequence=group.next_sequence,
+        assignor=assignor,
+        topics=tuple(
+            DraftGroupTopic(topic=topic, partitions=count)
+            for topic, count in sorted(topics.items())
+        ),
+        consumers=tuple(
+            DraftGroupConsumer(
+                consumer_id=consumer.consumer_id,
+                client_id=consumer.client_id,
+                consumer_host=consumer.host,
+                session_timeout_ms=consumer.session_timeout_ms,
+                heartbeat_frequency=consumer.heartbeat_frequency,
+                topics=consumer.topics,
+                partitions=on_wire(owned.get(consumer.consumer_id, ())),
+            )
+            for consumer in group.sorted_consumers()
+        ),
+    )
+    return GroupRecord(DraftGroupKey(group=group.group_id), value)
+
+
+def on_wire(partitions: Iterable[TopicPartition]) -> tuple[TopicAndPartition, ...]:
+    """Return partitions as records and responses carry them."""
+    return tuple(
+        TopicAndPartition(topic=p.topic, partition=p.partition) for p in sorted(partitions)
+    )
+
+
+def group_tombstone(group_id: str) -> GroupRecord:
+    """Return the record that forgets a group."""
+    return GroupRecord(DraftGroupKey(group=group_id), None)

@@ -1,0 +1,173 @@
+"""JoinGroup (D7-D11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.draft import rebalance
+from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.group import Consumer, Newcomer, Parked
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.events import Cause
+from kohort.wire.messages.draft import DraftJoinGroupRequest
+
+Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]
+
+_LONGEST_HOST = 255  # of a DNS name
+# What a string on the wire may hold, less room for two hyphens and the sequence.
+_LONGEST_ID = 32_767 - 12
+
+
+def _parked(join: Join) -> Parked:
+    return Parked(join.token, join.version)
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+
+def has_bad_session_timeout(change: GroupChange, join: Join) -> bool:
+    """D12: whether the session timeout is outside what the broker permits."""
+    config = change.config
+    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    return not shortest <= join.request.session_timeout_ms <= longest
+
+
+def refuse_session_timeout(change: GroupChange, join: Join) -> None:
+    """D12."""
+    _refuse(change, join, ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+def is_malformed(_change: GroupChange, join: Join) -> bool:
+    """Whether no id could be made of it, or no heartbeat would ever come."""
+    request = join.request
+    host = request.consumer_host
+    length = len(request.group_id.encode()) + len(host.encode())
+    return request.heartbeat_frequency < 1 or len(host) > _LONGEST_HOST or length > _LONGEST_ID
+
+
+def refuse_malformed(change: GroupChange, join: Join) -> None:
+    """A consumer that no group can have."""
+    _refuse(change, join, ErrorCode.INVALID_REQUEST)
+
+
+def is_unknown(change: GroupChange, join: Join) -> bool:
+    """D11: whether the join names an id that is not in the group."""
+    consumer_id = join.request.consumer_id
+    return bool(consumer_id) and consumer_id not in change.group.consumers
+
+
+def refuse_unknown(change: GroupChange, join: Join) -> None:
+    """D3, D11: nobody else is disturbed; the sender may join again as a new consumer."""
+    _refuse(change, join, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def is_full(change: GroupChange, join: Join) -> bool:
+    """Whether there is no room for one more (KIP-389, which the design did not know)."""
+    group = change.group
+    new = not join.request.consumer_id
+    return new and len(group.consumers) + len(group.newcomers) >= change.config.group_max_size
+
+
+def refuse_full(change: GroupChange, join: Join) -> None:
+    """The one too many is out."""
+    _refuse(change, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
+def _refuse(change: GroupChange, join: Join, code: ErrorCode) -> None:
+    rebalance.refuse(change, _parked(join), code, join.request.consumer_id)
+
+
+# ------------------------------------------------------------------------------------ new consumers
+
+
+def is_new(_change: GroupChange, join: Join) -> bool:
+    """D10: whoever has no id is assumed to be newly started."""
+    return not join.request.consumer_id
+
+
+def _wait_for_id(change: GroupChange, join: Join) -> None:
+    newcomer = Newcomer(_consumer(join), _parked(join))
+    change.group = replace(change.group, newcomers=(*change.group.newcomers, newcomer))
+
+
+def call_everybody(change: GroupChange, join: Join) -> None:
+    """D10: a new consumer needs a rebalance."""
+    _wait_for_id(change, join)
+    rebalance.prepare(change, Cause.MEMBER_JOINED)
+
+
+def wait_for_others(change: GroupChange, join: Join) -> None:
+    """D9: its id is given out when all others have joined."""
+    _wait_for_id(change, join)
+
+
+def wait_for_next(change: GroupChange, join: Join) -> None:
+    """D9: too late for this generation; the next one follows at once."""
+    _wait_for_id(change, join)
+
+
+def _consumer(join: Join) -> Consumer:
+    request = join.request
+    return Consumer(
+        consumer_id=request.consumer_id,
+        client_id=join.client_id,
+        host=request.consumer_host,
+        session_timeout_ms=request.session_timeout_ms,
+        heartbeat_frequency=request.heartbeat_frequency,
+        topics=tuple(sorted(set(request.topics))),
+    )
+
+
+# ---------------------------------------------------------------------------------- known consumers
+
+
+def wants_the_same(change: GroupChange, join: Join) -> bool:
+    """Whether the consumer asks for the topics that it has asked for before."""
+    before = change.group.consumers[join.request.consumer_id]
+    return before.topics == _consumer(join).topics
+
+
+def tell_again(change: GroupChange, join: Join) -> None:
+    """D8: nothing has changed, the answer to an earlier join may have been lost: say it again."""
+    consumer = _consumer(join)
+    change.group = change.group.with_consumer(consumer)
+    rebalance.restart_session(change, consumer)
+    owned = change.log.draft_groups[change.group.group_id].owned
+    consumer_id = consumer.consumer_id
+    rebalance.tell(change, _parked(join), consumer_id, owned.get(consumer_id, ()))
+
+
+def join_with_other_topics(change: GroupChange, join: Join) -> None:
+    """A consumer that wants something else starts a rebalance."""
+    _park(change, join)
+    rebalance.prepare(change, Cause.SUBSCRIPTION_CHANGED, join.request.consumer_id)
+
+
+def join_again(change: GroupChange, join: Join) -> None:
+    """D4: one more has come; the last one lets the rebalance begin."""
+    _park(change, join)
+    rebalance.go_on_if_all_joined(change)
+
+
+def ask_again(change: GroupChange, join: Join) -> None:
+    """Its first join was lost on the way back: the answer goes to this one."""
+    _park(change, join)
+
+
+def change_its_mind(change: GroupChange, join: Join) -> None:
+    """It wants other topics than those that are being shared out."""
+    _park(change, join)
+    rebalance.start_job(change)
+
+
+def _park(change: GroupChange, join: Join) -> None:
+    """Take over what the consumer says now. A join of it that is parked was given up by it."""
+    consumer = _consumer(join)
+    earlier = change.group.joining.get(consumer.consumer_id)
+    if earlier is not None:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        rebalance.refuse(change, earlier, code, consumer.consumer_id)
+    change.group = change.group.with_consumer(consumer).park(consumer.consumer_id, _parked(join))
+    rebalance.restart_session(change, consumer)
