@@ -21,6 +21,8 @@ class MemberConfig:
         jitter: Factor on those waits, drawn once for each member, so that members that lost the
             same coordinator do not come back in step.
         rack_id: Where the member runs (KIP-881), None when not said.
+        server_assignor: Assignor that the coordinator is asked to use (KIP-848), None to leave it
+            the choice.
     """
 
     group_id: str
@@ -32,6 +34,7 @@ class MemberConfig:
     retry_backoff_max_ms: int = 1_000
     jitter: float = 1.0
     rack_id: str | None = None
+    server_assignor: str | None = None
 
     def backoff_ms(self, attempt: int) -> int:
         """Return how long to wait after the `attempt`-th failure in a row, the first being 1."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from kohort.group.member.commits import CommitIdentity
 from kohort.wire.schema import Message
@@ -14,9 +16,15 @@ from kohort.wire.schema import Message
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The application wants these topics; a pattern is resolved by the shell."""
+    """The application wants these topics.
+
+    Attributes:
+        topics: Their names; a pattern of the client's own is resolved by the shell.
+        pattern: Or a regular expression that the coordinator resolves (KIP-848).
+    """
 
     topics: frozenset[str]
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +44,23 @@ class RejoinAsked:
     reason: str
 
 
+class GroupMembershipOperation(Enum):
+    """What closing means for the group (KIP-1092); the names are those of Kafka's CloseOptions."""
+
+    DEFAULT = "a dynamic member leaves, a static one comes back within its session timeout"
+    LEAVE_GROUP = "the member leaves, a static one too"
+    REMAIN_IN_GROUP = "nothing is said that would make the group rebalance now"
+
+
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The application is done."""
+    """The application is done.
+
+    Attributes:
+        operation: Whether the group is told (KIP-1092).
+    """
+
+    operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +107,24 @@ class ResponseArrived:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """A `Send` has no answer, and will not get one."""
+    """A `Send` has no answer, and will not get one.
+
+    Attributes:
+        token: Its number.
+        cause: Why, for people.
+        error_code: Kafka's code when no later attempt can succeed, as `UNSUPPORTED_VERSION`.
+    """
 
     token: int
     cause: str = ""
+    error_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNamed:
+    """The shell has learned names of topics (KIP-848 assigns topics by their ids)."""
+
+    names: Mapping[UUID, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +172,7 @@ MemberEvent: TypeAlias = (
     | CoordinatorLost
     | ResponseArrived
     | RequestFailed
+    | TopicsNamed
     | CommitAnswered
     | JobDone
     | Tick
