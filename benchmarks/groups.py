@@ -1,0 +1,395 @@
+"""Large groups over TCP: the embedded broker on one core beside a real Kafka.
+
+The load comes from this process over a few connections, as bare requests: what is measured is the
+coordinator and not a client. Scenarios, each on both brokers:
+
+- members of one KIP-848 group join at once, heartbeating at most every 100 ms, until each of the
+  10,000 partitions has one owner and nothing is left to give up;
+- the settled members heartbeat as fast as they are answered, on one connection and on eight;
+- commits of 100 partitions;
+- classic members join and sync;
+- a heartbeat of another group while the large one is being assigned.
+
+    python benchmarks/groups.py [--members N ...] [--without-kafka] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.line import Line  # noqa: E402  # found only after the line above
+from kohort.errors import ErrorCode  # noqa: E402  # as above
+from kohort.group.subscription import Subscription, encode_subscription  # noqa: E402  # as above
+from kohort.wire.messages.consumer_group import (  # noqa: E402  # as above
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest  # noqa: E402  # as above
+from kohort.wire.messages.membership import (  # noqa: E402  # as above
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kohort.wire.messages.offsets import (  # noqa: E402  # as above
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from tests.broker.peer import Peer  # noqa: E402  # as above
+from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
+from tests.real_kafka.broker import RealKafka  # noqa: E402  # as above
+
+TOPICS = tuple(f"scale-{number}" for number in range(10))
+PARTITIONS_EACH = 1_000
+PARTITIONS = len(TOPICS) * PARTITIONS_EACH
+PAUSE_S = 0.1
+CLASSIC_MEMBERS = 500
+COMMIT_PARTITIONS = 100
+STEADY_S = 3.0
+CONNECTIONS = 8
+# What the embedded broker has to reach; Kafka's figures are printed beside it.
+TARGETS = {1_000: 4.0, 5_000: 20.0}
+HEARTBEATS_TARGET = 6_000
+HEARTBEAT_P99_MS = 50.0
+HEARTBEAT_GROWTH = 1.5
+COMMITS_TARGET = 800
+CLASSIC_TARGET_S = 3.0
+WAIT_TARGET_MS = 100.0
+KAFKA_SETTINGS = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+@dataclass(slots=True)
+class Member:
+    """The least that the consumer protocol asks of a member."""
+
+    group: str
+    line: Line
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:22])
+    epoch: int = 0
+    owned: tuple[TopicPartitions, ...] = ()
+    changed: bool = True
+
+    def request(self) -> ConsumerGroupHeartbeatRequest:
+        """Everything to join; the partitions when they changed; else a sign of life."""
+        joining = self.epoch == 0
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=60_000 if joining else -1,
+            subscribed_topic_names=TOPICS if joining else None,
+            topic_partitions=self.owned if self.changed else None,
+        )
+
+    async def heartbeat(self) -> None:
+        """Send one heartbeat and take over what the answer says."""
+        request = self.request()
+        self.changed = False
+        answer: ConsumerGroupHeartbeatResponse = await self.line.ask(request, 1)
+        if answer.error_code:
+            raise AssertionError(f"heartbeat: error {answer.error_code} {answer.error_message}")
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None and answer.assignment.topic_partitions != self.owned:
+            self.owned = answer.assignment.topic_partitions
+            self.changed = True
+
+    def partitions(self) -> list[tuple[uuid.UUID, int]]:
+        """What it owns."""
+        return [(topic.topic_id, number) for topic in self.owned for number in topic.partitions]
+
+
+async def keep_alive(member: Member, stop: asyncio.Event) -> None:
+    """Heartbeat at most every 100 ms until told to stop."""
+    while not stop.is_set():
+        begun = time.perf_counter()
+        await member.heartbeat()
+        await asyncio.sleep(max(0.0, PAUSE_S - (time.perf_counter() - begun)))
+
+
+def is_stable(members: Sequence[Member]) -> bool:
+    """Whether every partition has its one owner, who has said so, at one epoch."""
+    if len({member.epoch for member in members}) > 1 or any(m.changed for m in members):
+        return False
+    counts = Counter(each for member in members for each in member.partitions())
+    return len(counts) == PARTITIONS and max(counts.values()) == 1
+
+
+async def join(servers: str, count: int) -> tuple[float, list[Member], list[Line]]:
+    """Let members join at once; return the seconds until the group is stable."""
+    lines = [await Line.connect(servers) for _ in range(CONNECTIONS)]
+    group = f"group-{uuid.uuid4().hex}"
+    members = [Member(group, lines[number % CONNECTIONS]) for number in range(count)]
+    stop = asyncio.Event()
+    begun = time.perf_counter()
+    tasks = [asyncio.create_task(keep_alive(member, stop)) for member in members]
+    while not is_stable(members):
+        await asyncio.sleep(PAUSE_S / 2)
+        for task in tasks:
+            if task.done():
+                task.result()
+    seconds = time.perf_counter() - begun
+    stop.set()
+    await asyncio.gather(*tasks)
+    return seconds, members, lines
+
+
+async def steady(members: Sequence[Member], connections: int) -> tuple[float, float]:
+    """Heartbeat as fast as answers come for a while; return heartbeats/s and the p99 in ms."""
+    waits: list[float] = []
+    end = time.perf_counter() + STEADY_S
+
+    async def one_connection(mine: Sequence[Member]) -> None:
+        number = 0
+        while (begun := time.perf_counter()) < end:
+            await mine[number % len(mine)].heartbeat()
+            waits.append(time.perf_counter() - begun)
+            number += 1
+
+    lines = [members[0].line] if connections == 1 else sorted({m.line for m in members}, key=id)
+    # eight requests under way on each connection
+    groups = [
+        [m for m in members if m.line is line][part::8] for line in lines for part in range(8)
+    ]
+    await asyncio.gather(*(one_connection(mine) for mine in groups if mine))
+    return len(waits) / STEADY_S, statistics.quantiles(waits, n=100)[-1] * 1000
+
+
+async def commits(servers: str) -> float:
+    """Commit 100 partitions again and again, eight requests under way; return commits/s."""
+    line = await Line.connect(servers)
+    offsets = tuple(
+        OffsetCommitRequestPartition(
+            partition_index=number, committed_offset=number, committed_metadata=""
+        )
+        for number in range(COMMIT_PARTITIONS)
+    )
+    group = f"group-{uuid.uuid4().hex}"
+    topic = OffsetCommitRequestTopic(name=TOPICS[0], partitions=offsets)
+    request = OffsetCommitRequest(group_id=group, member_id="", topics=(topic,))
+    done = 0
+    end = time.perf_counter() + STEADY_S
+
+    async def worker() -> None:
+        nonlocal done
+        while time.perf_counter() < end:
+            answer = await line.ask(request, 9)
+            assert not any(part.error_code for part in answer.topics[0].partitions)
+            done += 1
+
+    await asyncio.gather(*(worker() for _ in range(8)))
+    line.close()
+    return done / STEADY_S
+
+
+class ClassicGroup:
+    """Classic members, each on a connection of its own, joining until they share a generation."""
+
+    def __init__(self, servers: str, count: int) -> None:
+        """Let `count` members use one group."""
+        self.name = f"group-{uuid.uuid4().hex}"
+        self._servers = servers
+        self._count = count
+        self._generations: dict[str, int] = {}
+        self._settled = asyncio.Event()
+
+    async def settle(self) -> float:
+        """Return the seconds until every member has its share of the same generation."""
+        lines = [await Line.connect(self._servers) for _ in range(self._count)]
+        begun = time.perf_counter()
+        tasks = [asyncio.create_task(self._member(line)) for line in lines]
+        await self._settled.wait()
+        seconds = time.perf_counter() - begun
+        await asyncio.gather(*tasks)
+        for line in lines:
+            line.close()
+        return seconds
+
+    async def _member(self, line: Line) -> None:
+        member_id = (await line.ask(self._join(""), 9)).member_id
+        while not self._settled.is_set():
+            joined = await line.ask(self._join(member_id), 9)
+            shares = tuple(
+                SyncGroupRequestAssignment(member_id=each.member_id, assignment=b"share")
+                for each in joined.members
+            )
+            synced = await line.ask(self._sync(member_id, joined.generation_id, shares), 5)
+            if synced.error_code == ErrorCode.NONE:
+                self._generations[member_id] = joined.generation_id
+                await self._stay(line, member_id, joined.generation_id)
+
+    async def _stay(self, line: Line, member_id: str, generation: int) -> None:
+        """Heartbeat until the group rebalances or all have settled."""
+        mine = self._generations
+        if len(mine) == self._count and len(set(mine.values())) == 1:
+            self._settled.set()
+        request = HeartbeatRequest(
+            group_id=self.name, generation_id=generation, member_id=member_id
+        )
+        while not self._settled.is_set():
+            answer = await line.ask(request, 4)
+            if answer.error_code != ErrorCode.NONE:
+                return
+            await asyncio.sleep(PAUSE_S)
+
+    def _join(self, member_id: str) -> JoinGroupRequest:
+        metadata = encode_subscription(Subscription(topics=frozenset(TOPICS)))
+        return JoinGroupRequest(
+            group_id=self.name,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
+        )
+
+    def _sync(
+        self, member_id: str, generation: int, shares: tuple[SyncGroupRequestAssignment, ...]
+    ) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=self.name,
+            generation_id=generation,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=shares,
+        )
+
+
+async def coordinator_ready(servers: str) -> None:
+    """Return once the broker coordinates groups in every partition of its offsets topic."""
+    line = await Line.connect(servers)
+    for number in range(200):
+        group = f"warm-{number}"
+        find = FindCoordinatorRequest(coordinator_keys=(group,))
+        probe = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=()),))
+        while True:
+            found = (await line.ask(find, 4)).coordinators[0].error_code
+            if not found and not (await line.ask(probe, 8)).groups[0].error_code:
+                break
+            await asyncio.sleep(PAUSE_S)
+    line.close()
+
+
+async def longest_wait(servers: str, stop: asyncio.Event) -> float:
+    """Heartbeat in a small group of its own until told to stop; return the longest wait in ms."""
+    line = await Line.connect(servers)
+    with_one = Member(f"group-{uuid.uuid4().hex}", line)
+    longest = 0.0
+    while not stop.is_set():
+        begun = time.perf_counter()
+        await with_one.heartbeat()
+        longest = max(longest, time.perf_counter() - begun)
+        await asyncio.sleep(0.01)
+    line.close()
+    return longest * 1000
+
+
+async def measure(servers: str, sizes: Sequence[int]) -> dict[str, float]:
+    """Run all scenarios on one broker."""
+    found: dict[str, float] = {}
+    await coordinator_ready(servers)
+    for count in sizes:
+        stop = asyncio.Event()
+        other = asyncio.create_task(longest_wait(servers, stop))
+        seconds, members, lines = await join(servers, count)
+        stop.set()
+        found[f"{count} members stable, s"] = seconds
+        found[f"other group's longest heartbeat meanwhile, {count} members, ms"] = await other
+        for connections in (1, CONNECTIONS):
+            rate, p99 = await steady(members, connections)
+            found[f"heartbeats/s, {count} members, {connections} connections"] = rate
+            found[f"p99 of these, {count} members, {connections} connections, ms"] = p99
+        for line in lines:
+            line.close()
+    found["commits/s of 100 partitions"] = await commits(servers)
+    found[f"{CLASSIC_MEMBERS} classic members synced, s"] = await ClassicGroup(
+        servers, CLASSIC_MEMBERS
+    ).settle()
+    return found
+
+
+def targets(found: dict[str, float], sizes: Sequence[int]) -> dict[str, bool]:
+    """Which figures of the embedded broker have a target, and whether it is reached."""
+    fast = f"heartbeats/s, 1000 members, {CONNECTIONS} connections"
+    reached = {
+        f"{count} members stable, s": found[f"{count} members stable, s"] <= target
+        for count, target in TARGETS.items()
+        if count in sizes
+    }
+    if 1_000 in sizes:
+        p99 = f"p99 of these, 1000 members, {CONNECTIONS} connections, ms"
+        reached[fast] = found[fast] >= HEARTBEATS_TARGET
+        reached[p99] = found[p99] <= HEARTBEAT_P99_MS
+    if {100, 5_000} <= set(sizes):
+        large = f"heartbeats/s, 5000 members, {CONNECTIONS} connections"
+        small = f"heartbeats/s, 100 members, {CONNECTIONS} connections"
+        reached[large] = found[small] / found[large] <= HEARTBEAT_GROWTH
+    for count in sizes:
+        wait = f"other group's longest heartbeat meanwhile, {count} members, ms"
+        reached[wait] = found[wait] <= WAIT_TARGET_MS
+    reached["commits/s of 100 partitions"] = found["commits/s of 100 partitions"] >= COMMITS_TARGET
+    classic = f"{CLASSIC_MEMBERS} classic members synced, s"
+    reached[classic] = found[classic] <= CLASSIC_TARGET_S
+    return reached
+
+
+def on_broker(servers: str, sizes: Sequence[int]) -> dict[str, float]:
+    """Create the topic and run."""
+    with Peer(servers) as peer:
+        for topic in TOPICS:
+            peer.create(topic, PARTITIONS_EACH)
+    return asyncio.run(measure(servers, sizes))
+
+
+def main() -> int:
+    """Measure, print, and say whether every target was reached."""
+    parser = argparse.ArgumentParser(description="Large groups over TCP.")
+    parser.add_argument("--members", type=int, nargs="+", default=[100, 1_000, 5_000])
+    parser.add_argument("--without-kafka", action="store_true", help="only ours, for profiling")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        ours = stack.enter_context(BrokerProcess(Path(folder, "ours")))
+        found = on_broker(ours.bootstrap_servers, options.members)
+        theirs: dict[str, float] = {}
+        if not options.without_kafka:
+            kafka = stack.enter_context(RealKafka(Path(folder, "kafka"), KAFKA_SETTINGS))
+            theirs = on_broker(kafka.bootstrap_servers, options.members)
+    reached = targets(found, options.members)
+    if options.json:
+        print(json.dumps({"kohort": found, "Kafka": theirs, "reached": reached}))
+    else:
+        print(f"{'':64}{'kohort':>10}{'Kafka':>10}")
+        for name, value in found.items():
+            word = {True: "reached", False: "MISSED", None: ""}[reached.get(name)]
+            other = f"{theirs[name]:10.1f}" if theirs else ""
+            print(f"{name:64}{value:10.1f}{other}   {word}")
+    return 0 if all(reached.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
