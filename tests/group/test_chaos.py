@@ -16,6 +16,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.events import GenerationStarted
 from kohort.group.member.classic.machine import MemberState
@@ -41,6 +42,10 @@ class Chaos(RuleBasedStateMachine):
         self.world.topics = {"flights": 6, "delays": 2}
         self.generations_seen = 0
 
+    def assignors(self) -> tuple[Assignor, ...]:
+        """What the next member is configured with."""
+        return (RangeAssignor(),)
+
     def some(self, index: int) -> Application | None:
         names = sorted(self.world.applications)
         return self.world.applications[names[index % len(names)]] if names else None
@@ -48,7 +53,8 @@ class Chaos(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), topics=TOPICS, static=st.booleans())
     def start(self, name: str, topics: frozenset[str], static: bool) -> None:
         if name not in self.world.applications:
-            application = self.world.start(name, instance=name if static else None)
+            instance = name if static else None
+            application = self.world.start(name, *self.assignors(), instance=instance)
             self.world.tell(application, Subscribed(topics))
 
     @rule(index=st.integers(0, 3), steps=st.integers(1, 8))

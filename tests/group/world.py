@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from kohort.errors import RebalanceInProgressError
+from kohort.errors import LocalProtocolError, RebalanceInProgressError
 from kohort.group.assignors import Assignor, ClusterView, RangeAssignor
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, Unload
@@ -175,8 +175,12 @@ class World:
     def run_job(self, application: Application) -> None:
         job = application.jobs.popleft()
         cluster = ClusterView(self.topics)
-        assignments = leader.compute(job, application.member.assignors, cluster)
-        self.tell(application, JobDone(job.token, assignments))
+        try:
+            assignments = leader.compute(job, application.member.assignors, cluster)
+        except LocalProtocolError as error:
+            self.tell(application, JobDone(job.token, None, str(error)))
+        else:
+            self.tell(application, JobDone(job.token, assignments))
 
     def commit(self, application: Application) -> None:
         """Commit offset 7 for all that the application believes to own, through the network."""
