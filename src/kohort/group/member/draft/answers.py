@@ -1,0 +1,142 @@
+"""What the coordinator answered, and how a consumer goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.draft import calls, coordinator, join
+from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
+from kohort.wire.messages.draft import DraftJoinGroupResponse
+
+Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
+Guard: TypeAlias = "Callable[[MemberChange, Answered | DraftJoinGroupResponse], bool]"
+
+# Answers that mean: not this broker, or not now.
+_REDISCOVER = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _says(name: str, *codes: ErrorCode) -> Guard:
+    """Return a guard: whether an answer has one of these error codes."""
+
+    def guard(_change: MemberChange, answer: Answered | DraftJoinGroupResponse) -> bool:
+        return answer.error_code in codes
+
+    guard.__name__ = name
+    return guard
+
+
+says_nothing = _says("says_nothing", ErrorCode.NONE)
+says_illegal_generation = _says("says_illegal_generation", ErrorCode.ILLEGAL_GENERATION)
+says_unknown_consumer = _says("says_unknown_consumer", ErrorCode.UNKNOWN_MEMBER_ID)
+says_rediscover = _says("says_rediscover", *_REDISCOVER)
+says_wait = _says("says_wait", *_WAIT)
+
+
+# -------------------------------------------------------------------------------------------- join
+
+
+def is_welcome(change: MemberChange, answer: DraftJoinGroupResponse) -> bool:
+    """D22: no error, an id, a generation, and nothing that we did not ask for."""
+    topics = change.session.joined_topics
+    matches = all(each.topic in topics for each in answer.partitions_to_own)
+    is_complete = bool(answer.consumer_id) and answer.group_generation_id >= 0
+    return answer.error_code == ErrorCode.NONE and is_complete and matches
+
+
+def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
+    """D22: consume, unless the application has changed its mind meanwhile."""
+    join.become_part(change, answer)
+    if change.session.topics != change.session.joined_topics:
+        join.stop(change, "the subscription changed")
+
+
+def has_id(change: MemberChange, _answer: DraftJoinGroupResponse) -> bool:
+    """Whether we joined with an id that the coordinator can have given up."""
+    return bool(change.session.member_id) and says_unknown_consumer(change, _answer)
+
+
+def join_as_new(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+    """D3, D11: too late: we are a new consumer."""
+    join.drop_id(change)
+    join.go_on(change)
+
+
+def find_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+    """D1: the coordinator has moved, or is not ready: look for it, then join again."""
+    coordinator.forget(change)
+    coordinator.look_up_later(change)
+
+
+def wait_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+    """Our join was overtaken: try again."""
+    join.try_again_later(change)
+
+
+def give_up(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
+    """Nothing that we could do would help."""
+    code = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
+    join.fail(change, code, f"could not join group {change.config.group_id}")
+
+
+# ---------------------------------------------------------------------------- heartbeat and commit
+
+
+def is_outdated(change: MemberChange, answer: Answered) -> bool:
+    """Whether it answers somebody that we are not any more."""
+    session = change.session
+    return answer.sent != CommitIdentity(session.member_id, session.generation)
+
+
+def note_alive(change: MemberChange, answer: Answered) -> None:
+    """The coordinator has heard us: that is what its session timeout counts from."""
+    if isinstance(answer, HeartbeatAnswered):
+        change.session = replace(change.session, failures=0)
+        change.start(SessionOverdue(), change.config.session_timeout_ms)
+
+
+def stop_consumption(change: MemberChange, answer: Answered) -> None:
+    """D4, D24: the signal to join again."""
+    note_alive(change, answer)
+    join.stop(change, "the group is rebalancing")
+
+
+def lose_everything(change: MemberChange, _answer: Answered) -> None:
+    """D3, D7: others may have our partitions already: join as a new consumer."""
+    join.drop_id(change)
+    join.stop(change, "the coordinator does not know this consumer")
+
+
+def note_lost(change: MemberChange, _answer: Answered) -> None:
+    """D3: given up while the application is called; go on from there when it returns."""
+    join.drop_id(change)
+
+
+def rediscover(change: MemberChange, _answer: Answered) -> None:
+    """D1, D23: look for the coordinator after a wait, and read on meanwhile."""
+    coordinator.forget(change)
+    change.enter(DraftMemberState.REDISCOVER_COORDINATOR)
+    coordinator.look_up_later(change)
+
+
+def rediscover_while_stopped(change: MemberChange, answer: Answered) -> None:
+    """D1: the coordinator has moved while the application gives its partitions up."""
+    if isinstance(answer, HeartbeatAnswered):
+        coordinator.forget(change)
+        coordinator.look_up_later(change)
+    else:
+        calls.pass_over(change, answer)
+
+
+def leave_group(change: MemberChange, answer: Answered) -> None:
+    """We may not be in this group."""
+    join.fail(change, answer.error_code, f"cannot stay in group {change.config.group_id}")

@@ -1,0 +1,204 @@
+"""A consumer of a draft group: the face of the machine.
+
+It is driven like the member of a classic group, see `kohort.group.member.classic.machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kohort.errors import LocalProtocolError
+from kohort.group.effects import Callback, Effects
+from kohort.group.member import commits
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.draft.session import (
+    DraftMemberSession,
+    DraftMemberState,
+    MemberChange,
+    Sent,
+)
+from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.group.member.events import (
+    CallbackDone,
+    CoordinatorLost,
+    HeartbeatAnswered,
+    JobDone,
+    MemberEvent,
+    RequestFailed,
+    ResponseArrived,
+    StaleReport,
+    Tick,
+)
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.draft import DraftHeartbeatResponse
+from kohort.wire.messages.offsets import OffsetCommitRequest
+
+__all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
+
+_REBALANCING = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
+
+
+class DraftMember:
+    """One consumer of one group."""
+
+    def __init__(self, config: MemberConfig, host: str) -> None:
+        """Make a consumer that wants nothing yet.
+
+        Args:
+            config: Its settings.
+            host: Where it runs; becomes part of its id.
+        """
+        self.config = config
+        self.host = host
+        self._session = DraftMemberSession()
+
+    # ------------------------------------------------------------------------------- what it knows
+
+    @property
+    def session(self) -> DraftMemberSession:
+        """All it knows; a value."""
+        return self._session
+
+    @property
+    def state(self) -> DraftMemberState:
+        """Its state."""
+        return self._session.state
+
+    @property
+    def member_id(self) -> str:
+        """Consumer id from the coordinator, empty when it has none."""
+        return self._session.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """Present generation, -1 when it has none."""
+        return self._session.generation
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """Partitions that it was given and has not given up."""
+        return self._session.owned
+
+    @property
+    def fetchable(self) -> frozenset[TopicPartition]:
+        """Partitions that may be read now: also while the coordinator is not known (D23)."""
+        session = self._session
+        consumes = session.state in (
+            DraftMemberState.PART_OF_GROUP,
+            DraftMemberState.REDISCOVER_COORDINATOR,
+        )
+        return session.owned if consumes and session.callback is None else frozenset()
+
+    @property
+    def group_topics(self) -> frozenset[str]:
+        """Topics to watch as leader: none, the coordinator watches them (D14)."""
+        return frozenset()
+
+    def tell_assignor(self, _callback: Callback) -> None:
+        """Do nothing: the coordinator's assignor has no half here."""
+
+    # ------------------------------------------------------------------------------------- commits
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom a commit is made now."""
+        return CommitIdentity(self._session.member_id, self._session.generation)
+
+    def commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        """Return the request that stores positions under this consumer's id (D6).
+
+        Raises:
+            LocalProtocolError: It is not part of a group.
+        """
+        if not self._session.is_member:
+            raise LocalProtocolError("not a member of the group: nothing can be committed")
+        return commits.commit_request(self.config.group_id, self.identity, None, offsets)
+
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """Say what the answer to a commit means; ask before `CommitAnswered` is decided."""
+        rebalancing = self._session.state in _REBALANCING
+        return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
+
+    # -------------------------------------------------------------------------------------- driving
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[DraftMemberSession]:
+        """Work out what an event leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+
+        Raises:
+            LocalProtocolError: A call of the application that the present state does not allow.
+        """
+        change = MemberChange(self.config, self.host, self._session, now)
+        _run(change, event)
+        return change.effects()
+
+    def install(self, session: DraftMemberSession) -> None:
+        """Take over what effects lead to."""
+        self._session = session
+
+    def next_deadline(self) -> int | None:
+        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        earliest = self._session.deadlines.next()
+        return earliest[0] if earliest else None
+
+
+def _run(change: MemberChange, event: MemberEvent) -> None:
+    """Say in the table's words what happened, and let it act."""
+    match event:
+        case Tick():
+            _expire(change)
+        case ResponseArrived():
+            _answer(change, event)
+        case RequestFailed():
+            waited = _forget_sent(change, event.token) is not None
+            _put(change, CoordinatorLost(event.cause) if waited else StaleReport(event.token))
+        case CallbackDone():
+            callback = change.session.callback
+            known = callback is not None and callback.token == event.token
+            _put(change, event if known else StaleReport(event.token))
+        case JobDone():
+            _put(change, StaleReport(event.token))  # nobody leads
+        case _:
+            _put(change, event)
+
+
+def _put(change: MemberChange, event: object) -> None:
+    DRAFT_MEMBER.run(change, type(event), event)
+
+
+def _expire(change: MemberChange) -> None:
+    """Deal with the earliest deadline, if it is due."""
+    earliest = change.session.deadlines.next()
+    if earliest is not None and earliest[0] <= change.now:
+        change.cancel(earliest[1])
+        _put(change, earliest[1])
+
+
+def _answer(change: MemberChange, event: ResponseArrived) -> None:
+    sent = _forget_sent(change, event.token)
+    if sent is None:
+        _put(change, StaleReport(event.token))
+    elif isinstance(event.response, DraftHeartbeatResponse):
+        identity = CommitIdentity(sent.member_id, sent.generation)
+        _put(change, HeartbeatAnswered(identity, event.response.error_code))
+    else:
+        _put(change, event.response)
+
+
+def _forget_sent(change: MemberChange, token: int) -> Sent | None:
+    """Note that a request is answered, and return it; None: nobody waits for it."""
+    session = change.session
+    if session.heartbeat is not None and session.heartbeat.token == token:
+        change.session = replace(session, heartbeat=None)
+        return session.heartbeat
+    if session.request is not None and session.request.token == token:
+        change.session = replace(session, request=None)
+        return session.request
+    return None

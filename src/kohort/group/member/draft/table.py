@@ -1,0 +1,198 @@
+"""The consumer's half of the draft protocol: everything that can happen to a consumer.
+
+The rules D1 to D25 are in docs/draft.md.
+"""
+
+from __future__ import annotations
+
+from kohort.group.machine import Row, Table, row
+from kohort.group.member.draft import answers, calls, leave
+from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    HeartbeatAnswered,
+    HeartbeatDue,
+    LookupDue,
+    LookupFailed,
+    Polled,
+    RejoinAsked,
+    RetryDue,
+    SessionOverdue,
+    StaleReport,
+    Subscribed,
+    Unsubscribed,
+)
+from kohort.wire.messages.draft import DraftJoinGroupResponse
+
+Rows = tuple[Row[DraftMemberState, MemberChange], ...]
+
+DOWN = DraftMemberState.DOWN
+DISCOVER = DraftMemberState.DISCOVER_COORDINATOR
+PART = DraftMemberState.PART_OF_GROUP
+REDISCOVER = DraftMemberState.REDISCOVER_COORDINATOR
+STOPPED = DraftMemberState.STOPPED_CONSUMPTION
+LEAVING = DraftMemberState.LEAVING
+CLOSED = DraftMemberState.CLOSED
+FATAL = DraftMemberState.FATAL
+
+CONSUMING = (PART, REDISCOVER)
+JOINING = (DISCOVER, STOPPED)
+ACTIVE = (DISCOVER, PART, REDISCOVER, STOPPED)
+IDLE = (DOWN, CLOSED, FATAL)
+# Heartbeats go out, or would if the coordinator were known.
+BEATING = (PART, REDISCOVER, STOPPED, LEAVING)
+
+
+def others(*states: DraftMemberState) -> tuple[DraftMemberState, ...]:
+    """Return all states but these."""
+    return tuple(state for state in DraftMemberState if state not in states)
+
+
+CALL_ROWS: Rows = (
+    row(DOWN, Subscribed, calls.start_up, to=DISCOVER, rule="D21"),
+    row((DISCOVER, REDISCOVER, STOPPED), Subscribed, calls.note_topics),
+    row(
+        PART,
+        Subscribed,
+        calls.resubscribe,
+        when=calls.is_another_subscription,
+        to=STOPPED,
+        rule="D24",
+    ),
+    row(PART, Subscribed, calls.note_topics),
+    row(LEAVING, Subscribed, calls.subscribe_afterwards, when=leave.comes_back, rule="D8"),
+    row(DOWN, Unsubscribed, calls.pass_over),
+    row((*ACTIVE, FATAL), Unsubscribed, leave.unsubscribe, to=(LEAVING, DOWN), rule="D20"),
+    row(LEAVING, Unsubscribed, leave.unsubscribe_afterwards),
+    row((DOWN, CLOSED), Closing, leave.close_at_once, to=CLOSED, rule="D20"),
+    row((*ACTIVE, FATAL), Closing, leave.close, to=(LEAVING, CLOSED), rule="D20"),
+    row(LEAVING, Closing, leave.close_afterwards),
+    row(ACTIVE, Polled, calls.note_poll, rule="D25"),
+    row((DOWN, LEAVING, FATAL), Polled, calls.pass_over),
+    row((*ACTIVE, LEAVING, FATAL), RejoinAsked, calls.pass_over),
+)
+
+CALLBACK_ROWS: Rows = (
+    row(CONSUMING, CallbackDone, calls.read_on, rule="D22"),
+    row(STOPPED, CallbackDone, calls.go_on_joining, rule="D24"),
+    row(LEAVING, CallbackDone, calls.go_on_leaving, to=(DOWN, CLOSED, DISCOVER), rule="D20"),
+    row(FATAL, CallbackDone, calls.lose_the_rest),
+    row((DOWN, DISCOVER, CLOSED), CallbackDone, calls.never),
+)
+
+_JOINED = DraftJoinGroupResponse
+JOIN_ROWS: Rows = (
+    row(
+        JOINING,
+        _JOINED,
+        answers.become_part,
+        when=answers.is_welcome,
+        to=(PART, STOPPED),
+        rule="D7 D22",
+    ),
+    row(JOINING, _JOINED, answers.join_as_new, when=answers.has_id, rule="D3 D11"),
+    row(JOINING, _JOINED, answers.find_and_join, when=answers.says_rediscover, rule="D1"),
+    row(JOINING, _JOINED, answers.wait_and_join, when=answers.says_wait),
+    row(JOINING, _JOINED, answers.give_up, to=FATAL),
+    row(others(*JOINING), _JOINED, calls.never),
+)
+
+Answer = type[HeartbeatAnswered] | type[CommitAnswered]
+
+
+def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
+    """Heartbeats and commits say the same about a membership."""
+    illegal, unknown = answers.says_illegal_generation, answers.says_unknown_consumer
+    giving_up = (STOPPED, LEAVING)
+    return (
+        row(BEATING, trigger, calls.pass_over, when=answers.is_outdated),
+        row(BEATING, trigger, answers.note_alive, when=answers.says_nothing, rule="D6"),
+        row(
+            CONSUMING,
+            trigger,
+            answers.stop_consumption,
+            when=illegal,
+            to=STOPPED,
+            rule="D4 D24",
+        ),
+        row(giving_up, trigger, answers.note_alive, when=illegal, rule="D4"),
+        row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),
+        row(giving_up, trigger, answers.note_lost, when=unknown, rule="D3"),
+        row(
+            CONSUMING,
+            trigger,
+            answers.rediscover,
+            when=answers.says_rediscover,
+            to=REDISCOVER,
+            rule="D1 D23",
+        ),
+        row(
+            giving_up,
+            trigger,
+            answers.rediscover_while_stopped,
+            when=answers.says_rediscover,
+            rule="D1",
+        ),
+        row(BEATING, trigger, calls.pass_over, when=answers.says_wait),
+    )
+
+
+MEMBERSHIP_ROWS: Rows = (
+    *_membership_rows(HeartbeatAnswered),
+    row((*CONSUMING, STOPPED), HeartbeatAnswered, answers.leave_group, to=FATAL),
+    row(LEAVING, HeartbeatAnswered, calls.pass_over),
+    row(others(*BEATING), HeartbeatAnswered, calls.never),
+    *_membership_rows(CommitAnswered),
+    row(tuple(DraftMemberState), CommitAnswered, calls.pass_over),
+)
+
+COORDINATOR_ROWS: Rows = (
+    row((*IDLE, LEAVING), CoordinatorKnown, calls.note_coordinator),
+    row(JOINING, CoordinatorKnown, calls.join_coordinator, rule="D21"),
+    row(CONSUMING, CoordinatorKnown, calls.greet_coordinator, to=(PART, STOPPED), rule="D2 D23"),
+    row((*IDLE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
+    row(JOINING, CoordinatorLost, calls.lose_joined_coordinator, rule="D21"),
+    row(CONSUMING, CoordinatorLost, calls.lose_coordinator, to=REDISCOVER, rule="D23"),
+    row(ACTIVE, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL),
+    row(ACTIVE, LookupFailed, calls.look_up_later, rule="D23"),
+    row((*IDLE, LEAVING), LookupFailed, calls.note_lookup_failed),
+)
+
+TIME_ROWS: Rows = (
+    row(BEATING, HeartbeatDue, calls.beat, rule="D25"),
+    row(others(*BEATING), HeartbeatDue, calls.never),
+    row(CONSUMING, SessionOverdue, calls.doubt_coordinator, to=REDISCOVER, rule="D23"),
+    row(STOPPED, SessionOverdue, calls.doubt_while_stopped, rule="D23"),
+    row(LEAVING, SessionOverdue, calls.pass_over),
+    row(others(*BEATING), SessionOverdue, calls.never),
+    row(JOINING, RetryDue, calls.retry),
+    row(others(*JOINING), RetryDue, calls.never),
+    row((*ACTIVE, LEAVING), LookupDue, calls.look_up, rule="D23"),
+    row(IDLE, LookupDue, calls.never),
+    row(tuple(DraftMemberState), StaleReport, calls.pass_over),
+)
+
+DRAFT_MEMBER: Table[DraftMemberState, MemberChange] = Table(
+    "draft member",
+    DraftMemberState,
+    CALL_ROWS + CALLBACK_ROWS + JOIN_ROWS + MEMBERSHIP_ROWS + COORDINATOR_ROWS + TIME_ROWS,
+    total=(
+        CallbackDone,
+        DraftJoinGroupResponse,
+        HeartbeatAnswered,
+        CommitAnswered,
+        StaleReport,
+        CoordinatorKnown,
+        CoordinatorLost,
+        LookupFailed,
+        HeartbeatDue,
+        SessionOverdue,
+        RetryDue,
+        LookupDue,
+    ),
+    local=(Subscribed, Unsubscribed, Closing, Polled, RejoinAsked),
+)
