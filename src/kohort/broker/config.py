@@ -41,6 +41,8 @@ class BrokerConfig:
             Kafka's default of 3000 suits production; here it would only make tests slow.
         group_max_size: Most members of one group.
         offset_metadata_max_bytes: Longest text beside a stored position.
+        offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
+        offsets_retention_check_interval_ms: How often older ones are looked for.
     """
 
     host: str = "127.0.0.1"
@@ -63,6 +65,8 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    offsets_retention_check_interval_ms: int = 600_000
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, or what would open the broker to the network by accident."""
@@ -108,6 +112,8 @@ class BrokerConfig:
             group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             group_max_size=self.group_max_size,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
         )
 
 

@@ -29,7 +29,11 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
 )
 from kohort.wire.messages.metadata import MetadataRequest
-from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from kohort.wire.messages.produce import ProduceRequest
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 from kohort.wire.messages.topics import (
@@ -91,6 +95,7 @@ SERVED = _served(
     (DescribeConfigsRequest, topics.describe_configs),
     (CreatePartitionsRequest, topics.create_partitions),
     (DeleteGroupsRequest, groups.delete_groups),
+    (OffsetDeleteRequest, groups.offset_delete),
     (DescribeClusterRequest, metadata.describe_cluster),
 )
 

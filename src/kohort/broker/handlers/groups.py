@@ -33,6 +33,10 @@ from kohort.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -118,6 +122,29 @@ def offset_commit(
         for topic in unknown
     )
     return _then(answer, lambda done: replace(done, topics=(*done.topics, *refused)))
+
+
+def offset_delete(
+    broker: BrokerContext, request: OffsetDeleteRequest, caller: Caller
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    """Forget positions (KIP-496); only the broker knows which topics there are."""
+    known = tuple(topic for topic in request.topics if topic.name in broker.data.topics)
+    unknown = tuple(
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+        if topic.name not in broker.data.topics
+    )
+    answer = _ask(broker, request.group_id, replace(request, topics=known), caller)
+    return _then(answer, lambda a: a if a.error_code else replace(a, topics=a.topics + unknown))
 
 
 def offset_fetch(

@@ -15,6 +15,8 @@ class CoordinatorConfig:
         group_initial_rebalance_delay_ms: How long the first rebalance of an empty group waits for
             more members (KIP-134).
         group_max_size: Most members of one group (KIP-389).
+        offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
+        offsets_retention_check_interval_ms: How often the coordinator looks for older ones.
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
@@ -25,6 +27,8 @@ class CoordinatorConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
+    offsets_retention_ms: int = 7 * 24 * 3_600 * 1_000
+    offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     new_member_join_timeout_ms: int = 300_000
     draft_assignor: str = "range"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
 from kohort.wire.schema import Message
 
 R_co = TypeVar("R_co", bound=Message, covariant=True)
@@ -66,7 +67,14 @@ class Unload:
 
 
 ShardEvent: TypeAlias = (
-    RequestArrived[Message] | Tick | TopicsDeleted | LoadStarted | LoadFinished | Unload
+    RequestArrived[Message]
+    | Tick
+    | TopicsDeleted
+    | LoadStarted
+    | LoadFinished
+    | Unload
+    | DraftJobDone
+    | PartitionsCounted
 )
 
 
@@ -111,6 +119,21 @@ class SyncExpired(NamedTuple):
     kind: str = "sync"
 
 
+class RetentionCheckDue(NamedTuple):
+    """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
+
+    As a deadline it is the shard's and names no group; each group is then asked by itself.
+    """
+
+    group_id: str = ""
+    kind: str = "retention"
+
+
 Deadline: TypeAlias = (
-    SessionExpired | PendingExpired | JoinExpired | InitialDelayExpired | SyncExpired
+    SessionExpired
+    | PendingExpired
+    | JoinExpired
+    | InitialDelayExpired
+    | SyncExpired
+    | RetentionCheckDue
 )

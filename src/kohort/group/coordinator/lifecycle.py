@@ -16,6 +16,7 @@ from kohort.group.coordinator.events import (
     LoadFinished,
     LoadStarted,
     RequestArrived,
+    RetentionCheckDue,
     Tick,
     TopicsDeleted,
     Unload,
@@ -44,6 +45,22 @@ def become_ready(draft: ShardDraft, event: LoadFinished) -> None:
             groups = draft.session.groups.set(group_id, live)
             draft.session = replace(draft.session, groups=groups)
             draft.run_group(group_id, LoadFinished, event)
+    watch_retention(draft)
+
+
+def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """Answer, and see to it that what was stored will be looked at again some day (C60)."""
+    requests.answer(draft, arrived)
+    watch_retention(draft)
+
+
+def watch_retention(draft: ShardDraft) -> None:
+    """C60: start the clock as soon as there is something that can become too old."""
+    due = RetentionCheckDue()
+    holds_something = draft.records or draft.log.groups or draft.log.offsets
+    if holds_something and draft.session.deadlines.get(due) is None:
+        at = draft.now + draft.config.offsets_retention_check_interval_ms
+        draft.session = replace(draft.session, deadlines=draft.session.deadlines.set(due, at))
 
 
 def go_down(draft: ShardDraft, event: Unload) -> None:
@@ -87,7 +104,17 @@ def let_expire(draft: ShardDraft, tick: Tick) -> None:
     deadline = earliest[1]
     deadlines = draft.session.deadlines.cancel(deadline)
     draft.session = replace(draft.session, deadlines=deadlines)
-    draft.run_group(deadline.group_id, type(deadline), deadline)
+    if isinstance(deadline, RetentionCheckDue):
+        check_retention(draft)
+    else:
+        draft.run_group(deadline.group_id, type(deadline), deadline)
+
+
+def check_retention(draft: ShardDraft) -> None:
+    """C60: let each group drop what is too old, and look again after the interval."""
+    for group_id in draft.session.group_ids(draft.log):
+        draft.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
+    watch_retention(draft)
 
 
 def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
@@ -106,7 +133,7 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(DOWN, _ARRIVED, refuse_down, rule="C3"),
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
-    row(READY, _ARRIVED, requests.answer),
+    row(READY, _ARRIVED, answer, rule="C60"),
     row((DOWN, CATCH_UP), Tick, ignore),
     row(READY, Tick, let_expire),
     row((DOWN, CATCH_UP), TopicsDeleted, ignore),

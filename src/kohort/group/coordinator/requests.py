@@ -27,11 +27,20 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from kohort.wire.schema import Message, Request
 
 _ForOneGroup = (
-    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | OffsetCommitRequest
+    | OffsetDeleteRequest
 )
 
 
@@ -55,7 +64,7 @@ def refuse_all(draft: ShardDraft, arrived: RequestArrived[Message], code: ErrorC
 
 
 def _member_request(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
-    """C4: the membership APIs need a group id."""
+    """C4: the membership APIs, and OffsetDelete, need a group id."""
     group_id = cast("_ForOneGroup", arrived.request).group_id
     if group_id:
         draft.run_group(group_id, type(arrived.request), arrived)
@@ -106,6 +115,7 @@ _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], Non
     HeartbeatRequest: _member_request,
     LeaveGroupRequest: _member_request,
     OffsetCommitRequest: _commit,
+    OffsetDeleteRequest: _member_request,
     OffsetFetchRequest: _fetch,
     DescribeGroupsRequest: _describe,
     ListGroupsRequest: _list,

@@ -17,6 +17,8 @@ from kohort.group.coordinator.classic import (
     heartbeat,
     join,
     leave,
+    offset_delete,
+    retention,
     sync,
     unload,
 )
@@ -29,6 +31,7 @@ from kohort.group.coordinator.events import (
     LoadFinished,
     PendingExpired,
     RequestArrived,
+    RetentionCheckDue,
     SessionExpired,
     SyncExpired,
     Unload,
@@ -41,7 +44,7 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.messages.offsets import OffsetCommitRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 from kohort.wire.schema import Message
 
 DEAD = GroupState.DEAD
@@ -180,6 +183,21 @@ DELETE_ROWS: Rows = (
     on(HAS_MEMBERS, DeleteGroupsRequest, delete.refuse, rule="C57"),
 )
 
+_FORGET = OffsetDeleteRequest
+OFFSET_DELETE_ROWS: Rows = (
+    on(DEAD, _FORGET, offset_delete.refuse_unknown, rule="C56"),
+    on(EMPTY, _FORGET, offset_delete.delete, rule="C56"),
+    on(HAS_MEMBERS, _FORGET, offset_delete.refuse, when=offset_delete.is_of_others, rule="C56"),
+    on(HAS_MEMBERS, _FORGET, offset_delete.delete, rule="C56 KIP-496"),
+)
+
+_CHECK = RetentionCheckDue
+RETENTION_ROWS: Rows = (
+    row(EMPTY, _CHECK, retention.expire, to=DEAD, rule="C60 KIP-211"),
+    row(STABLE, _CHECK, retention.expire_unread, when=retention.are_consumers, rule="C60"),
+    row((DEAD, PREPARING, COMPLETING, STABLE), _CHECK, retention.keep, rule="C60"),
+)
+
 EXPIRY_ROWS: Rows = (
     row((DEAD, EMPTY), SessionExpired, expiry.never),
     row(HAS_MEMBERS, SessionExpired, expiry.spare, when=expiry.is_parked, rule="C17 C43"),
@@ -222,6 +240,8 @@ CLASSIC_GROUP: Table[GroupState, GroupDraft] = Table(
     + LEAVE_ROWS
     + COMMIT_ROWS
     + DELETE_ROWS
+    + OFFSET_DELETE_ROWS
+    + RETENTION_ROWS
     + EXPIRY_ROWS
     + LIFECYCLE_ROWS,
     total=(
@@ -231,6 +251,8 @@ CLASSIC_GROUP: Table[GroupState, GroupDraft] = Table(
         LeaveGroupRequest,
         OffsetCommitRequest,
         DeleteGroupsRequest,
+        OffsetDeleteRequest,
+        RetentionCheckDue,
         SessionExpired,
         PendingExpired,
         JoinExpired,
