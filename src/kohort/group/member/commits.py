@@ -1,4 +1,4 @@
-"""Commits of a member: as whom they are made, and what their errors mean (L11)."""
+"""Commits of a member: as whom they are made, and what their errors mean (L11, L37)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class CommitVerdict(Enum):
     DONE = "stored"
     RETRY = "send it again, after a wait"
     REBALANCE_IN_PROGRESS = "raise RebalanceInProgressError: poll, then commit again"
+    STALE_EPOCH = "again as who the member is by now, or raise CommitFailedError (L37)"
     COMMIT_FAILED = "raise CommitFailedError: the partitions belong to another member now"
     RAISE = "raise KafkaError with the code"
 
@@ -54,7 +55,7 @@ _FENCED = frozenset(
 def verdict(
     code: int, sent: CommitIdentity, present: CommitIdentity, *, rebalancing: bool
 ) -> CommitVerdict:
-    """Say what an answer means (L11).
+    """Say what an answer means (L11, L37).
 
     Args:
         code: Error code of the answer.
@@ -71,6 +72,8 @@ def verdict(
     if code in _FENCED and sent != present and rebalancing:
         # The commit was on its way while the member began to join: it may own them again soon.
         return CommitVerdict.REBALANCE_IN_PROGRESS
+    if code == ErrorCode.STALE_MEMBER_EPOCH:
+        return CommitVerdict.STALE_EPOCH
     if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
         return CommitVerdict.COMMIT_FAILED
     if code == ErrorCode.FENCED_INSTANCE_ID and sent != present:

@@ -1,0 +1,110 @@
+"""What a heartbeat says: everything at first and after an error, later only what changed (L31)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
+
+if TYPE_CHECKING:
+    from kohort.group.member.config import MemberConfig
+    from kohort.group.member.consumer.session import MemberSession, TopicIdPartition
+
+NO_PATTERN = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatFields:
+    """The fields that a heartbeat may leave out when the coordinator knows them.
+
+    Attributes:
+        rebalance_timeout_ms: Time to give partitions up in.
+        rack_id: Where the member runs.
+        topics: What it subscribes to.
+        pattern: Or the regular expression; empty to take an earlier one back.
+        server_assignor: The assignor it would like.
+        partitions: What it claims to own; None has it said again.
+    """
+
+    rebalance_timeout_ms: int
+    rack_id: str | None
+    topics: tuple[str, ...]
+    pattern: str | None
+    server_assignor: str | None
+    partitions: frozenset[TopicIdPartition] | None
+
+
+def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFields:
+    """Return all fields as they are now."""
+    pattern = session.pattern
+    if pattern is None and session.pattern_sent:
+        pattern = NO_PATTERN
+    return HeartbeatFields(
+        rebalance_timeout_ms=config.max_poll_interval_ms,
+        rack_id=config.rack_id,
+        topics=tuple(sorted(session.topics)),
+        pattern=pattern,
+        server_assignor=config.server_assignor,
+        partitions=session.claimed,
+    )
+
+
+def heartbeat_request(
+    config: MemberConfig, session: MemberSession, fields: HeartbeatFields
+) -> ConsumerGroupHeartbeatRequest:
+    """Return a heartbeat with those fields that the coordinator does not know.
+
+    Args:
+        config: Settings.
+        session: The member; `sent` is what the coordinator knows.
+        fields: What is true now.
+    """
+    sent = session.sent
+    return ConsumerGroupHeartbeatRequest(
+        group_id=config.group_id,
+        member_id=session.member_id,
+        member_epoch=session.epoch,
+        instance_id=config.group_instance_id,
+        rack_id=None if sent and sent.rack_id == fields.rack_id else fields.rack_id,
+        rebalance_timeout_ms=(
+            -1
+            if sent and sent.rebalance_timeout_ms == fields.rebalance_timeout_ms
+            else fields.rebalance_timeout_ms
+        ),
+        subscribed_topic_names=None if sent and sent.topics == fields.topics else fields.topics,
+        subscribed_topic_regex=None if sent and sent.pattern == fields.pattern else fields.pattern,
+        server_assignor=(
+            None if sent and sent.server_assignor == fields.server_assignor
+            else fields.server_assignor
+        ),
+        topic_partitions=(
+            None if sent and sent.partitions == fields.partitions else _by_topic(fields.partitions)
+        ),
+    )  # fmt: skip
+
+
+def leave_request(
+    config: MemberConfig, session: MemberSession, epoch: int
+) -> ConsumerGroupHeartbeatRequest:
+    """Return a good-bye: epoch -1, or -2 for a static member that comes back (L35)."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=config.group_id,
+        member_id=session.member_id,
+        member_epoch=epoch,
+        instance_id=config.group_instance_id,
+    )
+
+
+def _by_topic(partitions: Iterable[TopicIdPartition] | None) -> tuple[TopicPartitions, ...]:
+    topics: dict[str, list[TopicIdPartition]] = {}
+    for partition in sorted(partitions or ()):
+        topics.setdefault(partition.topic_id.hex, []).append(partition)
+    return tuple(
+        TopicPartitions(
+            topic_id=entries[0].topic_id,
+            partitions=tuple(entry.partition for entry in entries),
+        )
+        for entries in topics.values()
+    )

@@ -1,0 +1,257 @@
+"""A member of a consumer group (KIP-848): the face of the machine.
+
+It is driven like `kohort.group.member.classic.machine`, whose face it has. One thing more: it is
+given partitions by topic id, so a shell asks `unnamed` for topics whose names it is to find out,
+and reports them with `TopicsNamed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from kohort.errors import CommitFailedError, ErrorCode
+from kohort.group.effects import Callback, Effects
+from kohort.group.member import commits
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer.calls import LIVE
+from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
+from kohort.group.member.consumer.session import (
+    NOT_JOINED,
+    MemberDraft,
+    MemberSession,
+    MemberState,
+    Sent,
+)
+from kohort.group.member.consumer.table import CONSUMER_MEMBER
+from kohort.group.member.events import (
+    CallbackDone,
+    CoordinatorLost,
+    MemberEvent,
+    RequestFailed,
+    ResponseArrived,
+    StaleReport,
+    Tick,
+)
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+from kohort.wire.messages.offsets import OffsetCommitRequest
+
+__all__ = ["ConsumerMember", "MemberSession", "MemberState"]
+
+_BEATING = (*LIVE, MemberState.LEAVING)
+_OUT = (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
+
+
+class ConsumerMember:
+    """One member of one group."""
+
+    def __init__(self, config: MemberConfig, member_id: str, first_token: int = 1) -> None:
+        """Make a member that wants nothing yet.
+
+        Args:
+            config: Its settings.
+            member_id: Its id for as long as it exists, never used before (KIP-1082).
+            first_token: The first number it gives to a request or callback.
+        """
+        self.config = config
+        self._session = MemberSession(member_id=member_id, next_token=first_token)
+
+    # ------------------------------------------------------------------------------- what it knows
+
+    @property
+    def session(self) -> MemberSession:
+        """All it knows; a value."""
+        return self._session
+
+    @property
+    def state(self) -> MemberState:
+        """Its state."""
+        return self._session.state
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and the application has nothing more to be told."""
+        session = self._session
+        return session.closing is not None and session.callback is None and session.state in _OUT
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it will never be a member again (L36)."""
+        return self._session.state is MemberState.FATAL
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+        return self._session.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """Member epoch, -1 when it is not a member."""
+        return self._session.generation
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """Time between heartbeats, in milliseconds."""
+        return self._session.interval_ms or self.config.heartbeat_interval_ms
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """Partitions that it was given and has not given up."""
+        return self._session.named(self._session.owned | self._session.adding)
+
+    @property
+    def fetchable(self) -> frozenset[TopicPartition]:
+        """Partitions that may be read now: not those that the application is told about (L32)."""
+        session = self._session
+        if not session.is_member:
+            return frozenset()
+        callback = session.callback
+        held = callback.partitions if callback else frozenset()
+        return session.named(session.owned) - held
+
+    @property
+    def group_topics(self) -> frozenset[str]:
+        """Topics to watch in the group's name: none, the coordinator does."""
+        return frozenset()
+
+    @property
+    def unnamed(self) -> frozenset[UUID]:
+        """Topics whose names it has to learn before it can take their partitions."""
+        return self._session.unnamed
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """Do nothing: the coordinator assigns. The classic member has an assignor to tell (L5)."""
+
+    # ------------------------------------------------------------------------------------- commits
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom a commit is made now."""
+        return CommitIdentity(self._session.member_id, self._session.generation)
+
+    def commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        """Return the request that stores positions in this member's name (L37).
+
+        Raises:
+            CommitFailedError: It is not a member.
+        """
+        if not self._session.is_member:
+            raise CommitFailedError(
+                ErrorCode.UNKNOWN_MEMBER_ID, "not a member of the group: nothing can be committed"
+            )
+        return commits.commit_request(
+            self.config.group_id, self.identity, self.config.group_instance_id, offsets
+        )
+
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """Say what the answer to a commit means (L37)."""
+        return commits.verdict(error_code, sent, self.identity, rebalancing=False)
+
+    # -------------------------------------------------------------------------------------- driving
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[MemberSession]:
+        """Work out what an event leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+
+        Raises:
+            LocalProtocolError: A call of the application that the present state does not allow.
+        """
+        draft = MemberDraft(self.config, self._session, now)
+        _run(draft, event)
+        _beat_if_due(draft)
+        return draft.effects()
+
+    def install(self, session: MemberSession) -> None:
+        """Take over what effects lead to."""
+        self._session = session
+
+    def next_deadline(self) -> int | None:
+        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        earliest = self._session.deadlines.next()
+        return earliest[0] if earliest else None
+
+
+def _run(draft: MemberDraft, event: MemberEvent) -> None:
+    """Say in the table's words what happened, and let it act."""
+    match event:
+        case Tick():
+            _expire(draft)
+        case ResponseArrived():
+            sent = _forget_sent(draft, event.token)
+            if sent is None or not isinstance(event.response, ConsumerGroupHeartbeatResponse):
+                _put(draft, StaleReport(event.token))
+            else:
+                _answer(draft, sent, event.response)
+        case RequestFailed():
+            _fail(draft, event)
+        case CallbackDone():
+            callback = draft.session.callback
+            known = callback is not None and callback.token == event.token
+            _put(draft, event if known else StaleReport(event.token))
+        case _:
+            _put(draft, event)
+
+
+def _put(draft: MemberDraft, event: object) -> None:
+    CONSUMER_MEMBER.run(draft, type(event), event)
+
+
+def _beat_if_due(draft: MemberDraft) -> None:
+    """L31: the one place from where heartbeats go out."""
+    session = draft.session
+    if not session.is_due or session.state not in _BEATING:
+        return
+    if not session.coordinator_known:
+        coordinator.look_up(draft)
+    elif coordinator.can_beat(draft):
+        _put(draft, HeartbeatReady())
+
+
+def _expire(draft: MemberDraft) -> None:
+    """Deal with the earliest deadline, if it is due."""
+    earliest = draft.session.deadlines.next()
+    if earliest is not None and earliest[0] <= draft.now:
+        draft.cancel(earliest[1])
+        _put(draft, earliest[1])
+
+
+def _answer(draft: MemberDraft, sent: Sent, answer: ConsumerGroupHeartbeatResponse) -> None:
+    if sent.epoch < NOT_JOINED:
+        _put(draft, GoodByeAnswered())
+    elif sent.epoch != draft.session.epoch:
+        _put(draft, StaleReport(sent.token))  # it answers somebody that we are not any more
+    else:
+        _put(draft, answer)
+
+
+def _fail(draft: MemberDraft, event: RequestFailed) -> None:
+    sent = _forget_sent(draft, event.token)
+    if sent is None:
+        _put(draft, StaleReport(event.token))
+    elif event.error_code is not None:
+        answer = ConsumerGroupHeartbeatResponse(
+            error_code=event.error_code, error_message=event.cause
+        )
+        _answer(draft, sent, answer)
+    elif sent.epoch < NOT_JOINED:
+        _put(draft, GoodByeAnswered())
+    else:
+        _put(draft, CoordinatorLost(event.cause))
+
+
+def _forget_sent(draft: MemberDraft, token: int) -> Sent | None:
+    """Note that the heartbeat on its way is answered; None: nobody waits for this answer."""
+    sent = draft.session.heartbeat
+    if sent is None or sent.token != token:
+        return None
+    draft.session = replace(draft.session, heartbeat=None)
+    return sent

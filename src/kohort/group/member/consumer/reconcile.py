@@ -1,0 +1,157 @@
+"""Reconciling: from the partitions that a member has to those that it was given (L32-L34).
+
+What is to be given up comes first. The application is asked to, and only when it has answered is it
+told what it got; meanwhile heartbeats go on. What came in between is dealt with afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from immutables import Map
+
+from kohort.group.events import Ownership, OwnershipChanged
+from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer.session import (
+    MemberDraft,
+    MemberSession,
+    MemberState,
+    Partitions,
+    TopicIdPartition,
+)
+from kohort.group.member.events import CallbackDone, TopicsNamed
+from kohort.types import TopicPartition
+from kohort.wire.messages.consumer_group import Assignment
+
+
+def note_target(draft: MemberDraft, assignment: Assignment | None) -> None:
+    """Take note of what the coordinator gives; None: what it gave last still holds."""
+    if assignment is None:
+        return
+    target = frozenset(
+        TopicIdPartition(topic.topic_id, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
+    draft.session = replace(draft.session, target=target)
+
+
+def is_reconciled(session: MemberSession) -> bool:
+    """Whether the member has acknowledged what it was given last."""
+    return session.target is None or session.target == session.acknowledged
+
+
+def begin(draft: MemberDraft) -> None:
+    """Reconcile, unless that is done already."""
+    if is_reconciled(draft.session):
+        draft.enter(MemberState.STABLE)
+        return
+    draft.enter(MemberState.RECONCILING)
+    go_on(draft)
+
+
+def go_on(draft: MemberDraft) -> None:
+    """Take the first step: give up what is not in the target, or take what is new."""
+    session = draft.session
+    revoked = session.owned - (session.target or frozenset())
+    if revoked:
+        draft.call(Ownership.REVOKED, revoked)
+    else:
+        _take(draft, gave_up=False)
+
+
+def _take(draft: MemberDraft, *, gave_up: bool) -> None:
+    """Take what is new, as far as its names are known; the rest waits for them (L32).
+
+    The application is told even when that is nothing, so that it sees the end of each change.
+    """
+    session = draft.session
+    added = _takeable(session)
+    if not added and not gave_up and session.owned != session.target:
+        return
+    draft.session = replace(session, adding=added)
+    draft.call(Ownership.ASSIGNED, added)
+
+
+def _takeable(session: MemberSession) -> Partitions:
+    """Return what was given, is not owned and has a name that nothing else owned has."""
+    taken = set(session.named(session.owned))
+    added: list[TopicIdPartition] = []
+    for partition in sorted((session.target or frozenset()) - session.owned):
+        name = session.names.get(partition.topic_id)
+        if name is not None and (known := TopicPartition(name, partition.partition)) not in taken:
+            taken.add(known)
+            added.append(partition)
+    return frozenset(added)
+
+
+# ------------------------------------------------------------------------------ the names of topics
+
+
+def note_names(draft: MemberDraft, event: TopicsNamed) -> None:
+    """Names of topics that are owned or given; others are not kept."""
+    session = draft.session
+    wanted = {partition.topic_id for partition in session.claimed}
+    names = {key: name for key, name in session.names.items() if key in wanted}
+    names |= {key: name for key, name in event.names.items() if key in wanted and key not in names}
+    draft.session = replace(session, names=session.names.__class__(names))
+
+
+def go_on_with_names(draft: MemberDraft, event: TopicsNamed) -> None:
+    """L32: what waited for its name can be taken now."""
+    note_names(draft, event)
+    if draft.session.callback is None:
+        go_on(draft)
+
+
+# ------------------------------------------------------------------------ the application was told
+
+
+def finish_call(draft: MemberDraft) -> None:
+    """Note what the application knows now; that its listener raised changes nothing (L34)."""
+    session = draft.session
+    callback = session.callback
+    assert callback is not None
+    owned, adding = session.owned, session.adding
+    if callback.change is Ownership.ASSIGNED:
+        owned, adding = owned | adding, frozenset()
+    else:
+        owned = frozenset(
+            partition
+            for partition in owned
+            if TopicPartition(session.names[partition.topic_id], partition.partition)
+            not in callback.partitions
+        )
+    draft.session = replace(session, callback=None, owned=owned, adding=adding)
+    draft.observed.append(
+        OwnershipChanged(
+            group=draft.config.group_id,
+            now=draft.now,
+            member=session.member_id,
+            generation=callback.generation,
+            change=callback.change,
+            partitions=callback.partitions,
+        )
+    )
+
+
+def is_revocation(draft: MemberDraft, _done: CallbackDone) -> bool:
+    """Whether it was asked to give something up."""
+    callback = draft.session.callback
+    return callback is not None and callback.change is not Ownership.ASSIGNED
+
+
+def revoked(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L32: now tell it what it got."""
+    finish_call(draft)
+    _take(draft, gave_up=True)
+
+
+def assigned(draft: MemberDraft, _done: CallbackDone) -> None:
+    """L32: it has what it was given; the coordinator has to know at once."""
+    finish_call(draft)
+    session = draft.session
+    sent = None if session.sent is None else replace(session.sent, partitions=None)
+    draft.session = replace(session, acknowledged=session.owned, sent=sent)
+    draft.enter(MemberState.ACKNOWLEDGING)
+    coordinator.beat_soon(draft)

@@ -1,0 +1,270 @@
+"""What a member of a consumer group knows; values, and the draft that one event works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from immutables import Map
+
+from kohort.errors import KohortError
+from kohort.group.effects import Callback, Effects, Send
+from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
+from kohort.group.machine import Deadlines, TableError
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
+from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
+from kohort.group.subscription import NO_GENERATION
+from kohort.types import TopicPartition
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+
+NOT_JOINED = 0  # the epoch of who asks to join
+
+
+class MemberState(Enum):
+    """The states of Kafka's own client (L30)."""
+
+    UNSUBSCRIBED = "in no group"
+    JOINING = "asks to be a member"
+    RECONCILING = "goes from what it has to what it was given: the application is called"
+    ACKNOWLEDGING = "has reconciled; the next heartbeat says so"
+    STABLE = "member with all that it was given"
+    FENCED = "was removed; the application is told what it lost"
+    PREPARE_LEAVING = "the application gives partitions up, then the member leaves"
+    LEAVING = "says good-bye"
+    FATAL = "cannot go on"
+    STALE = "left, because the application did not poll; joins again at its next poll"
+
+
+_S = MemberState
+_JOINED = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
+
+# L30: where each state may be entered from.
+PREDECESSORS: Mapping[MemberState, frozenset[MemberState]] = {
+    _S.UNSUBSCRIBED: frozenset({_S.PREPARE_LEAVING, _S.LEAVING, _S.FENCED}),
+    _S.JOINING: frozenset({_S.FENCED, _S.UNSUBSCRIBED, _S.STALE}),
+    _S.RECONCILING: frozenset({_S.STABLE, _S.JOINING, _S.ACKNOWLEDGING, _S.RECONCILING}),
+    _S.ACKNOWLEDGING: frozenset({_S.RECONCILING}),
+    _S.STABLE: frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.RECONCILING}),
+    _S.FENCED: _JOINED | {_S.PREPARE_LEAVING, _S.LEAVING},
+    _S.PREPARE_LEAVING: _JOINED | {_S.UNSUBSCRIBED},
+    _S.LEAVING: frozenset({_S.PREPARE_LEAVING}),
+    _S.FATAL: _JOINED | {_S.PREPARE_LEAVING, _S.LEAVING, _S.UNSUBSCRIBED},
+    _S.STALE: frozenset({_S.LEAVING}),
+}
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition as the coordinator names it; a topic that was deleted and made anew differs."""
+
+    topic_id: UUID
+    partition: int
+
+
+Partitions = frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A heartbeat on its way.
+
+    Attributes:
+        token: Its number.
+        epoch: The epoch it bears: 0 joins, below 0 leaves.
+    """
+
+    token: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSession:
+    """All that a member knows; a value.
+
+    Attributes:
+        member_id: Its id, made by the client (KIP-1082) and kept for good.
+        state: Its state.
+        topics: What the application subscribes to.
+        pattern: Or the regular expression for the coordinator.
+        pattern_sent: Whether the coordinator was told a pattern since the member joined.
+        epoch: Its member epoch, 0 when it is not a member.
+        owned: Partitions that the application has, and knows of.
+        adding: Partitions that the application is being told of.
+        target: What the coordinator gave to it last, None before it did.
+        acknowledged: What it had when it acknowledged last, None before it did.
+        names: Names of topics by id, those of all partitions owned among them.
+        interval_ms: Time between heartbeats, by order of the coordinator; 0 before it said so.
+        sent: What the coordinator was told; None: everything has to be said again (L31).
+        greeted: Whether the coordinator may know this member.
+        heartbeat: The heartbeat on its way; at most one (L31).
+        is_due: Whether a heartbeat is to be sent as soon as possible.
+        coordinator_known: Whether requests can be sent.
+        looking_up: Whether the shell looks for the coordinator.
+        callback: The call into the application that has not returned.
+        after_leaving: The state that follows `LEAVING`.
+        closing: How to close; None: the application is not done yet.
+        failures: How many attempts failed in a row.
+        next_token: The next number to give to a heartbeat or callback.
+        deadlines: What is due when.
+    """
+
+    member_id: str
+    state: MemberState = MemberState.UNSUBSCRIBED
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    pattern_sent: bool = False
+    epoch: int = NOT_JOINED
+    owned: Partitions = frozenset()
+    adding: Partitions = frozenset()
+    target: Partitions | None = None
+    acknowledged: Partitions | None = None
+    names: Map[UUID, str] = field(default_factory=Map)
+    interval_ms: int = 0
+    sent: HeartbeatFields | None = None
+    greeted: bool = False
+    heartbeat: Sent | None = None
+    is_due: bool = False
+    coordinator_known: bool = False
+    looking_up: bool = False
+    callback: Callback | None = None
+    after_leaving: MemberState = MemberState.UNSUBSCRIBED
+    closing: GroupMembershipOperation | None = None
+    failures: int = 0
+    next_token: int = 1
+    deadlines: Deadlines[MemberDeadline] = field(default_factory=Deadlines)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the member is in the group, as far as it knows."""
+        return self.epoch > NOT_JOINED
+
+    @property
+    def generation(self) -> int:
+        """The member epoch, -1 when it is not a member."""
+        return self.epoch if self.is_member else NO_GENERATION
+
+    @property
+    def wants(self) -> bool:
+        """Whether the application subscribes to something."""
+        return bool(self.topics) or self.pattern is not None
+
+    @property
+    def unnamed(self) -> frozenset[UUID]:
+        """Topics that were given to this member, but whose names it does not know."""
+        return frozenset(p.topic_id for p in self.target or () if p.topic_id not in self.names)
+
+    @property
+    def claimed(self) -> Partitions:
+        """What the coordinator is told that this member owns.
+
+        It includes what was given and not taken yet: the coordinator must not give to others what
+        the application may be reading a moment later.
+        """
+        return self.owned | self.adding | (self.target or frozenset())
+
+    def named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
+        """Return partitions as the application knows them."""
+        return frozenset(TopicPartition(self.names[p.topic_id], p.partition) for p in partitions)
+
+
+@dataclass(slots=True)
+class MemberDraft:
+    """What one event does to a member, while its handlers run.
+
+    Attributes:
+        config: Settings.
+        session: The member as it will be.
+        now: Time of the event in milliseconds.
+        sends: Heartbeats to send.
+        callbacks: Calls into the application.
+        find_coordinator: Whether to look for the coordinator.
+        raised: Errors for the application.
+        observed: What happened.
+    """
+
+    config: MemberConfig
+    session: MemberSession
+    now: int
+    sends: list[Send] = field(default_factory=list)
+    callbacks: list[Callback] = field(default_factory=list)
+    find_coordinator: bool = False
+    raised: list[KohortError] = field(default_factory=list)
+    observed: list[GroupEvent] = field(default_factory=list)
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state."""
+        return self.session.state
+
+    def enter(self, state: MemberState, reason: str = "") -> None:
+        """Change the state, and say so; only as L30 allows.
+
+        Raises:
+            TableError: L30 does not.
+        """
+        before = self.session.state
+        if before not in PREDECESSORS[state]:
+            raise TableError(f"consumer member: {state.name} after {before.name}")
+        self.session = replace(self.session, state=state)
+        if before is state:
+            return
+        self.observed.append(
+            MemberStateChanged(
+                group=self.config.group_id,
+                now=self.now,
+                member=self.session.member_id,
+                generation=self.session.generation,
+                before=before.name,
+                after=state.name,
+                reason=reason,
+            )
+        )
+
+    def token(self) -> int:
+        """Return a number that was not used before."""
+        token = self.session.next_token
+        self.session = replace(self.session, next_token=token + 1)
+        return token
+
+    def send(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        """Send a heartbeat; one at a time."""
+        assert self.session.heartbeat is None
+        sent = Sent(self.token(), request.member_epoch)
+        self.sends.append(Send(sent.token, request))
+        self.session = replace(self.session, heartbeat=sent, is_due=False, greeted=True)
+
+    def call(self, change: Ownership, partitions: Partitions) -> None:
+        """Call the application; one call at a time."""
+        session = self.session
+        assert session.callback is None
+        callback = Callback(
+            self.token(), change, session.named(partitions), generation=session.generation
+        )
+        self.session = replace(self.session, callback=callback)
+        self.callbacks.append(callback)
+
+    def start(self, deadline: MemberDeadline, delay_ms: int) -> None:
+        """Let a deadline run from now."""
+        deadlines = self.session.deadlines.set(deadline, self.now + delay_ms)
+        self.session = replace(self.session, deadlines=deadlines)
+
+    def cancel(self, *deadlines: MemberDeadline) -> None:
+        """Stop deadlines, where they run."""
+        left = self.session.deadlines
+        for deadline in deadlines:
+            left = left.cancel(deadline)
+        self.session = replace(self.session, deadlines=left)
+
+    def effects(self) -> Effects[MemberSession]:
+        """Return what the event leads to."""
+        return Effects(
+            self.session,
+            observed=tuple(self.observed),
+            sends=tuple(self.sends),
+            callbacks=tuple(self.callbacks),
+            find_coordinator=self.find_coordinator,
+            raised=tuple(self.raised),
+        )

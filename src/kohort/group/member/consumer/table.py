@@ -1,0 +1,179 @@
+"""The member's half of the consumer protocol: everything that can happen to a member.
+
+`MemberState` and `PREDECESSORS` (L30) are in `session`; whatever a row does, no state is entered
+but from where L30 allows.
+"""
+
+from __future__ import annotations
+
+from kohort.group.machine import Row, Table, row
+from kohort.group.member.consumer import answers, calls, leave, reconcile
+from kohort.group.member.consumer.calls import LIVE
+from kohort.group.member.consumer.errors import Remedy
+from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
+from kohort.group.member.consumer.session import MemberDraft, MemberState
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    HeartbeatDue,
+    LookupDue,
+    LookupFailed,
+    Polled,
+    PollOverdue,
+    RejoinAsked,
+    RetryDue,
+    StaleReport,
+    Subscribed,
+    TopicsNamed,
+    Unsubscribed,
+)
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+
+Rows = tuple[Row[MemberState, MemberDraft], ...]
+
+UNSUBSCRIBED, JOINING = MemberState.UNSUBSCRIBED, MemberState.JOINING
+RECONCILING, ACKNOWLEDGING = MemberState.RECONCILING, MemberState.ACKNOWLEDGING
+STABLE, FENCED = MemberState.STABLE, MemberState.FENCED
+PREPARE_LEAVING, LEAVING = MemberState.PREPARE_LEAVING, MemberState.LEAVING
+FATAL, STALE = MemberState.FATAL, MemberState.STALE
+
+JOINED = (JOINING, RECONCILING, ACKNOWLEDGING, STABLE)
+ALL = tuple(MemberState)
+# Where leaving leads: on with the calls, to the good-bye, or out.
+LEAVES = (PREPARE_LEAVING, LEAVING, UNSUBSCRIBED)
+
+
+def others(*states: MemberState) -> tuple[MemberState, ...]:
+    """Return all states but these."""
+    return tuple(state for state in MemberState if state not in states)
+
+
+CALL_ROWS: Rows = (
+    row(JOINED, Subscribed, calls.resubscribe, rule="L31"),
+    row(
+        (UNSUBSCRIBED, FENCED, PREPARE_LEAVING, LEAVING, STALE),
+        Subscribed,
+        calls.note_topics,
+        when=calls.is_open,
+        rule="L32",
+    ),
+    row(JOINED, Unsubscribed, calls.unsubscribe, to=LEAVES, rule="L30"),
+    row(others(*JOINED), Unsubscribed, calls.want_nothing),
+    row(JOINED, Closing, calls.close, to=LEAVES, rule="L30 KIP-1092"),
+    row(others(*JOINED), Closing, calls.close_afterwards),
+    row(UNSUBSCRIBED, Polled, calls.join, when=calls.wants_to_join, to=JOINING, rule="L32"),
+    row(JOINED, Polled, calls.note_poll, rule="KIP-62"),
+    row(STALE, Polled, leave.come_back, to=JOINING, rule="L35"),
+    row(others(*JOINED, STALE), Polled, calls.pass_over),
+)
+
+CALLBACK_ROWS: Rows = (
+    row(RECONCILING, CallbackDone, reconcile.revoked, when=reconcile.is_revocation, rule="L32"),
+    row(RECONCILING, CallbackDone, reconcile.assigned, to=ACKNOWLEDGING, rule="L32 L34"),
+    row(
+        FENCED, CallbackDone, calls.told(leave.done_fenced), to=(JOINING, UNSUBSCRIBED), rule="L35"
+    ),
+    row(PREPARE_LEAVING, CallbackDone, calls.told(leave.done_leaving), to=LEAVES, rule="L30"),
+    row(LEAVING, CallbackDone, calls.told(calls.pass_over), rule="L35"),
+    row(STALE, CallbackDone, calls.told(leave.done_stale), to=JOINING, rule="L35"),
+    row(FATAL, CallbackDone, calls.told(leave.done_fatal), rule="L36"),
+    row((UNSUBSCRIBED, JOINING, ACKNOWLEDGING, STABLE), CallbackDone, calls.never),
+    row(RECONCILING, TopicsNamed, reconcile.go_on_with_names, rule="L32"),
+    row(others(RECONCILING), TopicsNamed, reconcile.note_names),
+)
+
+_ANSWER = ConsumerGroupHeartbeatResponse
+_says = answers.says
+ANSWER_ROWS: Rows = (
+    row(LIVE, _ANSWER, answers.try_again_later, when=answers.is_nonsense, rule="L35"),
+    row(
+        (JOINING, STABLE),
+        _ANSWER,
+        answers.follow,
+        when=_says(Remedy.NONE),
+        to=(RECONCILING, STABLE),
+        rule="L32",
+    ),
+    row(
+        RECONCILING,
+        _ANSWER,
+        answers.follow_reconciling,
+        when=_says(Remedy.NONE),
+        to=STABLE,
+        rule="L33",
+    ),
+    row(ACKNOWLEDGING, _ANSWER, answers.note_newer_target, when=_says(Remedy.NONE), rule="L33"),
+    row(PREPARE_LEAVING, _ANSWER, answers.note_answer, when=_says(Remedy.NONE)),
+    row(
+        JOINED, _ANSWER, answers.rejoin, when=_says(Remedy.REJOIN), to=(FENCED, JOINING), rule="L35"
+    ),
+    row(PREPARE_LEAVING, _ANSWER, answers.lose_membership, when=_says(Remedy.REJOIN), rule="L35"),
+    row(LIVE, _ANSWER, calls.find_coordinator, when=_says(Remedy.FIND_COORDINATOR), rule="L36"),
+    row(LIVE, _ANSWER, answers.try_again_later, when=_says(Remedy.WAIT), rule="L36"),
+    row(LIVE, _ANSWER, answers.tell_and_try_again, when=_says(Remedy.TELL_AND_WAIT), rule="L36"),
+    row(LIVE, _ANSWER, answers.give_up, to=FATAL, rule="L36"),
+    row(others(*LIVE), _ANSWER, calls.pass_over),
+    row(LEAVING, GoodByeAnswered, leave.good_bye_answered, to=UNSUBSCRIBED, rule="L37"),
+    row(others(LEAVING), GoodByeAnswered, calls.pass_over, rule="L37"),
+    row(ALL, StaleReport, calls.pass_over),
+)
+
+HEARTBEAT_ROWS: Rows = (
+    row((JOINING, RECONCILING, STABLE, PREPARE_LEAVING), HeartbeatReady, calls.beat, rule="L31"),
+    row(
+        ACKNOWLEDGING,
+        HeartbeatReady,
+        calls.acknowledge,
+        to=(STABLE, RECONCILING),
+        rule="L31 L32",
+    ),
+    row(LEAVING, HeartbeatReady, leave.say_good_bye, to=STALE, rule="L31 L35"),
+    row(others(*LIVE, LEAVING), HeartbeatReady, calls.never, rule="L31"),
+    row(LIVE, HeartbeatDue, calls.beat_due, rule="L31"),
+    row(others(*LIVE), HeartbeatDue, calls.never),
+    row((*LIVE, FENCED), RetryDue, calls.retry, rule="KIP-580"),
+    row(others(*LIVE, FENCED), RetryDue, calls.never),
+    row(JOINED, PollOverdue, leave.become_stale, to=(LEAVING, STALE), rule="L35 KIP-62"),
+    row(others(*JOINED), PollOverdue, calls.never),
+)
+
+COORDINATOR_ROWS: Rows = (
+    row(LIVE, CoordinatorKnown, calls.greet_coordinator, rule="L31"),
+    row(others(*LIVE), CoordinatorKnown, calls.note_coordinator),
+    row(LIVE, CoordinatorLost, calls.find_coordinator, rule="L36"),
+    row(LEAVING, CoordinatorLost, leave.gone_unheard, to=(UNSUBSCRIBED, STALE), rule="L37"),
+    row(others(*LIVE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
+    row(JOINED, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL, rule="L36"),
+    row(LIVE, LookupFailed, calls.look_up_later, rule="KIP-580"),
+    row(others(*LIVE), LookupFailed, calls.note_lookup_failed),
+    row(LIVE, LookupDue, calls.retry, rule="KIP-580"),
+    row(others(*LIVE), LookupDue, calls.never),
+    row(LIVE, CommitAnswered, calls.find_coordinator, when=calls.has_moved, rule="L36"),
+    row(ALL, CommitAnswered, calls.pass_over, rule="L37"),
+)
+
+CONSUMER_MEMBER: Table[MemberState, MemberDraft] = Table(
+    "consumer member",
+    MemberState,
+    CALL_ROWS + CALLBACK_ROWS + ANSWER_ROWS + HEARTBEAT_ROWS + COORDINATOR_ROWS,
+    total=(
+        CallbackDone,
+        TopicsNamed,
+        ConsumerGroupHeartbeatResponse,
+        GoodByeAnswered,
+        StaleReport,
+        HeartbeatReady,
+        HeartbeatDue,
+        RetryDue,
+        PollOverdue,
+        CoordinatorKnown,
+        CoordinatorLost,
+        LookupFailed,
+        LookupDue,
+        CommitAnswered,
+    ),
+    local=(Subscribed, Unsubscribed, Closing, Polled, RejoinAsked),
+)
