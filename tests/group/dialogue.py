@@ -30,7 +30,7 @@ WALL = 1_357_000_000_000
 class Dialogue:
     """A ready shard; `answers` holds the response to each request, by its token."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
         settings.setdefault("group_initial_rebalance_delay_ms", 100)
         self.config = CoordinatorConfig(**settings)
         self.now = 0
@@ -40,7 +40,7 @@ class Dialogue:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.shard = self.loaded()
 
-    def loaded(self, **settings: int) -> Shard:
+    def loaded(self, **settings: Any) -> Shard:
         shard = Shard(replace(self.config, **settings))
         shard.load_started()
         for key, value in self.log:
@@ -50,7 +50,7 @@ class Dialogue:
         self.observed += shard.load_finished(self.now)
         return shard
 
-    def reload(self, **settings: int) -> None:
+    def reload(self, **settings: Any) -> None:
         self.run(Unload())
         before = self.shard.log
         self.shard = self.loaded(**settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
@@ -12,6 +12,9 @@ from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
 
 T = TypeVar("T")
 
@@ -101,6 +104,7 @@ class Effects(Generic[T]):
         jobs: Slow work (member).
         find_coordinator: Whether the coordinator has to be looked up (member).
         raised: Errors to raise in the application's next poll (member).
+        draft_jobs: Assignments that the coordinator makes for draft groups (coordinator).
     """
 
     session: T
@@ -112,3 +116,4 @@ class Effects(Generic[T]):
     jobs: tuple[AssignmentJob, ...] = ()
     find_coordinator: bool = False
     raised: tuple[KohortError, ...] = ()
+    draft_jobs: tuple[DraftAssignmentJob, ...] = ()

@@ -119,21 +119,6 @@ class SyncExpired(NamedTuple):
     kind: str = "sync"
 
 
-class RetentionCheckDue(NamedTuple):
-    """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
-
-    As a deadline it is the shard's and names no group; each group is then asked by itself.
-    """
-
-    group_id: str = ""
-    kind: str = "retention"
-
-
 Deadline: TypeAlias = (
-    SessionExpired
-    | PendingExpired
-    | JoinExpired
-    | InitialDelayExpired
-    | SyncExpired
-    | RetentionCheckDue
+    SessionExpired | PendingExpired | JoinExpired | InitialDelayExpired | SyncExpired
 )

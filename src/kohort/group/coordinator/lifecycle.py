@@ -12,11 +12,12 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import requests
+from kohort.group.coordinator.draft import router as draft_router
+from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
 from kohort.group.coordinator.events import (
     LoadFinished,
     LoadStarted,
     RequestArrived,
-    RetentionCheckDue,
     Tick,
     TopicsDeleted,
     Unload,
@@ -45,28 +46,14 @@ def become_ready(draft: ShardDraft, event: LoadFinished) -> None:
             groups = draft.session.groups.set(group_id, live)
             draft.session = replace(draft.session, groups=groups)
             draft.run_group(group_id, LoadFinished, event)
-    watch_retention(draft)
-
-
-def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
-    """Answer, and see to it that what was stored will be looked at again some day (C60)."""
-    requests.answer(draft, arrived)
-    watch_retention(draft)
-
-
-def watch_retention(draft: ShardDraft) -> None:
-    """C60: start the clock as soon as there is something that can become too old."""
-    due = RetentionCheckDue()
-    holds_something = draft.records or draft.log.groups or draft.log.offsets
-    if holds_something and draft.session.deadlines.get(due) is None:
-        at = draft.now + draft.config.offsets_retention_check_interval_ms
-        draft.session = replace(draft.session, deadlines=draft.session.deadlines.set(due, at))
+    draft_router.load_finished(draft, event)
 
 
 def go_down(draft: ShardDraft, event: Unload) -> None:
     """C73: answer whoever waits, forget everything that is not in the log."""
     for group_id in sorted(draft.session.groups):
         draft.run_group(group_id, Unload, event)
+    draft_router.unload(draft, event)
     draft.session = replace(draft.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines())
 
 
@@ -104,17 +91,7 @@ def let_expire(draft: ShardDraft, tick: Tick) -> None:
     deadline = earliest[1]
     deadlines = draft.session.deadlines.cancel(deadline)
     draft.session = replace(draft.session, deadlines=deadlines)
-    if isinstance(deadline, RetentionCheckDue):
-        check_retention(draft)
-    else:
-        draft.run_group(deadline.group_id, type(deadline), deadline)
-
-
-def check_retention(draft: ShardDraft) -> None:
-    """C60: let each group drop what is too old, and look again after the interval."""
-    for group_id in draft.session.group_ids(draft.log):
-        draft.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
-    watch_retention(draft)
+    draft.run_group(deadline.group_id, type(deadline), deadline)
 
 
 def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
@@ -133,9 +110,12 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(DOWN, _ARRIVED, refuse_down, rule="C3"),
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
-    row(READY, _ARRIVED, answer, rule="C60"),
+    row(READY, _ARRIVED, requests.answer),
     row((DOWN, CATCH_UP), Tick, ignore),
     row(READY, Tick, let_expire),
+    row((DOWN, CATCH_UP), DraftJobDone, ignore),
+    row(READY, DraftJobDone, draft_router.finish_job, rule="D5"),
+    row((DOWN, CATCH_UP, READY), PartitionsCounted, draft_router.count_partitions, rule="D14"),
     row((DOWN, CATCH_UP), TopicsDeleted, ignore),
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
 )
@@ -144,6 +124,6 @@ SHARD: Table[Lifecycle, ShardDraft] = Table(
     "coordinator shard",
     Lifecycle,
     ROWS,
-    total=(RequestArrived, Tick, TopicsDeleted, Unload),
+    total=(RequestArrived, Tick, DraftJobDone, PartitionsCounted, TopicsDeleted, Unload),
     local=(LoadStarted, LoadFinished),
 )

@@ -6,6 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
+from kohort.wire.messages.draft import (
+    DraftHeartbeatRequest,
+    DraftHeartbeatResponse,
+    DraftJoinGroupRequest,
+    DraftJoinGroupResponse,
+)
 from kohort.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -142,6 +148,14 @@ def _delete_refused(
     return DeleteGroupsResponse(results=tuple(results))
 
 
+def _draft_join_refused(
+    request: DraftJoinGroupRequest, _version: int, code: ErrorCode
+) -> DraftJoinGroupResponse:
+    return DraftJoinGroupResponse(
+        error_code=code, group_id=request.group_id, consumer_id=request.consumer_id
+    )
+
+
 _Refusal = Callable[[Message, int, ErrorCode], Message]
 _REFUSALS: dict[type[Message], _Refusal] = {
     JoinGroupRequest: cast("_Refusal", join_refused),
@@ -155,6 +169,8 @@ _REFUSALS: dict[type[Message], _Refusal] = {
         error_code=code, topics=()
     ),
     OffsetFetchRequest: cast("_Refusal", _fetch_refused),
+    DraftJoinGroupRequest: cast("_Refusal", _draft_join_refused),
+    DraftHeartbeatRequest: lambda _request, _version, code: DraftHeartbeatResponse(error_code=code),
     DescribeGroupsRequest: cast("_Refusal", _describe_refused),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
     # C59: a shard that is not loaded has nothing to list, which is no error.

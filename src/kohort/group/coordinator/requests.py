@@ -12,6 +12,7 @@ from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.effects import Reply
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -27,11 +28,7 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-)
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from kohort.wire.schema import Message, Request
 
 _ForOneGroup = (
@@ -40,7 +37,8 @@ _ForOneGroup = (
     | HeartbeatRequest
     | LeaveGroupRequest
     | OffsetCommitRequest
-    | OffsetDeleteRequest
+    | DraftJoinGroupRequest
+    | DraftHeartbeatRequest
 )
 
 
@@ -64,7 +62,7 @@ def refuse_all(draft: ShardDraft, arrived: RequestArrived[Message], code: ErrorC
 
 
 def _member_request(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
-    """C4: the membership APIs, and OffsetDelete, need a group id."""
+    """C4: the membership APIs need a group id."""
     group_id = cast("_ForOneGroup", arrived.request).group_id
     if group_id:
         draft.run_group(group_id, type(arrived.request), arrived)
@@ -114,8 +112,9 @@ _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], Non
     SyncGroupRequest: _member_request,
     HeartbeatRequest: _member_request,
     LeaveGroupRequest: _member_request,
+    DraftJoinGroupRequest: _member_request,
+    DraftHeartbeatRequest: _member_request,
     OffsetCommitRequest: _commit,
-    OffsetDeleteRequest: _member_request,
     OffsetFetchRequest: _fetch,
     DescribeGroupsRequest: _describe,
     ListGroupsRequest: _list,

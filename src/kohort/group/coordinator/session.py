@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from immutables import Map
@@ -12,6 +12,9 @@ from kohort.group.coordinator.classic.fold import loaded_group
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.draft import router as draft_router
+from kohort.group.coordinator.draft.group import DraftGroup
+from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
 from kohort.group.coordinator.events import Deadline
 from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Effects, Reply
@@ -36,11 +39,15 @@ class ShardSession:
         lifecycle: Whether it may answer.
         groups: Groups that have members or wait for some; all others are in the log as they are.
         deadlines: What is due when.
+        draft_groups: Groups of the draft protocol that have consumers or wait for some.
+        topics: How many partitions each topic has.
     """
 
     lifecycle: Lifecycle = Lifecycle.DOWN
     groups: Map[str, ClassicGroup] = Map()
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
+    draft_groups: Map[str, DraftGroup] = Map()
+    topics: Map[str, int] = Map()
 
     def group(self, log: LogState, group_id: str) -> ClassicGroup:
         """Return a group: the live one, or the empty one in the log, or one that does not exist."""
@@ -72,14 +79,17 @@ class ShardDraft:
     records: list[GroupRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
+    draft_jobs: list[DraftAssignmentJob] = field(default_factory=list)
 
     @property
     def state(self) -> Lifecycle:
         """Whether the shard may answer."""
         return self.session.lifecycle
 
-    def run_group(self, group_id: str, trigger: type[object], event: object) -> GroupDraft:
+    def run_group(self, group_id: str, trigger: type[object], event: object) -> None:
         """Put an event to one group, and take over what it leads to."""
+        if draft_router.takes(self, group_id, trigger, event):
+            return
         session = self.session
         before = session.group(self.log, group_id)
         draft = GroupDraft(self.config, self.log, self.now, self.wall_ms, before, session.deadlines)
@@ -87,15 +97,20 @@ class ShardDraft:
         groups = session.groups
         if draft.group is not before:
             groups = _with_group(groups, draft.group)
-        self.session = ShardSession(session.lifecycle, groups, draft.deadlines)
+        self.session = replace(session, groups=groups, deadlines=draft.deadlines)
         self.records += draft.records
         self.replies += draft.replies
         self.observed += draft.observed
-        return draft
 
     def effects(self) -> Effects[ShardSession]:
         """Return what the event leads to."""
-        return Effects(self.session, tuple(self.records), tuple(self.replies), tuple(self.observed))
+        return Effects(
+            self.session,
+            tuple(self.records),
+            tuple(self.replies),
+            tuple(self.observed),
+            draft_jobs=tuple(self.draft_jobs),
+        )
 
 
 def _with_group(groups: Map[str, ClassicGroup], group: ClassicGroup) -> Map[str, ClassicGroup]:

@@ -129,7 +129,8 @@ def start_job(change: GroupChange) -> None:
 
 def present_topics(change: GroupChange) -> dict[str, int]:
     """Return how many partitions the group's topics have now; those that do not exist are out."""
-    return {topic: change.topics[topic] for topic in change.group.topics & change.topics.keys()}
+    counts = change.topics
+    return {topic: counts[topic] for topic in sorted(change.group.topics) if topic in counts}
 
 
 # ------------------------------------------------------------------------------------------ steady

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.group.coordinator.draft import rebalance
 from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.events import Cause
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionsChanged:
-    """Look again how many partitions the group's topics have."""
 
 
 def is_affected(change: GroupChange, _event: object) -> bool:

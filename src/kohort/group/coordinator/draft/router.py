@@ -1,0 +1,129 @@
+"""Which groups are draft groups, and what reaches them (D16).
+
+A group belongs to one protocol. It is that of its first member, and stays so until the group is
+deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.fold import loaded_group
+from kohort.group.coordinator.draft.group import DraftGroup, DraftState
+from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
+from kohort.group.coordinator.draft.table import DRAFT_GROUP
+from kohort.group.coordinator.events import LoadFinished, RequestArrived, Unload
+from kohort.group.coordinator.refusals import refuse
+from kohort.group.effects import Reply
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
+from kohort.wire.messages.membership import JoinGroupRequest
+from kohort.wire.schema import Message, Request
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.records import LogState
+    from kohort.group.coordinator.session import ShardDraft, ShardSession
+
+_OURS = (DraftJoinGroupRequest, DraftHeartbeatRequest)
+_JOINS = (DraftJoinGroupRequest, JoinGroupRequest)
+
+
+def is_draft(session: ShardSession, log: LogState, group_id: str) -> bool:
+    """Whether a group speaks the draft protocol."""
+    return group_id in session.draft_groups or group_id in log.draft_groups
+
+
+def group_of(session: ShardSession, log: LogState, group_id: str) -> DraftGroup:
+    """Return a group: the live one, or the one in the log, or one that does not exist."""
+    live = session.draft_groups.get(group_id)
+    if live is not None:
+        return live
+    stored = log.draft_groups.get(group_id)
+    return loaded_group(group_id, stored) if stored else DraftGroup(group_id=group_id)
+
+
+def takes(draft: ShardDraft, group_id: str, trigger: type[object], event: object) -> bool:
+    """Put an event to a draft group, or refuse it for a group of another protocol.
+
+    Returns:
+        False: it is no business of the draft protocol.
+    """
+    session, log = draft.session, draft.log
+    ours = trigger in _OURS
+    if is_draft(session, log, group_id):
+        if trigger in DRAFT_GROUP.total:
+            run(draft, group_id, trigger, event)
+        elif isinstance(event, RequestArrived):
+            _refuse(draft, event, trigger)
+        return True
+    if ours and (group_id in session.groups or group_id in log.groups):
+        _refuse(draft, cast("RequestArrived[Message]", event), trigger)
+        return True
+    if ours:
+        run(draft, group_id, trigger, event)
+    return ours
+
+
+def _refuse(draft: ShardDraft, arrived: RequestArrived[Message], trigger: type[object]) -> None:
+    """D16: whoever joins hears why, whoever says it is a member already is not."""
+    joins = trigger in _JOINS
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if joins else ErrorCode.UNKNOWN_MEMBER_ID
+    request = cast("Request[Message]", arrived.request)
+    response = refuse(request, arrived.version, code)
+    draft.replies.append(Reply(arrived.token, response, arrived.version))
+
+
+def run(draft: ShardDraft, group_id: str, trigger: type[object], event: object) -> None:
+    """Put an event to one group, and take over what it leads to."""
+    session = draft.session
+    before = group_of(session, draft.log, group_id)
+    change = GroupChange(
+        draft.config,
+        draft.log,
+        session.topics,
+        draft.now,
+        draft.wall_ms,
+        before,
+        session.deadlines,
+    )
+    DRAFT_GROUP.run(change, trigger, event)
+    groups = session.draft_groups
+    if change.group.state is not DraftState.NONE:
+        groups = groups.set(group_id, change.group)
+    elif group_id in groups:
+        groups = groups.delete(group_id)
+    draft.session = replace(session, draft_groups=groups, deadlines=change.deadlines)
+    draft.records += change.records
+    draft.replies += change.replies
+    draft.observed += change.observed
+    draft.draft_jobs += change.jobs
+
+
+def load_finished(draft: ShardDraft, event: LoadFinished) -> None:
+    """D15: bring every group that has consumers back to life."""
+    for group_id, stored in sorted(draft.log.draft_groups.items()):
+        if stored.consumers:
+            run(draft, group_id, LoadFinished, event)
+
+
+def unload(draft: ShardDraft, event: Unload) -> None:
+    """D1: answer whoever waits."""
+    for group_id in sorted(draft.session.draft_groups):
+        run(draft, group_id, Unload, event)
+
+
+def finish_job(draft: ShardDraft, done: DraftJobDone) -> None:
+    """D5: the assignment of a group is made."""
+    if done.job.group_id in draft.session.draft_groups:
+        run(draft, done.job.group_id, DraftJobDone, done)
+
+
+def count_partitions(draft: ShardDraft, counted: PartitionsCounted) -> None:
+    """D14: let every group see whether its topics have changed."""
+    draft.session = replace(draft.session, topics=Map(counted.topics))
+    for group_id in sorted(draft.session.draft_groups):
+        run(draft, group_id, PartitionsCounted, counted)
