@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
 from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
+    from kohort.group.coordinator.consumer.topics import TopicsImage
 
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
@@ -52,6 +56,30 @@ class TopicsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """The topics of the cluster are these now; also told before the shard loads."""
+
+    topics: TopicsImage
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """A job of `Effects.consumer_jobs` is done.
+
+    Attributes:
+        token: The job's number.
+        group_id: The group it was for.
+        result: What came of it.
+        wall_ms: Time of day in milliseconds since 1970.
+    """
+
+    token: int
+    group_id: str
+    result: NewTarget | MatchedTopics
+    wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LoadStarted:
     """The shard begins to read its log."""
 
@@ -68,6 +96,8 @@ class Unload:
 
 ShardEvent: TypeAlias = (
     RequestArrived[Message]
+    | TopicsChanged
+    | JobDone
     | Tick
     | TopicsDeleted
     | LoadStarted
@@ -119,6 +149,39 @@ class SyncExpired(NamedTuple):
     kind: str = "sync"
 
 
+class ConsumerSessionExpired(NamedTuple):
+    """A member of a consumer group did not send a heartbeat in time (K30)."""
+
+    group_id: str
+    member_id: str
+    kind: str = "consumer session"
+
+
+class ConsumerRebalanceExpired(NamedTuple):
+    """A member of a consumer group did not give its partitions up in time (K30)."""
+
+    group_id: str
+    member_id: str
+    kind: str = "consumer rebalance"
+
+
+class RetentionCheckDue(NamedTuple):
+    """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
+
+    As a deadline it is the shard's and names no group; each group is then asked by itself.
+    """
+
+    group_id: str = ""
+    kind: str = "retention"
+
+
 Deadline: TypeAlias = (
-    SessionExpired | PendingExpired | JoinExpired | InitialDelayExpired | SyncExpired
+    SessionExpired
+    | PendingExpired
+    | JoinExpired
+    | InitialDelayExpired
+    | SyncExpired
+    | ConsumerSessionExpired
+    | ConsumerRebalanceExpired
+    | RetentionCheckDue
 )

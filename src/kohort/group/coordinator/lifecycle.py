@@ -12,13 +12,19 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import requests
+from kohort.group.coordinator.consumer import route
 from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
 from kohort.group.coordinator.events import (
+    ConsumerRebalanceExpired,
+    ConsumerSessionExpired,
+    JobDone,
     LoadFinished,
     LoadStarted,
     RequestArrived,
+    RetentionCheckDue,
     Tick,
+    TopicsChanged,
     TopicsDeleted,
     Unload,
 )
@@ -47,6 +53,25 @@ def become_ready(draft: ShardDraft, event: LoadFinished) -> None:
             draft.session = replace(draft.session, groups=groups)
             draft.run_group(group_id, LoadFinished, event)
     draft_router.load_finished(draft, event)
+    route.start_sessions(draft)
+    watch_retention(draft)
+
+
+def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """Answer, and see to it that what was stored will be looked at again some day (C60)."""
+    requests.answer(draft, arrived)
+    watch_retention(draft)
+
+
+def watch_retention(draft: ShardDraft) -> None:
+    """C60: start the clock as soon as there is something that can become too old."""
+    due = RetentionCheckDue()
+    holds_something = (
+        draft.records or draft.log.groups or draft.log.offsets or draft.log.consumer_groups
+    )
+    if holds_something and draft.session.deadlines.get(due) is None:
+        at = draft.now + draft.config.offsets_retention_check_interval_ms
+        draft.session = replace(draft.session, deadlines=draft.session.deadlines.set(due, at))
 
 
 def go_down(draft: ShardDraft, event: Unload) -> None:
@@ -54,6 +79,7 @@ def go_down(draft: ShardDraft, event: Unload) -> None:
     for group_id in sorted(draft.session.groups):
         draft.run_group(group_id, Unload, event)
     draft_router.unload(draft, event)
+    route.release(draft)
     draft.session = replace(draft.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines())
 
 
@@ -91,7 +117,19 @@ def let_expire(draft: ShardDraft, tick: Tick) -> None:
     deadline = earliest[1]
     deadlines = draft.session.deadlines.cancel(deadline)
     draft.session = replace(draft.session, deadlines=deadlines)
-    draft.run_group(deadline.group_id, type(deadline), deadline)
+    if isinstance(deadline, RetentionCheckDue):
+        check_retention(draft)
+    elif isinstance(deadline, (ConsumerSessionExpired, ConsumerRebalanceExpired)):
+        route.expire(draft, deadline)
+    else:
+        draft.run_group(deadline.group_id, type(deadline), deadline)
+
+
+def check_retention(draft: ShardDraft) -> None:
+    """C60: let each group drop what is too old, and look again after the interval."""
+    for group_id in draft.session.group_ids(draft.log):
+        draft.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
+    watch_retention(draft)
 
 
 def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
@@ -110,7 +148,7 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(DOWN, _ARRIVED, refuse_down, rule="C3"),
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
-    row(READY, _ARRIVED, requests.answer),
+    row(READY, _ARRIVED, answer, rule="C60"),
     row((DOWN, CATCH_UP), Tick, ignore),
     row(READY, Tick, let_expire),
     row((DOWN, CATCH_UP), DraftJobDone, ignore),
@@ -118,12 +156,24 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row((DOWN, CATCH_UP, READY), PartitionsCounted, draft_router.count_partitions, rule="D14"),
     row((DOWN, CATCH_UP), TopicsDeleted, ignore),
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
+    row((DOWN, CATCH_UP, READY), TopicsChanged, route.take_topics, rule="K14"),
+    row((DOWN, CATCH_UP), JobDone, ignore),
+    row(READY, JobDone, route.finish_job, rule="K11 K50"),
 )
 
 SHARD: Table[Lifecycle, ShardDraft] = Table(
     "coordinator shard",
     Lifecycle,
     ROWS,
-    total=(RequestArrived, Tick, DraftJobDone, PartitionsCounted, TopicsDeleted, Unload),
+    total=(
+        RequestArrived,
+        Tick,
+        DraftJobDone,
+        PartitionsCounted,
+        TopicsDeleted,
+        Unload,
+        TopicsChanged,
+        JobDone,
+    ),
     local=(LoadStarted, LoadFinished),
 )

@@ -7,11 +7,17 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import describe
+from kohort.group.coordinator.consumer import offsets, route
+from kohort.group.coordinator.consumer import describe as consumer_describe
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.effects import Reply
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import (
     DeletableGroupResult,
@@ -28,7 +34,11 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from kohort.wire.schema import Message, Request
 
 _ForOneGroup = (
@@ -37,6 +47,7 @@ _ForOneGroup = (
     | HeartbeatRequest
     | LeaveGroupRequest
     | OffsetCommitRequest
+    | OffsetDeleteRequest
     | DraftJoinGroupRequest
     | DraftHeartbeatRequest
 )
@@ -62,7 +73,7 @@ def refuse_all(draft: ShardDraft, arrived: RequestArrived[Message], code: ErrorC
 
 
 def _member_request(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
-    """C4: the membership APIs need a group id."""
+    """C4: the membership APIs, and OffsetDelete, need a group id."""
     group_id = cast("_ForOneGroup", arrived.request).group_id
     if group_id:
         draft.run_group(group_id, type(arrived.request), arrived)
@@ -78,22 +89,37 @@ def _commit(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 
 def _fetch(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("OffsetFetchRequest", arrived.request)
-    _reply(draft, arrived, fetch(draft.log, request, arrived.version))
+    errors = {
+        entry.group_id: error
+        for entry in request.groups
+        if (group := draft.consumer_group(entry.group_id)) is not None
+        and (error := offsets.fetch_error(group, entry)) is not None
+    }
+    _reply(draft, arrived, fetch(draft.log, request, arrived.version, errors))
 
 
 def _describe(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("DescribeGroupsRequest", arrived.request)
-    groups = (draft.session.group(draft.log, group_id) for group_id in request.groups)
-    described = (describe.describe(draft.log, group, arrived.version) for group in groups)
+    described = (
+        describe.describe(draft.log, draft.session.group(draft.log, group_id), arrived.version)
+        if draft.consumer_group(group_id) is None
+        else describe.not_classic(group_id, arrived.version)
+        for group_id in request.groups
+    )
     _reply(draft, arrived, DescribeGroupsResponse(groups=tuple(described)))
 
 
 def _list(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("ListGroupsRequest", arrived.request)
     ids = draft.session.group_ids(draft.log)
-    groups = (draft.session.group(draft.log, group_id) for group_id in ids)
-    listed = describe.list_groups(groups, request)
-    _reply(draft, arrived, ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed))
+    listed = (
+        describe.listed(draft.session.group(draft.log, group_id))
+        if (group := draft.consumer_group(group_id)) is None
+        else consumer_describe.listed(group)
+        for group_id in ids
+    )
+    passed = tuple(entry for entry in listed if describe.passes(entry, request))
+    _reply(draft, arrived, ListGroupsResponse(error_code=ErrorCode.NONE, groups=passed))
 
 
 def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
@@ -115,6 +141,13 @@ _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], Non
     DraftJoinGroupRequest: _member_request,
     DraftHeartbeatRequest: _member_request,
     OffsetCommitRequest: _commit,
+    ConsumerGroupHeartbeatRequest: lambda draft, arrived: route.answer_heartbeat(
+        draft, cast("RequestArrived[ConsumerGroupHeartbeatRequest]", arrived)
+    ),
+    ConsumerGroupDescribeRequest: lambda draft, arrived: route.answer_describe(
+        draft, cast("RequestArrived[ConsumerGroupDescribeRequest]", arrived)
+    ),
+    OffsetDeleteRequest: _member_request,
     OffsetFetchRequest: _fetch,
     DescribeGroupsRequest: _describe,
     ListGroupsRequest: _list,
