@@ -350,6 +350,25 @@ class AsyncConsumer:
         membership = self._core.membership if self._core else None
         return membership.member.generation_id if membership else -1
 
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Have the group rebalance, at the next poll (KIP-568).
+
+        Args:
+            reason: Told to the coordinator, cut to 255 characters (KIP-800).
+
+        Raises:
+            LocalProtocolError: This is not a member of a group.
+        """
+        self.core.enforce_rebalance(reason)
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return what Kafka measures, by the names of its groups and metrics.
+
+        So far "consumer-coordinator-metrics" (KIP-429), in a consumer with a group id. Latencies
+        are milliseconds; averages, maxima and rates are of the last minute at most.
+        """
+        return self.core.metrics()
+
     async def close(self, timeout_s: float = 30.0, caller: Caller | None = None) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 

@@ -288,6 +288,14 @@ class Consumer:
         """Generation of the group that this member is in; -1 when in none."""
         return self._async.generation_id
 
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Have the group rebalance (KIP-568); see `AsyncConsumer.enforce_rebalance`."""
+        self._on_loop(lambda: self._async.enforce_rebalance(reason))
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return what Kafka measures; see `AsyncConsumer.metrics`."""
+        return self._on_loop(self._async.metrics)
+
     def close(self, timeout_s: float = 30.0) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster, Purpose
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError
+from kohort.client.metrics import GroupMetrics
+from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schema import Message, Request
 
@@ -30,6 +31,7 @@ class Coordinator:
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.group_id = group_id
+        self.metrics = GroupMetrics()
         self._cluster = cluster
         self._node_id: int | None = None
 
@@ -68,13 +70,19 @@ class Coordinator:
         if self._node_id is None:
             await self.find()
         assert self._node_id is not None
+        begun = _now_ms()
+        self.metrics.sent(request, begun)
         try:
-            return await self._cluster.send(
+            response = await self._cluster.send(
                 self._node_id, request, purpose=purpose, timeout_ms=timeout_ms
             )
-        except BrokerUnavailableError:
-            self.forget()
+        except KohortError as error:
+            self.metrics.unanswered(request, _now_ms())
+            if isinstance(error, BrokerUnavailableError):
+                self.forget()
             raise
+        self.metrics.answered(response, _now_ms() - begun, _now_ms())
+        return response
 
     async def call(
         self, request: Request[R], errors: Callable[[R], list[int]], deadline: Deadline
@@ -112,6 +120,10 @@ class Coordinator:
                 if any(code in MOVED for code in codes):
                     self.forget()
             await self._cluster.sleep(pause, deadline)
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1_000
 
 
 def is_passing(code: int) -> bool:

@@ -19,13 +19,15 @@ from kohort.client.fetcher import Fetcher
 from kohort.client.frames import plain_buffer
 from kohort.client.listener import Listens, RebalanceListener, Told
 from kohort.client.membership import Membership
+from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
+from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, LocalProtocolError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
-from kohort.group.member.events import CallbackDone
+from kohort.group.member.events import CallbackDone, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
@@ -77,6 +79,8 @@ class ConsumerCore:
         self._woken = False
         self._reads = False
         self._auto_commit: asyncio.Task[None] | None = None
+        self._call_error: Exception | None = None
+        self._begun: dict[int, tuple[Ownership, int]] = {}
 
     def notify(self) -> None:
         """Have a waiting poll look again."""
@@ -131,6 +135,19 @@ class ConsumerCore:
         await self._commit_consumed(self.partitions.assigned)
         self.membership.subscribe(frozenset())
         await self._serve(caller)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Have the group rebalance (KIP-568)."""
+        if self.membership is None:
+            raise LocalProtocolError("only a member can have its group rebalance: subscribe first")
+        self.membership.run(RejoinAsked(reason))
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return the metrics, by Kafka's groups and names."""
+        if self.coordinator is None:
+            return {}
+        values = self.coordinator.metrics.values(len(self.partitions.assigned), now_ms())
+        return {METRICS_GROUP: values}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's assignment."""
@@ -227,14 +244,20 @@ class ConsumerCore:
         if self.membership is not None:
             self._errors += self.membership.errors
             self.membership.errors.clear()
-        if self._errors:
-            raise self._errors.pop(0)
+        self._raise_noted()
         failure = failure_to_raise(self.partitions, is_idle=is_last)
         if failure is not None:
             raise failure
         # a poll shorter than one attempt to connect learns nothing yet
         if is_last and not self.cluster.metadata.nodes and self.cluster.unreachable is not None:
             raise self.cluster.unreachable
+
+    def _raise_noted(self) -> None:
+        if self._call_error is not None:
+            self._errors.append(self._call_error)
+            self._call_error = None
+        if self._errors:
+            raise self._errors.pop(0)
 
     # --------------------------------------------------------------------------- callbacks
 
@@ -254,7 +277,10 @@ class ConsumerCore:
         change = self._change(callback)
         if change is Ownership.REVOKED:
             await self._commit_consumed(callback.partitions)
+        if change is Ownership.ASSIGNED:
+            self._tell_assignor(callback)
         method = self._method(change)
+        self._begun[callback.token] = change, now_ms()
         try:
             told = await caller.call(lambda: method(callback.partitions))
         except asyncio.CancelledError:  # an interrupted listener has been told
@@ -269,6 +295,20 @@ class ConsumerCore:
         task = asyncio.ensure_future(self._later(callback, told))
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
+
+    def _tell_assignor(self, callback: Callback) -> None:
+        assert self.membership is not None
+        try:
+            self.membership.member.tell_assignor(callback)
+        except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
+            self._note_call_error(error)
+
+    def _note_call_error(self, error: Exception) -> None:
+        """L6: the first error of a rebalance is raised; the later calls were made all the same."""
+        if self._call_error is None:
+            self._call_error = error
+        else:
+            log.error("another call of the same rebalance failed, too", exc_info=error)
 
     def _change(self, callback: Callback) -> Ownership:
         """Return what is true now: a member that fell out while the call waited lost all it had."""
@@ -303,8 +343,11 @@ class ConsumerCore:
             if self.committer is not None:
                 self.committer.forget(callback.partitions)
         if error is not None:
-            self._errors.append(error)
+            self._note_call_error(error)
         assert self.membership is not None
+        assert self.coordinator is not None
+        change, begun = self._begun.pop(callback.token)
+        self.coordinator.metrics.called(change, now_ms() - begun, now_ms())
         self.membership.run(CallbackDone(callback.token, str(error) if error else None))
         self._go_on()
 
@@ -360,8 +403,7 @@ class ConsumerCore:
             log.warning("the group could not be left in time")
         finally:
             await self._stop()
-        if self._errors:
-            raise self._errors.pop(0)
+        self._raise_noted()
 
     async def _leave(self, caller: Caller) -> None:
         assert self.membership is not None

@@ -1,0 +1,190 @@
+"""The metrics of a consumer's group, by Kafka's names (KIP-429 and before).
+
+Fed by the requests to the group's coordinator, as they are sent and answered, and by the calls into
+the application. As in Kafka averages and maxima are of the last minute at most, and NaN when there
+was nothing; totals are of all time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from kohort.errors import ErrorCode
+from kohort.group.events import Ownership
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kohort.wire.messages.offsets import OffsetCommitResponse
+from kohort.wire.schema import Message
+
+GROUP = "consumer-coordinator-metrics"
+
+# Kafka's metrics.sample.window.ms and metrics.num.samples.
+_WINDOW_MS = 30_000.0
+_WINDOWS = 2
+
+_SECOND_MS = 1_000.0
+_HOUR_MS = 3_600_000.0
+
+
+@dataclass(slots=True)
+class _Window:
+    start: float
+    count: int = 0
+    total: float = 0.0
+    maximum: float = -math.inf
+
+
+class Sensor:
+    """Counts values and remembers the latest; times are milliseconds of one clock."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self._windows: deque[_Window] = deque()
+
+    def record(self, value: float, now: float) -> None:
+        """Take note of a value."""
+        self.count += 1
+        self.total += value
+        windows = self._recent(now)
+        if not windows or now - windows[-1].start >= _WINDOW_MS:
+            windows.append(_Window(now))
+        window = windows[-1]
+        window.count += 1
+        window.total += value
+        window.maximum = max(window.maximum, value)
+
+    def average(self, now: float) -> float:
+        """Return the average of recent values, NaN when there are none."""
+        windows = self._recent(now)
+        count = sum(window.count for window in windows)
+        return sum(window.total for window in windows) / count if count else math.nan
+
+    def maximum(self, now: float) -> float:
+        """Return the highest recent value, NaN when there is none."""
+        return max((window.maximum for window in self._recent(now)), default=math.nan)
+
+    def rate(self, now: float, unit_ms: float = _SECOND_MS) -> float:
+        """Return how many values there are in a unit of time, lately."""
+        windows = self._recent(now)
+        if not windows:
+            return 0.0
+        elapsed = now - windows[0].start
+        if elapsed < _WINDOW_MS:
+            # Kafka counts a window that has only begun as a whole one, or the first value of all
+            # would make a rate of thousands.
+            elapsed += _WINDOW_MS
+        return sum(window.count for window in windows) * unit_ms / elapsed
+
+    def _recent(self, now: float) -> deque[_Window]:
+        while self._windows and now - self._windows[0].start >= _WINDOW_MS * _WINDOWS:
+            self._windows.popleft()
+        return self._windows
+
+
+class GroupMetrics:
+    """What one consumer did in its group. Times are milliseconds of one clock, the shell's."""
+
+    def __init__(self) -> None:
+        self._join = Sensor()
+        self._sync = Sensor()
+        self._rebalance = Sensor()
+        self._failed_rebalance = Sensor()
+        self._heartbeat = Sensor()
+        self._commit = Sensor()
+        self._calls = {change: Sensor() for change in Ownership}
+        self._rebalance_start: float | None = None
+        self._last_rebalance: float | None = None
+        self._last_heartbeat: float | None = None
+
+    def sent(self, request: Message, now: float) -> None:
+        """Take note of a request to the coordinator."""
+        if isinstance(request, JoinGroupRequest) and self._rebalance_start is None:
+            self._rebalance_start = now
+        elif isinstance(request, HeartbeatRequest):
+            self._last_heartbeat = now
+
+    def answered(self, response: Message, latency_ms: float, now: float) -> None:
+        """Take note of an answer of the coordinator."""
+        match response:
+            case JoinGroupResponse(error_code=ErrorCode.NONE):
+                self._join.record(latency_ms, now)
+            case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
+                pass  # KIP-394: half of a join
+            case SyncGroupResponse(error_code=ErrorCode.NONE):
+                self._sync.record(latency_ms, now)
+                self._rebalanced(now)
+            case JoinGroupResponse() | SyncGroupResponse():
+                self._failed_rebalance.record(1, now)
+            case HeartbeatResponse():
+                self._heartbeat.record(latency_ms, now)
+            case OffsetCommitResponse():
+                self._commit.record(latency_ms, now)
+
+    def unanswered(self, request: Message, now: float) -> None:
+        """Take note of a request that gets no answer."""
+        if isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
+            self._failed_rebalance.record(1, now)
+
+    def _rebalanced(self, now: float) -> None:
+        """L14: a rebalance counts as done before the application is told."""
+        if self._rebalance_start is not None:
+            self._rebalance.record(now - self._rebalance_start, now)
+        self._rebalance_start = None
+        self._last_rebalance = now
+
+    def called(self, change: Ownership, latency_ms: float, now: float) -> None:
+        """Take note of a call into the application that has returned."""
+        self._calls[change].record(latency_ms, now)
+
+    def values(self, assigned: int, now: float) -> dict[str, float]:
+        """Return all metrics by Kafka's names.
+
+        Args:
+            assigned: How many partitions the consumer has.
+            now: The present time.
+        """
+        found: dict[str, float] = {"assigned-partitions": float(assigned)}
+        for name, sensor in (("join", self._join), ("sync", self._sync)):
+            found |= _latency(f"{name}-time", sensor, now) | _rate(name, sensor, now)
+        found |= _latency("commit-latency", self._commit, now)
+        found |= _rate("commit", self._commit, now) | _rate("heartbeat", self._heartbeat, now)
+        found["heartbeat-response-time-max"] = self._heartbeat.maximum(now)
+        found["last-heartbeat-seconds-ago"] = _seconds_since(self._last_heartbeat, now)
+        found |= _latency("rebalance-latency", self._rebalance, now)
+        found["rebalance-latency-total"] = self._rebalance.total
+        found |= _rate_per_hour("rebalance", self._rebalance, now)
+        found |= _rate_per_hour("failed-rebalance", self._failed_rebalance, now)
+        found["last-rebalance-seconds-ago"] = _seconds_since(self._last_rebalance, now)
+        for change, sensor in self._calls.items():
+            # L13: in the singular, as the code of Kafka has them and not as its documents do
+            found |= _latency(f"partition-{change.value}-latency", sensor, now)
+        return found
+
+
+def _latency(name: str, sensor: Sensor, now: float) -> dict[str, float]:
+    return {f"{name}-avg": sensor.average(now), f"{name}-max": sensor.maximum(now)}
+
+
+def _rate(name: str, sensor: Sensor, now: float) -> dict[str, float]:
+    return {f"{name}-rate": sensor.rate(now), f"{name}-total": float(sensor.count)}
+
+
+def _rate_per_hour(name: str, sensor: Sensor, now: float) -> dict[str, float]:
+    return {
+        f"{name}-rate-per-hour": sensor.rate(now, _HOUR_MS),
+        f"{name}-total": float(sensor.count),
+    }
+
+
+def _seconds_since(when: float | None, now: float) -> float:
+    """Return the whole seconds since then, -1 when it never was."""
+    return -1.0 if when is None else float(int((now - when) // 1_000))
