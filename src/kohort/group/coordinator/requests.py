@@ -7,8 +7,8 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import describe
-from kohort.group.coordinator.consumer import offsets, route
 from kohort.group.coordinator.consumer import describe as consumer_describe
+from kohort.group.coordinator.consumer import offsets, route
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
