@@ -14,6 +14,7 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
+    from kohort.group.coordinator.consumer.jobs import ConsumerJob
     from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
 
 T = TypeVar("T")
@@ -105,6 +106,7 @@ class Effects(Generic[T]):
         find_coordinator: Whether the coordinator has to be looked up (member).
         raised: Errors to raise in the application's next poll (member).
         draft_jobs: Assignments that the coordinator makes for draft groups (coordinator).
+        consumer_jobs: Slow work for groups of the consumer protocol (coordinator).
     """
 
     session: T
@@ -117,3 +119,4 @@ class Effects(Generic[T]):
     find_coordinator: bool = False
     raised: tuple[KohortError, ...] = ()
     draft_jobs: tuple[DraftAssignmentJob, ...] = ()
+    consumer_jobs: tuple[ConsumerJob, ...] = ()

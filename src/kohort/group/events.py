@@ -23,6 +23,7 @@ class Cause(Enum):
     SESSION_EXPIRED = "no heartbeat within the session timeout"
     JOIN_TIMED_OUT = "did not join again within the rebalance timeout"
     SYNC_TIMED_OUT = "did not ask for its assignment within the rebalance timeout"
+    REVOCATION_TIMED_OUT = "did not give partitions up within the rebalance timeout"
     TOPICS_CHANGED = "the number of partitions of a topic changed"
     GROUP_TOO_LARGE = "the group has more members than group.max.size"
     COORDINATOR_UNLOADED = "the coordinator moved away"

@@ -20,6 +20,17 @@ class CoordinatorConfig:
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
+        group_consumer_session_timeout_ms: How long a member of a consumer group may be silent.
+        group_consumer_heartbeat_interval_ms: How often it is told to send a heartbeat.
+        group_consumer_max_size: Most members of one consumer group.
+        group_consumer_assignors: Names of the assignors that members may ask for; the first one is
+            used where nobody asks.
+        group_consumer_assignment_interval_ms: Least time between two target assignments of one
+            group, 0 for none (KIP-1263).
+        group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
+            is looked up anew, though no topic was created.
+        regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
+            no setting for it (K50).
         draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
     """
 
@@ -31,4 +42,11 @@ class CoordinatorConfig:
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     new_member_join_timeout_ms: int = 300_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    regex_min_refresh_interval_ms: int = 10_000
     draft_assignor: str = "range"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
 from kohort.group.coordinator.records import LogState
@@ -21,7 +19,7 @@ _NOT_FOUND_SINCE = 6
 def describe(log: LogState, group: ClassicGroup, version: int) -> DescribedGroup:
     """Return a group; what its members asked for and got is shown only while it is stable."""
     if group.state is GroupState.DEAD:
-        return _unknown(group, version)
+        return _unknown(group.group_id, version, f"Group {group.group_id} not found.")
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -33,12 +31,17 @@ def describe(log: LogState, group: ClassicGroup, version: int) -> DescribedGroup
     )
 
 
-def _unknown(group: ClassicGroup, version: int) -> DescribedGroup:
+def not_classic(group_id: str, version: int) -> DescribedGroup:
+    """Return the answer for a group of another protocol: there is none of this one."""
+    return _unknown(group_id, version, f"Group {group_id} is not a classic group.")
+
+
+def _unknown(group_id: str, version: int, message: str) -> DescribedGroup:
     newer = version >= _NOT_FOUND_SINCE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
-        error_message=f"Group {group.group_id} not found." if newer else None,
-        group_id=group.group_id,
+        error_message=message if newer else None,
+        group_id=group_id,
         group_state=GroupState.DEAD.value,
         protocol_type="",
         protocol_data="",
@@ -60,19 +63,20 @@ def _member(
     )
 
 
-def list_groups(
-    groups: Iterable[ClassicGroup], request: ListGroupsRequest
-) -> tuple[ListedGroup, ...]:
-    """Return the groups that pass the filters, which ignore case (C59; KIP-518, KIP-848)."""
+def listed(group: ClassicGroup) -> ListedGroup:
+    """Return the group's entry in a list."""
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state.value,
+        group_type="classic",
+    )
+
+
+def passes(entry: ListedGroup, request: ListGroupsRequest) -> bool:
+    """Whether a group passes the filters, which ignore case (C59; KIP-518, KIP-848)."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    return tuple(
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state.value,
-            group_type="classic",
-        )
-        for group in groups
-        if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+    return (not states or entry.group_state.lower() in states) and (
+        not types or entry.group_type.lower() in types
     )

@@ -7,15 +7,19 @@ coordinator has the same log state as the one that wrote the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from immutables import Map
 
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.fold import StoredGroup
+from kohort.group.coordinator.consumer import fold as consumer_fold
+from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.draft import fold as draft_fold
 from kohort.group.coordinator.draft.fold import StoredDraftGroup
 from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
 from kohort.types import TopicPartition
+from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
@@ -37,15 +41,19 @@ class LogState:
         groups: Classic groups as last written.
         offsets: Positions of each group that has any.
         draft_groups: Groups of the draft protocol as last written.
+        consumer_groups: Groups of the consumer protocol (KIP-848).
     """
 
     groups: Map[str, StoredGroup] = Map()
     offsets: Map[str, Offsets] = Map()
     draft_groups: Map[str, StoredDraftGroup] = Map()
+    consumer_groups: Map[str, ConsumerGroup] = Map()
 
     def knows(self, group_id: str) -> bool:
         """Whether there is such a group; one that only has positions is a group too (C50)."""
-        return group_id in self.groups or group_id in self.offsets
+        return (
+            group_id in self.groups or group_id in self.offsets or group_id in self.consumer_groups
+        )
 
     def offsets_of(self, group_id: str) -> Offsets:
         """Return the positions of a group, empty when it has none."""
@@ -60,13 +68,26 @@ class LogState:
             return self._with_draft_group(
                 key, value if isinstance(value, DraftGroupValue) else None
             )
-        assert isinstance(key, GroupMetadataKey)
+        if not isinstance(key, GroupMetadataKey):
+            return self._with_consumer_group(key, cast("ConsumerGroupValue | None", value))
         if isinstance(value, GroupMetadataValue):
             group = fold.stored_group(value)
             return replace(self, groups=self.groups.set(key.group, group))
         if key.group in self.groups:
             return replace(self, groups=self.groups.delete(key.group))
         return self
+
+    def _with_consumer_group(
+        self, key: ConsumerGroupKey, value: ConsumerGroupValue | None
+    ) -> LogState:
+        groups = self.consumer_groups
+        before = groups.get(key.group_id)
+        after = consumer_fold.apply(before, key, value)
+        if after is before:
+            return self
+        if after is None:
+            return replace(self, consumer_groups=groups.delete(key.group_id))
+        return replace(self, consumer_groups=groups.set(key.group_id, after))
 
     def _with_draft_group(self, key: DraftGroupKey, value: DraftGroupValue | None) -> LogState:
         groups = self.draft_groups

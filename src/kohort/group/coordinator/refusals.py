@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer import describe
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
     DraftHeartbeatResponse,
@@ -139,6 +146,14 @@ def _describe_refused(
     return DescribeGroupsResponse(groups=tuple(groups))
 
 
+def _consumer_describe_refused(
+    request: ConsumerGroupDescribeRequest, _version: int, code: ErrorCode
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(describe.failed(group_id, code) for group_id in request.group_ids)
+    )
+
+
 def _delete_refused(
     request: DeleteGroupsRequest, _version: int, code: ErrorCode
 ) -> DeleteGroupsResponse:
@@ -172,6 +187,10 @@ _REFUSALS: dict[type[Message], _Refusal] = {
     DraftJoinGroupRequest: cast("_Refusal", _draft_join_refused),
     DraftHeartbeatRequest: lambda _request, _version, code: DraftHeartbeatResponse(error_code=code),
     DescribeGroupsRequest: cast("_Refusal", _describe_refused),
+    ConsumerGroupHeartbeatRequest: lambda _request, _version, code: ConsumerGroupHeartbeatResponse(
+        error_code=code
+    ),
+    ConsumerGroupDescribeRequest: cast("_Refusal", _consumer_describe_refused),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
     # C59: a shard that is not loaded has nothing to list, which is no error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(

@@ -12,6 +12,10 @@ from kohort.group.coordinator.classic.fold import loaded_group
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.consumer import route
+from kohort.group.coordinator.consumer.group import ConsumerGroup
+from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.session import NOTHING_KNOWN, ConsumerSession
 from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.draft.group import DraftGroup
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
@@ -41,6 +45,7 @@ class ShardSession:
         deadlines: What is due when.
         draft_groups: Groups of the draft protocol that have consumers or wait for some.
         topics: How many partitions each topic has.
+        consumer: What is known of the groups of the consumer protocol.
     """
 
     lifecycle: Lifecycle = Lifecycle.DOWN
@@ -48,6 +53,7 @@ class ShardSession:
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
     draft_groups: Map[str, DraftGroup] = Map()
     topics: Map[str, int] = Map()
+    consumer: ConsumerSession = NOTHING_KNOWN
 
     def group(self, log: LogState, group_id: str) -> ClassicGroup:
         """Return a group: the live one, or the empty one in the log, or one that does not exist."""
@@ -64,7 +70,7 @@ class ShardSession:
 
     def group_ids(self, log: LogState) -> list[str]:
         """Return the ids of all groups."""
-        return sorted({*self.groups, *log.groups, *log.offsets})
+        return sorted({*self.groups, *log.groups, *log.offsets, *log.consumer_groups})
 
 
 @dataclass(slots=True)
@@ -80,15 +86,26 @@ class ShardDraft:
     replies: list[Reply] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
     draft_jobs: list[DraftAssignmentJob] = field(default_factory=list)
+    consumer_jobs: list[ConsumerJob] = field(default_factory=list)
+    # Consumer groups as the records so far make them; None: forgotten.
+    consumer_groups: dict[str, ConsumerGroup | None] = field(default_factory=dict)
 
     @property
     def state(self) -> Lifecycle:
         """Whether the shard may answer."""
         return self.session.lifecycle
 
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the consumer protocol as it is by now."""
+        if group_id in self.consumer_groups:
+            return self.consumer_groups[group_id]
+        return self.log.consumer_groups.get(group_id)
+
     def run_group(self, group_id: str, trigger: type[object], event: object) -> None:
         """Put an event to one group, and take over what it leads to."""
         if draft_router.takes(self, group_id, trigger, event):
+            return
+        if route.takes(self, group_id, trigger, event):
             return
         session = self.session
         before = session.group(self.log, group_id)
@@ -110,6 +127,7 @@ class ShardDraft:
             tuple(self.replies),
             tuple(self.observed),
             draft_jobs=tuple(self.draft_jobs),
+            consumer_jobs=tuple(self.consumer_jobs),
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
+from kohort.errors import ErrorCode
 from kohort.group.coordinator.offsets.fold import StoredOffset
 from kohort.group.coordinator.records import LogState, Offsets
 from kohort.types import TopicPartition
@@ -27,10 +28,31 @@ _NOTHING = StoredOffset(-1, -1, "", -1)
 _SEVERAL_SINCE = 8
 
 
-def fetch(log: LogState, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    """Return the positions asked for; null topics mean all that are stored."""
+def fetch(
+    log: LogState,
+    request: OffsetFetchRequest,
+    version: int,
+    errors: Mapping[str, ErrorCode] | None = None,
+) -> OffsetFetchResponse:
+    """Return the positions asked for; null topics mean all that are stored.
+
+    Args:
+        log: Log state.
+        request: What is asked.
+        version: Its version.
+        errors: Groups whose positions are not told to the sender, and why (K37).
+    """
     if version >= _SEVERAL_SINCE:
-        return OffsetFetchResponse(groups=tuple(_group(log, group) for group in request.groups))
+        refused = errors or {}
+        groups = (
+            OffsetFetchResponseGroup(
+                group_id=group.group_id, topics=(), error_code=refused[group.group_id]
+            )
+            if group.group_id in refused
+            else _group(log, group)
+            for group in request.groups
+        )
+        return OffsetFetchResponse(groups=tuple(groups))
     offsets = log.offsets_of(request.group_id)
     asked = _asked(request.topics, offsets)
     return OffsetFetchResponse(

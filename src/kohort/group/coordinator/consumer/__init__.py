@@ -1,0 +1,1 @@
+"""The coordinator's half of the consumer protocol (KIP-848)."""

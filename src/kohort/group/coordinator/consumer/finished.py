@@ -1,0 +1,76 @@
+"""What happens when a job is done: the heartbeats that waited for it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer import heartbeat, regex, target, validate
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
+from kohort.group.coordinator.events import JobDone
+
+
+def attempt(
+    draft: ConsumerDraft, arrived: Heartbeat, work: Callable[[ConsumerDraft], None]
+) -> ConsumerDraft:
+    """Do something for a heartbeat; if it is refused, nothing comes of it but that answer."""
+    trial = draft.copy()
+    try:
+        work(trial)
+    except Refused as refusal:
+        response = heartbeat.failed(refusal.code, refusal.message)
+        draft.reply(arrived.token, response, arrived.version)
+        return draft
+    return trial
+
+
+def job_done(draft: ConsumerDraft, done: JobDone) -> ConsumerDraft:
+    """Take the result of a job; one that nobody waits for any more is passed over."""
+    match done.result:
+        case NewTarget() as made:
+            return _target_made(draft, done.token, made)
+        case MatchedTopics() as found:
+            return _regexes_resolved(draft, done.token, found)
+
+
+def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerDraft:
+    run = draft.session.targets.get(draft.group_id)
+    if run is None or run.token != token:
+        return draft
+    targets = draft.session.targets.delete(draft.group_id)
+    draft.session = replace(draft.session, targets=targets)
+    if draft.group is not None and made.error is None:
+        target.store(draft, run.epoch, made)
+    return attempt(draft, run.waiting.arrived, lambda trial: _resume(trial, run.waiting, made))
+
+
+def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
+    """K12: the heartbeat goes on where it stopped, if its member is still there."""
+    if made.error is not None:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, made.error)
+    group = draft.group
+    member = group.members.get(waiting.member_id) if group else None
+    if member is None:
+        raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
+    heartbeat.reconcile_and_reply(
+        draft, waiting.arrived, member, waiting.before, waiting.resubscribed
+    )
+
+
+def _regexes_resolved(draft: ConsumerDraft, token: int, found: MatchedTopics) -> ConsumerDraft:
+    arrived = draft.session.checking.get(token)
+    if arrived is not None:
+        checking = draft.session.checking.delete(token)
+        draft.session = replace(draft.session, checking=checking)
+        draft = attempt(draft, arrived, lambda trial: heartbeat.answer(trial, arrived, found))
+    elif draft.session.resolving.get(draft.group_id) == token:
+        resolving = draft.session.resolving.delete(draft.group_id)
+        draft.session = replace(draft.session, resolving=resolving)
+    else:
+        return draft
+    regex.store(draft, found)
+    return draft

@@ -1,0 +1,310 @@
+"""A group of the consumer protocol: what the log says of it, and what follows from that.
+
+All values. Everything here is a function of the newest record of each key, in whatever order they
+were read: a log that was compacted halfway gives the same group as the whole one (B1 to B3). The
+indexes (`static`, `owners`, ...) are kept with the members only to answer in O(1).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import TypeVar
+
+from immutables import Map
+
+from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
+
+# Partitions of each topic id; with the epoch in which each was assigned, and without.
+Owned = Map[uuid.UUID, Map[int, int]]
+Target = Map[uuid.UUID, frozenset[int]]
+NOTHING: Owned = Map()
+NO_TARGET: Target = Map()
+
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+# K56: a group starts in epoch 1, for which its empty assignment is already made.
+FIRST_EPOCH = 1
+
+K = TypeVar("K")
+
+
+class GroupState(Enum):
+    """The states of a group (K15); derived, never stored."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target (K20); the numbers are those in the log."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member.
+
+    Attributes:
+        member_id: Its id.
+        instance_id: Id that its operator gave it, None for a dynamic member.
+        rack_id: Where it runs.
+        client_id: From the header of its request.
+        client_host: Where it sent it from.
+        topics: Names of the topics it subscribes to, sorted.
+        regex: Regular expression of the topics it subscribes to; empty or None for none.
+        rebalance_timeout_ms: How long it may take to give partitions up.
+        server_assignor: The assignor it asks for.
+        classic: What is known of it if it speaks the classic protocol.
+        epoch: The epoch it has to send; -2: a static member that will be back.
+        previous_epoch: The one before, which it may still send if our answer was lost (K7).
+        state: How far it is.
+        assigned: What it has, each with the epoch since when (KIP-1251).
+        revoking: What it still has, but has been told to give up.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    regex: str | None = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = NOTHING
+    revoking: Owned = NOTHING
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all that the target of this epoch gives it."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a regular expression stood for.
+
+    Attributes:
+        topics: Their names.
+        version: The version of the topics it was held against.
+        timestamp: When, in milliseconds since 1970.
+    """
+
+    topics: frozenset[str]
+    version: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """A group.
+
+    Attributes:
+        group_id: Its id.
+        stored_epoch: Its epoch as written, None before the first time.
+        metadata_hash: Hash of its topics' metadata when that epoch began.
+        members: Its members by id.
+        target: What each member is to have.
+        stored_assignment_epoch: The epoch that `target` was made for, as written.
+        assignment_timestamp: When it was made (KIP-1263), 0 when that is not known.
+        regexes: What the regular expressions of its members stand for.
+        has_partition_metadata: Whether a record of before Kafka 4.1 is left to remove.
+        static: Member ids by instance id.
+        owners: For each partition the members that have it or have not given it up yet.
+        subscribers: How many members name each topic.
+        regex_subscribers: How many members have each regular expression.
+        votes: How many members ask for each assignor.
+    """
+
+    group_id: str
+    stored_epoch: int | None = None
+    metadata_hash: int = 0
+    members: Map[str, Member] = Map()
+    target: Map[str, Target] = Map()
+    stored_assignment_epoch: int | None = None
+    assignment_timestamp: int = 0
+    regexes: Map[str, ResolvedRegex] = Map()
+    has_partition_metadata: bool = False
+    static: Map[str, str] = Map()
+    owners: Map[uuid.UUID, Map[int, tuple[str, ...]]] = Map()
+    subscribers: Map[str, int] = Map()
+    regex_subscribers: Map[str, int] = Map()
+    votes: Map[str, int] = Map()
+
+    # ------------------------------------------------------------------------------- questions
+
+    @property
+    def epoch(self) -> int:
+        """The group's epoch."""
+        return FIRST_EPOCH if self.stored_epoch is None else self.stored_epoch
+
+    @property
+    def assignment_epoch(self) -> int:
+        """The epoch that the target assignment was made for."""
+        stored = self.stored_assignment_epoch
+        return FIRST_EPOCH if stored is None else stored
+
+    @property
+    def state(self) -> GroupState:
+        """Its state (K15)."""
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        epoch = self.assignment_epoch
+        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    @property
+    def is_in_log(self) -> bool:
+        """Whether any record speaks of it."""
+        return (
+            self.stored_epoch is not None
+            or self.stored_assignment_epoch is not None
+            or bool(self.members or self.target or self.regexes)
+            or self.has_partition_metadata
+        )
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All topics that its members subscribe to."""
+        by_regex = (resolved.topics for resolved in self.regexes.values())
+        return frozenset(self.subscribers).union(*by_regex)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to a topic; its positions are then kept (K37)."""
+        by_regex = self.regexes.values()
+        return topic in self.subscribers or any(topic in each.topics for each in by_regex)
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """Return the topics of one member; a regex that is not resolved yet stands for none."""
+        resolved = self.regexes.get(member.regex) if member.regex else None
+        return frozenset(member.topics).union(resolved.topics if resolved else ())
+
+    def target_of(self, member_id: str) -> Target:
+        """Return what a member is to have."""
+        return self.target.get(member_id, NO_TARGET)
+
+    def is_free(self, topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether nobody has a partition (K21)."""
+        owners = self.owners.get(topic_id)
+        return owners is None or partition not in owners
+
+    def static_member(self, instance_id: str) -> Member | None:
+        """Return the member with an instance id."""
+        member_id = self.static.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def preferred_assignor(self, default: str) -> str:
+        """Return the assignor that most members ask for (K11); equal votes: the first by name."""
+        return min(self.votes, key=lambda name: (-self.votes[name], name), default=default)
+
+    # ----------------------------------------------------------------------------- who belongs
+
+    def with_member(self, member: Member) -> ConsumerGroup:
+        """Add a member, or put one with the same id in its place."""
+        before = self.members.get(member.member_id)
+        changed = self._recounted(before, member)
+        return replace(changed, members=self.members.set(member.member_id, member))
+
+    def without_member(self, member_id: str) -> ConsumerGroup:
+        """Remove a member."""
+        before = self.members.get(member_id)
+        if before is None:
+            return self
+        return replace(self._recounted(before, None), members=self.members.delete(member_id))
+
+    def _recounted(self, old: Member | None, new: Member | None) -> ConsumerGroup:
+        """Bring the indexes up to date for one member that changes."""
+        a, b = old or _NOBODY, new or _NOBODY
+        group = self
+        if a.instance_id != b.instance_id or new is None:
+            group = replace(group, static=_renamed(group.static, old, new))
+        if a.topics != b.topics:
+            group = replace(group, subscribers=_recount(group.subscribers, a.topics, b.topics))
+        if a.regex != b.regex:
+            counts = _recount(group.regex_subscribers, _one(a.regex), _one(b.regex))
+            group = replace(group, regex_subscribers=counts)
+        if a.server_assignor != b.server_assignor:
+            votes = _recount(group.votes, _one(a.server_assignor), _one(b.server_assignor))
+            group = replace(group, votes=votes)
+        if a.assigned is not b.assigned or a.revoking is not b.revoking:
+            group = replace(group, owners=_reowned(group.owners, a, b))
+        return group
+
+
+_NOBODY = Member(member_id="")
+
+
+def _one(name: str | None) -> tuple[str, ...]:
+    return (name,) if name else ()
+
+
+def _renamed(static: Map[str, str], old: Member | None, new: Member | None) -> Map[str, str]:
+    """An instance id belongs to who was written last, and is not lost when the other one goes."""
+    if old is not None and old.instance_id and static.get(old.instance_id) == old.member_id:
+        static = static.delete(old.instance_id)
+    if new is not None and new.instance_id:
+        static = static.set(new.instance_id, new.member_id)
+    return static
+
+
+def _recount(counts: Map[K, int], gone: Iterable[K], come: Iterable[K]) -> Map[K, int]:
+    for name in gone:
+        left = counts[name] - 1
+        counts = counts.set(name, left) if left else counts.delete(name)
+    for name in come:
+        counts = counts.set(name, counts.get(name, 0) + 1)
+    return counts
+
+
+_Claims = tuple[str, ...]
+
+
+def _reowned(
+    owners: Map[uuid.UUID, Map[int, _Claims]], old: Member, new: Member
+) -> Map[uuid.UUID, Map[int, _Claims]]:
+    for topic_id in {*old.assigned, *old.revoking, *new.assigned, *new.revoking}:
+        before = _partitions(old, topic_id)
+        after = _partitions(new, topic_id)
+        if before == after:
+            continue
+        claims = owners.get(topic_id, Map())
+        claims = _claimed(claims, before - after, lambda c: _without(c, old.member_id))
+        claims = _claimed(claims, after - before, lambda c: (*c, new.member_id))
+        owners = owners.set(topic_id, claims) if claims else owners.delete(topic_id)
+    return owners
+
+
+def _partitions(member: Member, topic_id: uuid.UUID) -> set[int]:
+    return {*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())}
+
+
+def _without(claims: _Claims, member_id: str) -> _Claims:
+    return tuple(each for each in claims if each != member_id)
+
+
+def _claimed(
+    claims: Map[int, _Claims], partitions: Iterable[int], change: Callable[[_Claims], _Claims]
+) -> Map[int, _Claims]:
+    draft = claims.mutate()
+    for partition in partitions:
+        left = change(draft.get(partition, ()))
+        if left:
+            draft[partition] = left
+        else:
+            del draft[partition]
+    return draft.finish()

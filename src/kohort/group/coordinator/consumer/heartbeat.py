@@ -1,0 +1,242 @@
+"""ConsumerGroupHeartbeat: join, stay, get and give up partitions (K5 to K13)."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer import log_records, regex, static_members, target, validate
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import (
+    LEAVE_EPOCH,
+    ConsumerGroup,
+    Member,
+    MemberState,
+    Owned,
+)
+from kohort.group.coordinator.consumer.jobs import MatchedTopics
+from kohort.group.coordinator.consumer.leave import leave
+from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
+from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.events import Cause, MemberJoined
+from kohort.wire.messages.consumer_group import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None = None) -> None:
+    """Answer a heartbeat, or let it wait for a job.
+
+    Args:
+        draft: The group, and what is to be done about it.
+        arrived: The heartbeat.
+        found: What is known of the regular expression it brings, if it waited for that.
+
+    Raises:
+        Refused: It is turned down.
+    """
+    request = arrived.request
+    validate.check_request(request, arrived.version, draft.config.group_consumer_assignors)
+    if request.member_epoch <= LEAVE_EPOCH:
+        leave(draft, arrived)
+    else:
+        _beat(draft, arrived, found)
+
+
+def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None) -> None:
+    """K10 to K13: update the member, then the target, then what the member has."""
+    request = arrived.request
+    joins = request.member_epoch == validate.JOIN_EPOCH
+    if draft.group is None:
+        if not joins:
+            raise validate.unknown_group(request.group_id)
+        draft.group = ConsumerGroup(group_id=request.group_id)
+    group = draft.group
+    member_id = request.member_id or arrived.unique_id
+    validate.check_room(group, member_id, draft.config.group_consumer_max_size)
+    if found is None and regex.is_new(group, request.subscribed_topic_regex):
+        regex.check(draft, arrived)
+        return
+    member = _identified(draft, arrived, member_id)
+    updated = _updated(member, arrived)
+    before = member.assigned
+    resubscribed = _take_note(draft, member, updated, found)
+    if target.is_due(draft):
+        target.start(draft, arrived, member_id, before, resubscribed)
+        draft.start_session(member_id)
+        return
+    reconcile_and_reply(draft, arrived, updated, before, resubscribed)
+
+
+def _identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str) -> Member:
+    """Return the member that speaks, which may be a new one."""
+    request = arrived.request
+    if request.instance_id is not None:
+        return static_members.identified(draft, arrived, member_id, reported(request))
+    member = draft.existing.members.get(member_id)
+    if member is None:
+        if request.member_epoch != validate.JOIN_EPOCH:
+            raise validate.unknown_member(request.group_id, member_id)
+        return Member(member_id=member_id)
+    validate.check_epoch(member, request.member_epoch, reported(request))
+    return member
+
+
+def _updated(member: Member, arrived: Heartbeat) -> Member:
+    """Return the member with what the request says of it; the same one if that is nothing new."""
+    request = arrived.request
+    names = request.subscribed_topic_names
+    changes: dict[str, object] = {
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout_ms": _or_none(request.rebalance_timeout_ms),
+        "topics": None if names is None else tuple(sorted(set(names))),
+        "regex": request.subscribed_topic_regex,
+        "server_assignor": request.server_assignor,
+        "client_id": arrived.client_id,
+        "client_host": arrived.client_host,
+    }
+    new = {
+        name: value
+        for name, value in changes.items()
+        if value is not None and value != getattr(member, name)
+    }
+    if member.classic is not None:
+        new["classic"] = None
+    return replace(member, **new) if new else member  # type: ignore[arg-type]  # the names are fields of Member, the values of their types
+
+
+def _or_none(timeout_ms: int) -> int | None:
+    return None if timeout_ms == -1 else timeout_ms
+
+
+def _take_note(
+    draft: ConsumerDraft, member: Member, updated: Member, found: MatchedTopics | None
+) -> bool:
+    """K10: write what changed, and begin a new epoch if it matters to the assignment.
+
+    Returns:
+        Whether the member subscribes to something else now.
+    """
+    group = draft.existing
+    group_id = group.group_id
+    is_new = member.member_id not in group.members
+    if updated is not member or is_new:
+        draft.write([log_records.member_record(group_id, updated)])
+    renamed = updated.topics != member.topics
+    expression = regex.take_note(draft, group, member, updated, found)
+    if is_new:
+        _say_joined(draft, updated)
+    bump = renamed or expression is regex.Change.RESOLVED
+    seen = draft.session.seen.get(group_id)
+    if bump or seen != draft.topics.version:
+        cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED
+        _refresh_metadata(draft, bump, cause, member.member_id)
+    regex.refresh(draft)
+    return renamed or expression is not regex.Change.NONE
+
+
+def _say_joined(draft: ConsumerDraft, member: Member) -> None:
+    draft.observed.append(
+        MemberJoined(
+            group=draft.existing.group_id,
+            now=draft.now,
+            member=member.member_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            group_instance_id=member.instance_id,
+        )
+    )
+
+
+def _refresh_metadata(draft: ConsumerDraft, bump: bool, cause: Cause, member_id: str) -> None:
+    """K10, K14: hold the group against the topics; if they changed, a new epoch begins too."""
+    group = draft.existing
+    value = draft.topics.metadata_hash(group.topics)
+    if bump:
+        draft.bump_epoch(cause, member_id, value)
+    elif value != group.metadata_hash:
+        draft.bump_epoch(Cause.TOPICS_CHANGED, "", value)
+    seen = draft.session.seen.set(group.group_id, draft.topics.version)
+    draft.session = replace(draft.session, seen=seen)
+    if group.has_partition_metadata:
+        draft.write([log_records.partition_metadata_tombstone(group.group_id)])
+
+
+# -------------------------------------------------------------------------------- the third step
+
+
+def reconcile_and_reply(
+    draft: ConsumerDraft, arrived: Heartbeat, member: Member, before: Owned, resubscribed: bool
+) -> None:
+    """K12, K13: let the member take its next step, and tell it what it has if that is new."""
+    request = arrived.request
+    group = draft.existing
+    if resubscribed or not member.is_reconciled_to(group.assignment_epoch):
+        after = next_step(member, _goal(draft, member), reported(request), resubscribed)
+        if after != member:
+            member = after
+            draft.write([log_records.current_record(group.group_id, member)])
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                draft.start_rebalance(member)
+            else:
+                draft.cancel_rebalance(member.member_id)
+    draft.start_session(member.member_id)
+    tell = _is_full(request) or member.assigned != before
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=draft.config.group_consumer_heartbeat_interval_ms,
+        assignment=_assignment(member.assigned) if tell else None,
+    )
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _goal(draft: ConsumerDraft, member: Member) -> Goal:
+    group = draft.existing
+    return Goal(
+        group.assignment_epoch,
+        group.target_of(member.member_id),
+        draft.topics.ids(group.topics_of(member)),
+        group.is_free,
+    )
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """K13: whether the member says everything, because it joins or has lost its way."""
+    if request.member_epoch == validate.JOIN_EPOCH:
+        return True
+    subscription = request.subscribed_topic_names, request.subscribed_topic_regex
+    return (
+        request.rebalance_timeout_ms != -1
+        and subscription != (None, None)
+        and request.topic_partitions is not None
+    )
+
+
+def _assignment(owned: Owned) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
+            for topic_id, partitions in sorted(owned.items())
+        )
+    )
+
+
+def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
+    """Return the partitions that the sender says it has, None when it does not say."""
+    if request.topic_partitions is None:
+        return None
+    owned: dict[uuid.UUID, tuple[int, ...]] = {}
+    for topic in request.topic_partitions:
+        owned[topic.topic_id] = (*owned.get(topic.topic_id, ()), *topic.partitions)
+    return owned
+
+
+def failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+    """Return the answer that carries nothing but an error."""
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

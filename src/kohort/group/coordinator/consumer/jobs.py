@@ -1,0 +1,97 @@
+"""Slow work of the coordinator: described here, done by the shell wherever it likes.
+
+A job is a value with all it needs, so it may run in any thread. What comes of it goes back to the
+shard as `JobDone`; by then the group may have moved on, and a job that nobody waits for any more is
+passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Target
+from kohort.group.coordinator.consumer.topics import TopicsImage
+
+
+@dataclass(frozen=True, slots=True)
+class TargetJob:
+    """Make a target assignment (K11).
+
+    Attributes:
+        token: Number to report the result with.
+        group: The group as it was when the job began.
+        topics: The topics of the cluster.
+        assignor: Name of the assignor.
+    """
+
+    token: int
+    group: ConsumerGroup
+    topics: TopicsImage
+    assignor: str
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+        return self.group.group_id
+
+    @property
+    def size(self) -> int:
+        """How much there is to do: members and partitions."""
+        by_name = self.topics.by_name
+        topics = (by_name.get(name) for name in self.group.topics)
+        return len(self.group.members) + sum(view.partitions for view in topics if view)
+
+
+@dataclass(frozen=True, slots=True)
+class RegexJob:
+    """Find the topics that regular expressions stand for (K50).
+
+    Attributes:
+        token: Number to report the result with.
+        group_id: Id of the group.
+        regexes: The expressions, in the syntax of RE2.
+        topics: The topics of the cluster.
+    """
+
+    token: int
+    group_id: str
+    regexes: frozenset[str]
+    topics: TopicsImage
+
+    @property
+    def size(self) -> int:
+        """How much there is to do: names to hold against expressions."""
+        return len(self.regexes) * (1 + len(self.topics.by_name))
+
+
+@dataclass(frozen=True, slots=True)
+class NewTarget:
+    """What came of a `TargetJob`.
+
+    Attributes:
+        changed: The members whose target is another now: id, instance id, all they are to have.
+        error: Why there is none, None when there is.
+    """
+
+    changed: tuple[tuple[str, str | None, Target], ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedTopics:
+    """What came of a `RegexJob`.
+
+    Attributes:
+        matches: For each expression the topics whose whole name it matches.
+        invalid: For each text that is no expression, why not.
+        version: The version of the topics.
+    """
+
+    matches: Mapping[str, frozenset[str]]
+    invalid: Mapping[str, str]
+    version: int
+
+
+ConsumerJob: TypeAlias = TargetJob | RegexJob

@@ -1,0 +1,102 @@
+"""Members that go: by their own word, or because they were silent or slow (K30, K31)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from immutables import Map
+
+from kohort.group.coordinator.consumer import log_records, static_members, validate
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import (
+    LEAVE_STATIC_EPOCH,
+    NOTHING,
+    ConsumerGroup,
+    Member,
+    Owned,
+)
+from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.coordinator.events import ConsumerRebalanceExpired, ConsumerSessionExpired
+from kohort.group.events import Cause
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+
+
+def leave(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+    """K31: a member goes, or says that it will be back.
+
+    Raises:
+        Refused: There is no such group or member.
+    """
+    request = arrived.request
+    if draft.group is None:
+        raise validate.unknown_group(request.group_id)
+    if request.instance_id is None:
+        member = draft.group.members.get(request.member_id)
+        if member is None:
+            raise validate.unknown_member(request.group_id, request.member_id)
+    else:
+        member = static_members.held_by(draft.group, request.instance_id, request.member_id)
+    if request.member_epoch == LEAVE_STATIC_EPOCH:
+        _leave_for_a_while(draft, member)
+    else:
+        remove(draft, [member], Cause.MEMBER_LEFT)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=request.member_id, member_epoch=request.member_epoch
+    )
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _leave_for_a_while(draft: ConsumerDraft, member: Member) -> None:
+    """K31: nothing moves; if it is not back before its session ends, it is removed then.
+
+    What it has counts as given in epoch 0 from now on, for who comes back has another id
+    (KIP-1251).
+    """
+    draft.cancel_rebalance(member.member_id)
+    gone = replace(
+        member, epoch=LEAVE_STATIC_EPOCH, assigned=_since_ever(member.assigned), revoking=NOTHING
+    )
+    draft.write([log_records.current_record(draft.existing.group_id, gone)])
+
+
+def _since_ever(owned: Owned) -> Owned:
+    return Map({topic_id: Map(dict.fromkeys(owned[topic_id], 0)) for topic_id in owned})
+
+
+def remove(draft: ConsumerDraft, members: Collection[Member], cause: Cause) -> None:
+    """K31: forget members, and begin a new epoch for those who stay."""
+    group = draft.existing
+    for member in members:
+        draft.write(log_records.member_tombstones(group.group_id, member.member_id))
+        draft.cancel_timers(group.group_id, member.member_id)
+        draft.say_left(group.group_id, member.member_id, cause)
+    _forget_regexes(draft, group, members)
+    # A group of which nothing but these members was written still counts its epochs on.
+    draft.group = draft.group or ConsumerGroup(group_id=group.group_id)
+    draft.bump_epoch(cause, next(iter(members)).member_id)
+
+
+def _forget_regexes(
+    draft: ConsumerDraft, before: ConsumerGroup, members: Collection[Member]
+) -> None:
+    """K50: nobody has these expressions any more."""
+    for regex in sorted({member.regex for member in members if member.regex}):
+        if draft.group is None or regex not in draft.group.regex_subscribers:
+            draft.write([log_records.regex_tombstone(before.group_id, regex)])
+
+
+def expire_session(draft: ConsumerDraft, expired: ConsumerSessionExpired) -> None:
+    """K30: no heartbeat within the session timeout."""
+    _expire(draft, expired.member_id, Cause.SESSION_EXPIRED)
+
+
+def expire_rebalance(draft: ConsumerDraft, expired: ConsumerRebalanceExpired) -> None:
+    """K30: it did not give its partitions up within its rebalance timeout."""
+    _expire(draft, expired.member_id, Cause.REVOCATION_TIMED_OUT)
+
+
+def _expire(draft: ConsumerDraft, member_id: str, cause: Cause) -> None:
+    member = draft.group.members.get(member_id) if draft.group else None
+    if member is not None:
+        remove(draft, [member], cause)

@@ -1,0 +1,206 @@
+"""The classic group APIs, asked of a group of the consumer protocol.
+
+Members of the classic protocol in such a group (K45) are not served yet: a non-empty group refuses
+them with INCONSISTENT_GROUP_PROTOCOL, an empty one is forgotten and made anew as a classic one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer import log_records, offsets
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import Member
+from kohort.group.coordinator.consumer.leave import remove
+from kohort.group.coordinator.events import RequestArrived, RetentionCheckDue
+from kohort.group.coordinator.offsets import commit
+from kohort.group.coordinator.offsets.fold import offset_tombstone
+from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.refusals import commit_refused, join_refused, sync_refused
+from kohort.group.events import Cause, GroupDeleted, OffsetsCommitted
+from kohort.types import TopicPartition
+from kohort.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+)
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def answer(
+    draft: ConsumerDraft, log: LogState, trigger: type[object], event: object
+) -> ConsumerDraft:
+    """Answer a request, or do what a deadline asks; deadlines of the other protocol mean nothing.
+
+    Args:
+        draft: The group, and what is to be done about it.
+        log: Log state, for the group's positions.
+        trigger: Class of the request or deadline.
+        event: The request with where it came from, or the deadline.
+    """
+    handler = _HANDLERS.get(trigger)
+    if handler is not None:
+        handler(draft, log, event)
+    return draft
+
+
+def _join(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[JoinGroupRequest]) -> None:
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = join_refused(arrived.request, arrived.version, code)
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _sync(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[SyncGroupRequest]) -> None:
+    response = sync_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _beat(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[HeartbeatRequest]) -> None:
+    response = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _leave(
+    draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[LeaveGroupRequest]
+) -> None:
+    """Remove members, as an administrator may of either protocol."""
+    gone: dict[str, Member] = {}
+    answers: list[MemberResponse] = []
+    for identity in arrived.request.members:
+        found = _found(draft, identity)
+        code = ErrorCode.NONE
+        if isinstance(found, Member):
+            gone[found.member_id] = found
+        else:
+            code = found
+        answers.append(
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=code,
+            )
+        )
+    if gone:
+        remove(draft, list(gone.values()), Cause.MEMBER_LEFT)
+    response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=tuple(answers))
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _found(draft: ConsumerDraft, identity: MemberIdentity) -> Member | ErrorCode:
+    group = draft.existing
+    if identity.group_instance_id is None:
+        return group.members.get(identity.member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    member = group.static_member(identity.group_instance_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.member_id not in ("", member.member_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    return member
+
+
+def _commit(
+    draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[OffsetCommitRequest]
+) -> None:
+    """K35, K36: write the positions of a member, or of anybody while there is none."""
+    request = arrived.request
+    error = offsets.commit_error(draft.existing, request, arrived.version, draft.topics)
+    if error is not None:
+        draft.reply(arrived.token, commit_refused(request, error), arrived.version)
+        return
+    result = commit.store(request, draft.config.offset_metadata_max_bytes, draft.wall_ms)
+    draft.records.extend(result.records)
+    draft.reply(arrived.token, result.response, arrived.version)
+    if result.stored:
+        draft.observed.append(
+            OffsetsCommitted(
+                group=request.group_id,
+                now=draft.now,
+                member=request.member_id,
+                generation=request.generation_id_or_member_epoch,
+                offsets=result.stored,
+            )
+        )
+
+
+def _delete(
+    draft: ConsumerDraft, log: LogState, arrived: RequestArrived[DeleteGroupsRequest]
+) -> None:
+    """K37: forget a group and its positions, if it has no members."""
+    group_id = draft.group_id
+    code = ErrorCode.NON_EMPTY_GROUP if draft.existing.members else ErrorCode.NONE
+    if code is ErrorCode.NONE:
+        for partition in sorted(log.offsets_of(group_id)):
+            draft.records.append(offset_tombstone(group_id, partition))
+        draft.write(log_records.group_tombstones(draft.existing))
+        draft.observed.append(GroupDeleted(group=group_id, now=draft.now))
+    result = DeletableGroupResult(group_id=group_id, error_code=code)
+    draft.reply(arrived.token, DeleteGroupsResponse(results=(result,)), arrived.version)
+
+
+def _delete_offsets(
+    draft: ConsumerDraft, log: LogState, arrived: RequestArrived[OffsetDeleteRequest]
+) -> None:
+    """K37: forget positions, but not those in topics that a member subscribes to (KIP-496)."""
+    group, stored = draft.existing, log.offsets_of(draft.group_id)
+    topics = []
+    for topic in arrived.request.topics:
+        subscribed = group.is_subscribed_to(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        numbers = [entry.partition_index for entry in topic.partitions]
+        for number in numbers:
+            partition = TopicPartition(topic.name, number)
+            if not subscribed and partition in stored:
+                draft.records.append(offset_tombstone(draft.group_id, partition))
+        answers = (
+            OffsetDeleteResponsePartition(partition_index=number, error_code=code)
+            for number in numbers
+        )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answers)))
+    response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _expire_offsets(draft: ConsumerDraft, log: LogState, _due: RetentionCheckDue) -> None:
+    """K37: drop what was stored too long ago, of topics that nobody subscribes to."""
+    group, group_id = draft.existing, draft.group_id
+    oldest = draft.wall_ms - draft.config.offsets_retention_ms
+    kept = False
+    for partition, stored in sorted(log.offsets_of(group_id).items()):
+        if not group.is_subscribed_to(partition.topic) and stored.commit_timestamp <= oldest:
+            draft.records.append(offset_tombstone(group_id, partition))
+        else:
+            kept = True
+    if not kept and not group.members:
+        draft.write(log_records.group_tombstones(group))
+        draft.observed.append(GroupDeleted(group=group_id, now=draft.now))
+
+
+_Handler = Callable[[ConsumerDraft, LogState, object], None]
+_HANDLERS: dict[type[object], _Handler] = {
+    JoinGroupRequest: cast("_Handler", _join),
+    SyncGroupRequest: cast("_Handler", _sync),
+    HeartbeatRequest: cast("_Handler", _beat),
+    LeaveGroupRequest: cast("_Handler", _leave),
+    OffsetCommitRequest: cast("_Handler", _commit),
+    DeleteGroupsRequest: cast("_Handler", _delete),
+    OffsetDeleteRequest: cast("_Handler", _delete_offsets),
+    RetentionCheckDue: cast("_Handler", _expire_offsets),
+}

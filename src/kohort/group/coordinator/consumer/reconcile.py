@@ -1,0 +1,169 @@
+"""Bring one member a step nearer to its target, without asking any other (K20 to K25).
+
+A member first gives up what it is not to have any more, and keeps its epoch until it has. Then it
+moves to the target's epoch and gets what is free; what others still hold follows as they let go.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.group import (
+    NOTHING,
+    Member,
+    MemberState,
+    Owned,
+    Target,
+)
+from kohort.group.coordinator.consumer.refused import Refused
+
+# What a member says it has; None: it does not say.
+Reported = Mapping[uuid.UUID, Collection[int]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where a member is to go.
+
+    Attributes:
+        epoch: Epoch of the target assignment.
+        target: What the member is to have.
+        subscribed: Ids of the topics it subscribes to; nothing else is given to it (K25).
+        is_free: Whether nobody has a partition.
+    """
+
+    epoch: int
+    target: Target
+    subscribed: frozenset[uuid.UUID]
+    is_free: Callable[[uuid.UUID, int], bool]
+
+
+def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool) -> Member:
+    """Return the member after its next step, the same one if it has to wait.
+
+    Args:
+        member: The member as it is.
+        goal: Where it is to go.
+        reported: The partitions it says it has.
+        resubscribed: Whether its subscription has just changed.
+
+    Raises:
+        Refused: It is in a state that this coordinator does not know and still has partitions.
+    """
+    match member.state:
+        case MemberState.STABLE if member.epoch == goal.epoch:
+            return _drop_unsubscribed(member, goal, reported) if resubscribed else member
+        case MemberState.UNREVOKED_PARTITIONS if _still_has(reported, member.revoking):
+            return _drop_unsubscribed(member, goal, reported) if resubscribed else member
+        case MemberState.UNKNOWN:
+            if reported is None or any(reported.values()):
+                raise Refused(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin.",
+                )
+            return _advance(replace(member, epoch=goal.epoch), goal, reported)
+        case _:
+            return _advance(member, goal, reported)
+
+
+def _still_has(reported: Reported, partitions: Owned) -> bool:
+    """K23: a member that does not say what it has, still has everything."""
+    if reported is None:
+        return True
+    return any(
+        number in partitions[topic_id]
+        for topic_id, numbers in reported.items()
+        if topic_id in partitions
+        for number in numbers
+    )
+
+
+def _advance(member: Member, goal: Goal, reported: Reported) -> Member:
+    """K21, K22: keep what it may keep, give up the rest, and only then get more."""
+    kept, revoking = _parted(member.assigned, goal)
+    if revoking and _still_has(reported, revoking):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+    free, all_free = _obtainable(member, goal, kept)
+    state = MemberState.STABLE if all_free else MemberState.UNRELEASED_PARTITIONS
+    return _moved(member, state, goal.epoch, _with(kept, free, goal.epoch), NOTHING)
+
+
+def _moved(
+    member: Member, state: MemberState, epoch: int, assigned: Owned, revoking: Owned
+) -> Member:
+    return replace(
+        member,
+        state=state,
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        assigned=assigned,
+        revoking=revoking,
+    )
+
+
+def _parted(assigned: Owned, goal: Goal) -> tuple[Owned, Owned]:
+    """Return what of its partitions a member keeps, and what it gives up."""
+    kept: dict[uuid.UUID, Map[int, int]] = {}
+    revoking: dict[uuid.UUID, Map[int, int]] = {}
+    for topic_id, partitions in assigned.items():
+        target = _wanted(goal, topic_id)
+        if target.issuperset(partitions):
+            kept[topic_id] = partitions
+            continue
+        inside = {number: epoch for number, epoch in partitions.items() if number in target}
+        outside = {number: epoch for number, epoch in partitions.items() if number not in target}
+        revoking[topic_id] = Map(outside)
+        if inside:
+            kept[topic_id] = Map(inside)
+    return Map(kept), Map(revoking)
+
+
+def _wanted(goal: Goal, topic_id: uuid.UUID) -> frozenset[int]:
+    return goal.target.get(topic_id, frozenset()) if topic_id in goal.subscribed else frozenset()
+
+
+def _obtainable(member: Member, goal: Goal, kept: Owned) -> tuple[dict[uuid.UUID, list[int]], bool]:
+    """Return what of its target a member can get now, and whether that is all.
+
+    What the member itself was giving up until now counts as free (K25).
+    """
+    free: dict[uuid.UUID, list[int]] = {}
+    all_free = True
+    for topic_id in goal.target:
+        given_up = member.revoking.get(topic_id, ())
+        for number in _wanted(goal, topic_id).difference(kept.get(topic_id, ())):
+            if number in given_up or goal.is_free(topic_id, number):
+                free.setdefault(topic_id, []).append(number)
+            else:
+                all_free = False
+    return free, all_free
+
+
+def _with(kept: Owned, more: Mapping[uuid.UUID, list[int]], epoch: int) -> Owned:
+    for topic_id, numbers in more.items():
+        partitions = kept.get(topic_id, Map())
+        kept = kept.set(topic_id, partitions.update(dict.fromkeys(numbers, epoch)))
+    return kept
+
+
+def _drop_unsubscribed(member: Member, goal: Goal, reported: Reported) -> Member:
+    """K25: partitions of topics that it has unsubscribed from go before there is a new target."""
+    dropped = [topic_id for topic_id in member.assigned if topic_id not in goal.subscribed]
+    if not dropped:
+        return member
+    assigned, revoking = member.assigned, member.revoking
+    for topic_id in dropped:
+        before = revoking.get(topic_id, Map())
+        revoking = revoking.set(topic_id, before.update(assigned[topic_id]))
+        assigned = assigned.delete(topic_id)
+    if _still_has(reported, revoking):
+        state = MemberState.UNREVOKED_PARTITIONS
+        return _moved(member, state, member.epoch, assigned, revoking)
+    # It had given them up already.
+    return replace(member, previous_epoch=member.epoch, assigned=assigned)

@@ -1,0 +1,128 @@
+"""Subscriptions by regular expression (K50).
+
+The syntax is RE2's, and which library knows it is the shell's business: here an expression is a
+text that a job checks and resolves. What it stands for is written to the log, and looked up anew
+when topics were created, but not more often than the settings say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer import log_records
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
+from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.events import Cause
+
+
+class Change(Enum):
+    """What became of a member's regular expression."""
+
+    NONE = "none"
+    CHANGED = "changed"
+    RESOLVED = "changed, and it is known what it stands for"
+
+
+def is_new(group: ConsumerGroup, regex: str | None) -> bool:
+    """Whether nobody in the group has this expression, so that it may not even be one."""
+    return bool(regex) and regex not in group.regex_subscribers
+
+
+def check(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+    """Let the heartbeat wait until it is known whether its expression is one."""
+    token = _start(draft, frozenset({arrived.request.subscribed_topic_regex or ""}))
+    checking = draft.session.checking.set(token, arrived)
+    draft.session = replace(draft.session, checking=checking)
+
+
+def _start(draft: ConsumerDraft, regexes: frozenset[str]) -> int:
+    token = draft.take_token()
+    draft.jobs.append(RegexJob(token, draft.group_id, regexes, draft.topics))
+    return token
+
+
+def take_note(
+    draft: ConsumerDraft,
+    group: ConsumerGroup,
+    member: Member,
+    updated: Member,
+    found: MatchedTopics | None,
+) -> Change:
+    """Forget the expression a member had if it was the last one, and judge the one it brings.
+
+    Args:
+        draft: The group with the member's new metadata.
+        group: The group before.
+        member: The member before.
+        updated: The member now.
+        found: What is known of a new expression.
+
+    Raises:
+        Refused: INVALID_REGULAR_EXPRESSION.
+    """
+    old, new = member.regex or "", updated.regex or ""
+    if old == new:
+        return Change.NONE
+    if old and group.regex_subscribers.get(old) == 1:
+        draft.write([log_records.regex_tombstone(group.group_id, old)])
+    if not new:
+        return Change.RESOLVED
+    if found is not None and new in found.invalid:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{new}` is not a valid regular expression: "
+            f"{found.invalid[new]}.",
+        )
+    return Change.RESOLVED if new in group.regexes else Change.CHANGED
+
+
+def refresh(draft: ConsumerDraft) -> None:
+    """Resolve the group's expressions anew if it is time to (KAFKA-18961)."""
+    group, config = draft.existing, draft.config
+    if not group.regex_subscribers or group.group_id in draft.session.resolving:
+        return
+    if any(group.group_id == each.request.group_id for each in draft.session.checking.values()):
+        return
+    known = group.regexes.values()
+    last = max((each.timestamp for each in known), default=None)
+    if last is not None and draft.wall_ms <= last + config.regex_min_refresh_interval_ms:
+        return
+    unresolved = set(group.regex_subscribers) != set(group.regexes)
+    outdated = any(each.version < draft.topics.created for each in known)
+    overdue = last is not None and (
+        draft.wall_ms > last + config.group_consumer_regex_refresh_interval_ms
+    )
+    if unresolved or outdated or overdue:
+        token = _start(draft, frozenset(group.regex_subscribers))
+        resolving = draft.session.resolving.set(group.group_id, token)
+        draft.session = replace(draft.session, resolving=resolving)
+
+
+def store(draft: ConsumerDraft, found: MatchedTopics) -> None:
+    """Write what expressions stand for; a new epoch begins if that is something else than before.
+
+    The target assignment is made at the next heartbeat of any member.
+    """
+    group = draft.group
+    if group is None:
+        return
+    bump = False
+    for regex in sorted(found.matches):
+        if regex not in group.regex_subscribers:
+            continue
+        topics = found.matches[regex]
+        known = group.regexes.get(regex)
+        bump = bump or topics != (known.topics if known else frozenset())
+        draft.write(
+            [log_records.regex_record(group.group_id, regex, topics, found.version, draft.wall_ms)]
+        )
+    value = draft.topics.metadata_hash(draft.existing.topics)
+    if bump or value != group.metadata_hash:
+        draft.bump_epoch(Cause.TOPICS_CHANGED, "", value)
+        seen = draft.session.seen.set(group.group_id, draft.topics.version)
+        draft.session = replace(draft.session, seen=seen)

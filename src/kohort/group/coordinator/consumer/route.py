@@ -1,0 +1,196 @@
+"""Which request or event goes to which consumer group, and what of the older APIs concerns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic.fold import group_tombstone
+from kohort.group.coordinator.classic.group import GroupState as ClassicState
+from kohort.group.coordinator.consumer import describe, heartbeat, leave, older_apis
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.finished import attempt, job_done
+from kohort.group.coordinator.consumer.group import Member, MemberState
+from kohort.group.coordinator.consumer.log_records import group_tombstones
+from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat
+from kohort.group.coordinator.events import (
+    ConsumerRebalanceExpired,
+    ConsumerSessionExpired,
+    JobDone,
+    PendingExpired,
+    RequestArrived,
+    TopicsChanged,
+)
+from kohort.group.effects import Reply
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kohort.wire.messages.membership import JoinGroupRequest
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.session import ShardDraft
+
+Work = Callable[[ConsumerDraft], ConsumerDraft]
+
+
+def run(shard: ShardDraft, group_id: str, work: Work) -> None:
+    """Do something to one group, and take over what it leads to."""
+    session = shard.session
+    before = shard.consumer_group(group_id)
+    started = ConsumerDraft(
+        config=shard.config,
+        group_id=group_id,
+        now=shard.now,
+        wall_ms=shard.wall_ms,
+        group=before,
+        session=session.consumer,
+        deadlines=session.deadlines,
+    )
+    draft = work(started)
+    if draft.records:
+        draft.say_state(before)
+        shard.consumer_groups[group_id] = draft.group
+    consumer = draft.session
+    if draft.group is None and group_id in consumer.seen:
+        consumer = replace(consumer, seen=consumer.seen.delete(group_id))
+    if consumer is not session.consumer or draft.deadlines is not session.deadlines:
+        shard.session = replace(session, consumer=consumer, deadlines=draft.deadlines)
+    shard.records += draft.records
+    shard.replies += draft.replies
+    shard.observed += draft.observed
+    shard.consumer_jobs += draft.jobs
+
+
+# -------------------------------------------------------------------------------------- requests
+
+
+def answer_heartbeat(shard: ShardDraft, arrived: Heartbeat) -> None:
+    """Answer a ConsumerGroupHeartbeat; a classic group without members makes room (K40)."""
+    request = arrived.request
+    group_id = request.group_id
+    joins = request.member_epoch == 0
+    if joins and shard.consumer_group(group_id) is None and not _make_room(shard, group_id):
+        message = f"Group {group_id} is not a consumer group."
+        response = heartbeat.failed(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        shard.replies.append(Reply(arrived.token, response, arrived.version))
+        return
+    run(
+        shard,
+        group_id,
+        lambda draft: attempt(draft, arrived, lambda trial: heartbeat.answer(trial, arrived)),
+    )
+
+
+def _make_room(shard: ShardDraft, group_id: str) -> bool:
+    """K40: whether there is no classic group, or one without members, which is then forgotten."""
+    session = shard.session
+    classic = session.group(shard.log, group_id)
+    if classic.state is ClassicState.DEAD:
+        return True
+    if classic.state is not ClassicState.EMPTY:
+        return False
+    if group_id in shard.log.groups:
+        shard.records.append(group_tombstone(group_id))
+    if group_id in session.groups:
+        deadlines = session.deadlines
+        for member_id in classic.pending:
+            deadlines = deadlines.cancel(PendingExpired(group_id, member_id))
+        groups = session.groups.delete(group_id)
+        shard.session = replace(session, groups=groups, deadlines=deadlines)
+    return True
+
+
+def answer_describe(
+    shard: ShardDraft, arrived: RequestArrived[ConsumerGroupDescribeRequest]
+) -> None:
+    """K38: describe the groups of this protocol; all others are not found."""
+    described = []
+    for group_id in arrived.request.group_ids:
+        group = shard.consumer_group(group_id)
+        if not group_id:
+            described.append(describe.failed(group_id, ErrorCode.INVALID_GROUP_ID))
+        elif group is None:
+            known = shard.log.knows(group_id) or group_id in shard.session.groups
+            message = f"Group {group_id} is not a consumer group." if known else None
+            described.append(describe.not_found(group_id, message))
+        else:
+            topics = shard.session.consumer.topics
+            default = shard.config.group_consumer_assignors[0]
+            described.append(describe.describe(group, topics, default))
+    response = ConsumerGroupDescribeResponse(groups=tuple(described))
+    shard.replies.append(Reply(arrived.token, response, arrived.version))
+
+
+def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object) -> bool:
+    """Answer what the classic APIs ask of a group of this protocol.
+
+    Returns:
+        False: there is no such group, or it has just made room for a classic one.
+    """
+    group = shard.consumer_group(group_id)
+    if group is None:
+        return False
+    if trigger is JoinGroupRequest and not group.members:
+        # An empty group may change its protocol in both directions.
+        shard.records += group_tombstones(group)
+        shard.consumer_groups[group_id] = None
+        return False
+    run(shard, group_id, lambda draft: older_apis.answer(draft, shard.log, trigger, event))
+    return True
+
+
+# ---------------------------------------------------------------------------------------- events
+
+
+def take_topics(shard: ShardDraft, changed: TopicsChanged) -> None:
+    """K14: take note of the topics; each group looks at them at its next heartbeat."""
+    consumer = replace(shard.session.consumer, topics=changed.topics)
+    shard.session = replace(shard.session, consumer=consumer)
+
+
+def finish_job(shard: ShardDraft, done: JobDone) -> None:
+    """Take the result of a job."""
+    shard.wall_ms = done.wall_ms
+    run(shard, done.group_id, lambda draft: job_done(draft, done))
+
+
+def expire(shard: ShardDraft, expired: ConsumerSessionExpired | ConsumerRebalanceExpired) -> None:
+    """K30: a member was silent or slow for too long."""
+
+    def work(draft: ConsumerDraft) -> ConsumerDraft:
+        if isinstance(expired, ConsumerSessionExpired):
+            leave.expire_session(draft, expired)
+        else:
+            leave.expire_rebalance(draft, expired)
+        return draft
+
+    run(shard, expired.group_id, work)
+
+
+def start_sessions(shard: ShardDraft) -> None:
+    """K30: after a load each member has its session, and its rebalance timeout, from now on."""
+    for group_id, group in sorted(shard.log.consumer_groups.items()):
+        members = [group.members[each] for each in sorted(group.members)]
+
+        def work(draft: ConsumerDraft, members: list[Member] = members) -> ConsumerDraft:
+            for member in members:
+                draft.start_session(member.member_id)
+                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    draft.start_rebalance(member)
+            return draft
+
+        run(shard, group_id, work)
+
+
+def release(shard: ShardDraft) -> None:
+    """C73: whoever waits for a job asks another coordinator."""
+    session = shard.session.consumer
+    waiting = [run.waiting.arrived for _, run in sorted(session.targets.items())]
+    waiting += [arrived for _, arrived in sorted(session.checking.items())]
+    for arrived in waiting:
+        response = heartbeat.failed(ErrorCode.NOT_COORDINATOR, None)
+        shard.replies.append(Reply(arrived.token, response, arrived.version))
+    shard.session = replace(shard.session, consumer=ConsumerSession())

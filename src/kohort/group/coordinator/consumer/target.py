@@ -1,0 +1,147 @@
+"""The target assignment: when it is made, of what, and what comes of it (K11; KIP-1263).
+
+It is made by a job. The heartbeat that found it to be due waits for it, as it does in Kafka; all
+others are answered at once, with the target as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from immutables import Map
+
+from kohort.group.assignors.server import MemberSubscription, ServerAssignor
+from kohort.group.coordinator.consumer import log_records
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
+from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
+from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
+from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.events import Assigned
+from kohort.types import TopicPartition
+
+# --------------------------------------------------------------------------------------- before
+
+
+def is_due(draft: ConsumerDraft) -> bool:
+    """Whether the group's epoch has no target yet, and it is not too soon to make one (K56)."""
+    group = draft.existing
+    if group.assignment_epoch >= group.epoch or group.group_id in draft.session.targets:
+        return False
+    made, interval = group.assignment_timestamp, draft.config.group_consumer_assignment_interval_ms
+    return made == 0 or interval == 0 or draft.wall_ms >= made + interval
+
+
+def start(
+    draft: ConsumerDraft, arrived: Heartbeat, member_id: str, before: Owned, resubscribed: bool
+) -> None:
+    """Begin to make it, and let the heartbeat wait."""
+    group = draft.existing
+    token = draft.take_token()
+    default = draft.config.group_consumer_assignors[0]
+    name = group.preferred_assignor(default)
+    draft.jobs.append(TargetJob(token, group, draft.topics, name))
+    run = TargetRun(token, group.epoch, Waiting(arrived, member_id, before, resubscribed))
+    targets = draft.session.targets.set(group.group_id, run)
+    draft.session = replace(draft.session, targets=targets)
+
+
+# ------------------------------------------------------------------------------------- the job
+
+
+def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
+    """Do the job; pure, and slow for a large group.
+
+    Args:
+        job: What to do.
+        assignors: The assignors by name.
+    """
+    group, topics = job.group, job.topics
+    subscriptions = _Subscriptions(group, topics)
+    members = {member_id: subscriptions.of(each) for member_id, each in group.members.items()}
+    counts = {name: topics.by_name[name].partitions for name in subscriptions.topics}
+    made = assignors[job.assignor].assign(members, counts)
+    changed = []
+    for member_id in sorted(group.members):
+        target = _by_id(made.get(member_id, frozenset()), topics)
+        if group.target.get(member_id) != target:
+            changed.append((member_id, group.members[member_id].instance_id, target))
+    return NewTarget(tuple(changed))
+
+
+class _Subscriptions:
+    """What each member wants and has, in the assignor's terms: topics by name."""
+
+    def __init__(self, group: ConsumerGroup, topics: TopicsImage) -> None:
+        self._group = group
+        self._topics = topics
+        # Most members of a group subscribe to the same topics.
+        self._names: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
+        self.topics = frozenset(name for name in group.topics if name in topics.by_name)
+
+    def of(self, member: Member) -> MemberSubscription:
+        key = (member.topics, member.regex)
+        names = self._names.get(key)
+        if names is None:
+            names = self._names[key] = self._group.topics_of(member) & self.topics
+        return MemberSubscription(
+            topics=names,
+            owned=frozenset(self._owned(self._group.target_of(member.member_id))),
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+        )
+
+    def _owned(self, target: Target) -> Iterable[TopicPartition]:
+        for topic_id, numbers in target.items():
+            name = self._topics.names.get(topic_id)
+            if name is not None:
+                for number in numbers:
+                    yield TopicPartition(name, number)
+
+
+def _by_id(partitions: Iterable[TopicPartition], topics: TopicsImage) -> Target:
+    by_name: dict[str, set[int]] = {}
+    for name, number in partitions:
+        by_name.setdefault(name, set()).add(number)
+    return Map(
+        {topics.by_name[name].topic_id: frozenset(numbers) for name, numbers in by_name.items()}
+    )
+
+
+# --------------------------------------------------------------------------------------- after
+
+
+def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
+    """Write what is another now, for those who are still there."""
+    group = draft.existing
+    for member_id, instance_id, target in made.changed:
+        receiver = member_id
+        if member_id not in group.members and instance_id is not None:
+            # It was replaced meanwhile: who has its place gets what it was to have.
+            receiver = group.static.get(instance_id, member_id)
+        if receiver in group.members:
+            draft.write([log_records.target_record(group.group_id, receiver, target)])
+    draft.write([log_records.assignment_epoch_record(group.group_id, epoch, draft.wall_ms)])
+    draft.observed.append(
+        Assigned(
+            group=group.group_id,
+            now=draft.now,
+            generation=epoch,
+            assignments=tuple(_assignments(draft.existing, draft.topics)),
+        )
+    )
+
+
+def _assignments(
+    group: ConsumerGroup, topics: TopicsImage
+) -> Iterable[tuple[str, tuple[TopicPartition, ...]]]:
+    for member_id in sorted(group.target):
+        target = group.target[member_id]
+        named = sorted(
+            TopicPartition(topics.names[topic_id], number)
+            for topic_id in target
+            if topic_id in topics.names
+            for number in target[topic_id]
+        )
+        yield member_id, tuple(named)

@@ -1,0 +1,93 @@
+"""The topics of the cluster, as the coordinator last heard of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import xxhash
+from immutables import Map
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic.
+
+    Attributes:
+        topic_id: Its id; a topic that is deleted and made again has another.
+        partitions: How many it has.
+    """
+
+    topic_id: uuid.UUID
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics.
+
+    Attributes:
+        by_name: The topics.
+        names: Name of each topic id.
+        version: Grows with every change.
+        created: The version in which a topic was last created.
+    """
+
+    by_name: Map[str, TopicView] = Map()
+    names: Map[uuid.UUID, str] = Map()
+    version: int = 0
+    created: int = 0
+
+    @classmethod
+    def of(cls, topics: Iterable[tuple[str, TopicView]], before: TopicsImage) -> TopicsImage:
+        """Return the image of these topics, which comes after another one."""
+        by_name = dict(topics)
+        version = before.version + 1
+        new = any(view.topic_id not in before.names for view in by_name.values())
+        return cls(
+            Map(by_name),
+            Map({view.topic_id: name for name, view in by_name.items()}),
+            version,
+            version if new else before.created,
+        )
+
+    def ids(self, names: Iterable[str]) -> frozenset[uuid.UUID]:
+        """Return the ids of those topics that exist."""
+        return frozenset(self.by_name[name].topic_id for name in names if name in self.by_name)
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Return what tells whether any of these topics changed (KIP-1101).
+
+        It is Kafka's own hash (no replica of these topics has a rack), so that a group goes on
+        undisturbed when another broker takes its log over.
+        """
+        existing = sorted(name for name in names if name in self.by_name)
+        if not existing:
+            return 0
+        hashes = (_topic_hash(name, self.by_name[name]) for name in existing)
+        return _signed(b"".join(value.to_bytes(8, "little") for value in hashes))
+
+
+NO_TOPICS = TopicsImage()
+
+
+def _topic_hash(name: str, view: TopicView) -> int:
+    """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
+    text = name.encode("utf-16-le", "surrogatepass")
+    raw = view.topic_id.bytes
+    parts = (
+        b"\0",
+        raw[7::-1],
+        raw[:7:-1],
+        text,
+        (len(text) // 2).to_bytes(4, "little"),
+        view.partitions.to_bytes(4, "little"),
+        b"".join(number.to_bytes(4, "little") for number in range(view.partitions)),
+    )
+    return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def _signed(data: bytes) -> int:
+    value = xxhash.xxh3_64_intdigest(data)
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,125 @@
+"""What a heartbeat must look like, and whether its sender is who it says (K5 to K8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.group import (
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroup,
+    Member,
+)
+from kohort.group.coordinator.consumer.reconcile import Reported
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+
+JOIN_EPOCH = 0
+# KIP-1082: from this version on a member makes its own id.
+_OWN_MEMBER_ID_SINCE = 1
+
+
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
+) -> None:
+    """K5: refuse a request that does not say what it has to.
+
+    Raises:
+        Refused: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
+    """
+    epoch = request.member_epoch
+    if version >= _OWN_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH:
+        _not_blank(request.member_id, "MemberId can't be empty.")
+    _not_blank(request.group_id, "GroupId can't be empty.")
+    _not_blank(request.instance_id, "InstanceId can't be empty.")
+    _not_blank(request.rack_id, "RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif epoch == LEAVE_STATIC_EPOCH:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    else:
+        _require(epoch >= LEAVE_EPOCH, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    _require(
+        request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request."
+    )
+    _require(request.topic_partitions == (), "TopicPartitions must be empty when (re-)joining.")
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    _require(
+        names is not None or regex is not None,
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+    )
+
+
+def _not_blank(text: str | None, message: str) -> None:
+    _require(text is None or bool(text.strip()), message)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
+    """K6: a full group takes nobody new.
+
+    Raises:
+        Refused: GROUP_MAX_SIZE_REACHED.
+    """
+    if len(group.members) >= max_size and member_id not in group.members:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {max_size} members.",
+        )
+
+
+def check_epoch(member: Member, received: int, reported: Reported) -> None:
+    """K7: let a member go on in its epoch, or in the one before if our answer may be lost.
+
+    Raises:
+        Refused: FENCED_MEMBER_EPOCH.
+    """
+    if received in (JOIN_EPOCH, member.epoch):
+        return
+    if received == member.previous_epoch and received < member.epoch and _is_part(reported, member):
+        return
+    size = "greater" if received > member.epoch else "smaller"
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {size} member epoch ({received}) than the one known by "
+        f"the group coordinator ({member.epoch}). The member must abandon all its partitions and "
+        "rejoin.",
+    )
+
+
+def _is_part(reported: Reported, member: Member) -> bool:
+    """Whether all that a member says it has was given to it."""
+    if reported is None:
+        return False
+    assigned = member.assigned
+    return all(
+        topic_id in assigned and number in assigned[topic_id]
+        for topic_id, numbers in reported.items()
+        for number in numbers
+    )
+
+
+def unknown_group(group_id: str) -> Refused:
+    """K6: there is no such group of this protocol."""
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+
+
+def unknown_member(group_id: str, member_id: str) -> Refused:
+    """K6: there is no such member."""
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
