@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 
 PartitionRacks = Mapping[str, Sequence[frozenset[str]]]
@@ -54,3 +55,16 @@ class ServerAssignor(ABC):
             racks: For each topic the racks of the replicas of each partition. Kafka's assignors do
                 not look at them (KAFKA-16694); ours do when made with `rack_aware=True`.
         """
+
+
+def as_subscriptions(members: Mapping[str, MemberSubscription]) -> dict[str, Subscription]:
+    """Return the members as a leader sees them, for rules that are the same at both places."""
+    return {
+        member_id: Subscription(
+            topics=member.topics,
+            owned=member.owned,
+            rack_id=member.rack_id,
+            group_instance_id=member.instance_id,
+        )
+        for member_id, member in members.items()
+    }

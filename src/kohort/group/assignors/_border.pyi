@@ -1,0 +1,35 @@
+from array import array
+from collections.abc import Collection, Sequence
+
+from kohort.types import TopicPartition
+
+def read_owned(
+    owned: Sequence[Collection[TopicPartition]],
+    wanted: list[array[int]],
+    numbers: dict[str, int],
+    starts: array[int],
+    owner: array[int],
+    claimed: array[int],
+) -> bool: ...
+def count_owned(
+    owner: array[int],
+    class_of: array[int],
+    row_of_class: array[int],
+    row_start: array[int],
+    row_member: array[int],
+    members: int,
+) -> array[int]: ...
+def place(
+    owner: array[int],
+    class_of: array[int],
+    row_of_class: array[int],
+    row_start: array[int],
+    row_member: array[int],
+    owned: array[int],
+    carried: array[int],
+    members: int,
+) -> array[int]: ...
+def withhold(owner: array[int], claimed: array[int], given: array[int]) -> None: ...
+def to_lists(
+    given: array[int], topics: tuple[str, ...], starts: array[int], members: int
+) -> list[list[TopicPartition]]: ...

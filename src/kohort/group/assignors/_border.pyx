@@ -1,0 +1,237 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Between dictionaries of names and arrays of numbers, and between partitions and their classes."""
+
+from cpython cimport array
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+import array
+
+from kohort.types import TopicPartition
+
+cdef extern from *:
+    """
+    /* A string and an integer are no part of any cycle. Were a million such pairs known to the
+       garbage collector, looking through them again and again would take most of the time. */
+    static inline PyObject* kohort_new_pair(PyTypeObject* type) {
+        PyObject* pair = type->tp_alloc(type, 2);
+        if (pair != NULL) PyObject_GC_UnTrack(pair);
+        return pair;
+    }
+    """
+    object new_pair "kohort_new_pair"(PyTypeObject* type)
+
+cdef array.array INT32 = array.array("i")
+
+
+def read_owned(
+    list owned,
+    list wanted,
+    dict numbers,
+    const int64_t[::1] starts,
+    int32_t[::1] owner,
+    int8_t[::1] claimed,
+):
+    """Note who owns what; return whether a partition is claimed twice, which leaves it undecided.
+
+    Args:
+        owned: For each member the partitions it says it owns.
+        wanted: For each member the topics it subscribes to, as numbers; only these it may keep.
+        numbers: The number of each topic.
+        starts: Where the partitions of each topic start, and where the last one's end.
+        owner: For each partition its owner, to be filled.
+        claimed: For each partition whether anybody says it owns it, to be filled.
+    """
+    cdef int32_t[::1] wanted_by = array.clone(INT32, starts.shape[0], False)
+    cdef const int32_t[::1] wish
+    cdef Py_ssize_t at
+    cdef int64_t number, partition
+    cdef int32_t member
+    cdef bint twice = False
+    for at in range(wanted_by.shape[0]):
+        wanted_by[at] = -1
+    for member in range(len(owned)):
+        claims = owned[member]
+        if not claims:
+            continue
+        wish = wanted[member]
+        for at in range(wish.shape[0]):
+            wanted_by[wish[at]] = member
+        for pair in claims:
+            if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
+                raise TypeError(f"{pair!r} is not a TopicPartition")
+            known = numbers.get(<object>PyTuple_GET_ITEM(pair, 0))
+            partition = <object>PyTuple_GET_ITEM(pair, 1)
+            if known is None or partition < 0:
+                continue
+            number = known
+            partition += starts[number]
+            if partition >= starts[number + 1]:
+                continue
+            twice |= claimed[partition]
+            claimed[partition] = 1
+            if wanted_by[number] == member:
+                owner[partition] = member
+    return twice
+
+
+def count_owned(
+    const int32_t[::1] owner,
+    const int32_t[::1] class_of,
+    const int32_t[::1] row_of_class,
+    const int32_t[::1] row_start,
+    const int32_t[::1] row_member,
+    int members,
+):
+    """Return how many partitions of its class the member of each edge owns.
+
+    Args:
+        owner: The owner of each partition, -1 when nobody.
+        class_of: The class of each partition.
+        row_of_class: The same number for classes that go to the same members.
+        row_start: Where the edges of each class start, and where the last one's end.
+        row_member: The member of each edge.
+        members: Number of members.
+    """
+    counts = array.clone(INT32, row_member.shape[0], True)
+    cdef int32_t[::1] count = counts
+    cdef int32_t[::1] place = array.clone(INT32, members, False)
+    cdef Py_ssize_t partition
+    cdef int32_t row = -1, kind, edge
+    for partition in range(owner.shape[0]):
+        kind = class_of[partition]
+        if owner[partition] < 0:
+            continue
+        if row_of_class[kind] != row:
+            row = row_of_class[kind]
+            for edge in range(row_start[kind], row_start[kind + 1]):
+                place[row_member[edge]] = edge - row_start[kind]
+        count[row_start[kind] + place[owner[partition]]] += 1
+    return counts
+
+
+def place(
+    const int32_t[::1] owner,
+    const int32_t[::1] class_of,
+    const int32_t[::1] row_of_class,
+    const int32_t[::1] row_start,
+    const int32_t[::1] row_member,
+    const int32_t[::1] owned,
+    const int32_t[::1] carried,
+    int members,
+):
+    """Return who gets each partition when edges carry so many.
+
+    Owners keep their first ones; the others are dealt in turns, so that neighbouring partitions go
+    to different members.
+
+    Args:
+        owner: The owner of each partition, -1 when nobody.
+        class_of: The class of each partition.
+        row_of_class: The same number for classes that go to the same members.
+        row_start: Where the edges of each class start, and where the last one's end.
+        row_member: The member of each edge.
+        owned: How many partitions of its class the member of each edge owns.
+        carried: How many of them it gets.
+        members: Number of members.
+    """
+    result = array.clone(INT32, owner.shape[0], False)
+    cdef int32_t[::1] given = result
+    cdef int32_t[::1] keeps = array.clone(INT32, row_member.shape[0], False)
+    cdef int32_t[::1] at_member = array.clone(INT32, members, False)
+    cdef Py_ssize_t partition
+    cdef int32_t row = -1, kind, edge
+    for edge in range(row_member.shape[0]):
+        keeps[edge] = min(owned[edge], carried[edge])
+    for partition in range(owner.shape[0]):
+        given[partition] = -1
+        kind = class_of[partition]
+        if owner[partition] < 0:
+            continue
+        if row_of_class[kind] != row:
+            row = row_of_class[kind]
+            for edge in range(row_start[kind], row_start[kind + 1]):
+                at_member[row_member[edge]] = edge - row_start[kind]
+        edge = row_start[kind] + at_member[owner[partition]]
+        if keeps[edge]:
+            keeps[edge] -= 1
+            given[partition] = owner[partition]
+    deal(given, class_of, row_start, row_member, owned, carried)
+    return result
+
+
+cdef void deal(
+    int32_t[::1] given,
+    const int32_t[::1] class_of,
+    const int32_t[::1] row_start,
+    const int32_t[::1] row_member,
+    const int32_t[::1] owned,
+    const int32_t[::1] carried,
+):
+    """Deal the partitions that nobody keeps, round by round, in each class by itself."""
+    cdef Py_ssize_t classes = row_start.shape[0] - 1
+    cdef int32_t[::1] left = array.clone(INT32, row_member.shape[0], False)
+    # The edges of each class that still get some, those of the next round before the others.
+    cdef int32_t[::1] turns = array.clone(INT32, row_member.shape[0], False)
+    cdef int32_t[::1] count = array.clone(INT32, classes, True)
+    cdef int32_t[::1] again = array.clone(INT32, classes, True)
+    cdef int32_t[::1] turn = array.clone(INT32, classes, True)
+    cdef int32_t kind, edge, start
+    cdef Py_ssize_t partition
+    for kind in range(classes):
+        start = row_start[kind]
+        for edge in range(start, row_start[kind + 1]):
+            left[edge] = carried[edge] - min(owned[edge], carried[edge])
+            if left[edge]:
+                turns[start + count[kind]] = edge
+                count[kind] += 1
+    for partition in range(given.shape[0]):
+        if given[partition] >= 0:
+            continue
+        kind = class_of[partition]
+        start = row_start[kind]
+        if turn[kind] == count[kind]:
+            count[kind], again[kind], turn[kind] = again[kind], 0, 0
+        edge = turns[start + turn[kind]]
+        turn[kind] += 1
+        given[partition] = row_member[edge]
+        left[edge] -= 1
+        if left[edge]:
+            turns[start + again[kind]] = edge
+            again[kind] += 1
+
+
+def withhold(
+    const int32_t[::1] owner, const int8_t[::1] claimed, int32_t[::1] given
+):
+    """Give to nobody what somebody says it owns and another one is to get (L24)."""
+    cdef Py_ssize_t partition
+    for partition in range(given.shape[0]):
+        if claimed[partition] and given[partition] != owner[partition]:
+            given[partition] = -1
+
+
+def to_lists(const int32_t[::1] given, tuple topics, const int64_t[::1] starts, int members):
+    """Return the partitions of each member by name, in order; a member -1 gets none."""
+    cdef list lists = [[] for _ in range(members)]
+    cdef list integers = []
+    cdef PyTypeObject* make = <PyTypeObject*>TopicPartition
+    cdef Py_ssize_t topic, partition
+    cdef int64_t start, number
+    for topic in range(len(topics)):
+        name = topics[topic]
+        start = starts[topic]
+        if len(integers) < starts[topic + 1] - start:
+            integers += range(len(integers), starts[topic + 1] - start)
+        for number in range(starts[topic + 1] - start):
+            if given[start + number] >= 0:
+                integer = integers[number]
+                pair = new_pair(make)
+                Py_INCREF(name)
+                PyTuple_SET_ITEM(pair, 0, name)
+                Py_INCREF(integer)
+                PyTuple_SET_ITEM(pair, 1, integer)
+                (<list>lists[given[start + number]]).append(pair)
+    return lists

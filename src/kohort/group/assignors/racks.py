@@ -1,0 +1,38 @@
+"""What assignors know of racks (KIP-881): in which each partition can be read locally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kohort.group.assignors.interface import ClusterView
+from kohort.group.assignors.server import PartitionRacks
+from kohort.group.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class RackedClusterView(ClusterView):
+    """What an assignor sees of a cluster whose brokers say in which rack they are.
+
+    Attributes:
+        racks: For each topic the racks of the replicas of each partition, in order.
+    """
+
+    racks: PartitionRacks = field(default_factory=dict)
+
+
+def racks_that_count(
+    cluster: ClusterView, subscriptions: Mapping[str, Subscription], topics: Iterable[str]
+) -> PartitionRacks | None:
+    """Return the racks of the partitions, None when nothing is in the rack of any member.
+
+    Args:
+        cluster: The cluster, a `RackedClusterView` if its racks are known.
+        subscriptions: The members.
+        topics: The topics to look at.
+    """
+    if not isinstance(cluster, RackedClusterView):
+        return None
+    inhabited = {entry.rack_id for entry in subscriptions.values() if entry.rack_id}
+    used = (racks for topic in topics for racks in cluster.racks.get(topic, ()))
+    return None if all(racks.isdisjoint(inhabited) for racks in used) else cluster.racks

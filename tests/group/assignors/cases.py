@@ -1,0 +1,130 @@
+"""Random groups: subscriptions, claims old and contradictory, owners that are gone."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kohort.group.assignors import ClusterView, RackedClusterView, Subscription
+from kohort.group.assignors.ownership import settle_claims
+from kohort.types import TopicPartition
+
+RACKS = ("east", "north", "west")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster and the members of a group."""
+
+    cluster: ClusterView
+    subscriptions: dict[str, Subscription]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All that is to be given to somebody."""
+        wanted = frozenset[str]().union(*(entry.topics for entry in self.subscriptions.values()))
+        return [
+            TopicPartition(topic, number)
+            for topic, count in sorted(self.cluster.partitions.items())
+            if topic in wanted
+            for number in range(count)
+        ]
+
+    @property
+    def owner(self) -> dict[TopicPartition, str]:
+        """Who may keep each partition."""
+        return {
+            partition: member
+            for member, owned in settle_claims(self.subscriptions).items()
+            for partition in owned
+        }
+
+    def is_near(self, partition: TopicPartition, member: str) -> bool:
+        """Whether a replica is in the member's rack."""
+        if not isinstance(self.cluster, RackedClusterView):
+            return True
+        racks = self.cluster.racks[partition.topic][partition.partition]
+        return self.subscriptions[member].rack_id in racks
+
+
+def random_case(rng: random.Random, *, racks: bool = False) -> Case:
+    """A small group: at most 6 members, 5 topics and 24 partitions."""
+    topics = [f"t{n}" for n in range(rng.randint(1, 5))]
+    sizes: dict[str, int] = dict.fromkeys(topics, 0)
+    for _ in range(rng.randint(1, 24)):
+        sizes[rng.choice(topics)] += 1
+    members = [f"m{n}" for n in range(rng.randint(1, 6))]
+    likely = rng.choice([0.2, 0.5, 0.8, 1.0])
+    wanted = {m: frozenset(t for t in topics if rng.random() < likely) for m in members}
+    claims = random_claims(rng, [*members, "gone", "also gone"], sizes)
+    subscriptions = {
+        member: Subscription(
+            topics=wanted[member] | ({"unheard of"} if rng.random() < 0.1 else frozenset()),
+            owned=claims[member],
+            generation=rng.choice([-1, 5, 6, 6, 7, 7, 7]),
+            rack_id=rng.choice([None, *RACKS]) if racks else None,
+            group_instance_id=f"i{rng.random()}" if rng.random() < 0.2 else None,
+        )
+        for member in members
+    }
+    return Case(_cluster(rng, sizes, racks), subscriptions)
+
+
+def random_claims(
+    rng: random.Random, owners: list[str], sizes: Mapping[str, int]
+) -> dict[str, frozenset[TopicPartition]]:
+    """Who says to own what: mostly one for each partition, with favourites, sometimes several."""
+    claims: dict[str, set[TopicPartition]] = {owner: set() for owner in owners}
+    weights = [rng.choice([0.1, 1, 1, 4]) for _ in owners]
+    owned, twice = rng.choice([0, 0.5, 0.9, 1]), rng.choice([0, 0, 0.2])
+    for topic, count in sizes.items():
+        # One more than there is: a topic may have been deleted and made again.
+        for number in range(count + 1):
+            for probability in (owned, twice):
+                if rng.random() < probability:
+                    owner = rng.choices(owners, weights)[0]
+                    claims[owner].add(TopicPartition(topic, number))
+    return {owner: frozenset(partitions) for owner, partitions in claims.items()}
+
+
+def _cluster(rng: random.Random, sizes: Mapping[str, int], racks: bool) -> ClusterView:
+    if not racks:
+        return ClusterView(sizes)
+    where = {
+        topic: [frozenset(rng.sample(RACKS, rng.randint(0, 2))) for _ in range(count)]
+        for topic, count in sizes.items()
+    }
+    return RackedClusterView(sizes, where)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good an assignment is, by the goals in their order; less is better."""
+
+    loads: tuple[int, ...]
+    moved: int
+    far: int
+
+
+def score(case: Case, assignment: Mapping[str, Iterable[TopicPartition]]) -> Score:
+    """Check that an assignment is valid (A10) and say how good it is."""
+    lists = {member: list(partitions) for member, partitions in assignment.items()}
+    given = {partition: member for member, owned in lists.items() for partition in owned}
+    assert lists.keys() == case.subscriptions.keys()
+    assert sum(map(len, lists.values())) == len(given)
+    assert sorted(given) == sorted(case.partitions)
+    for partition, member in given.items():
+        assert partition.topic in case.subscriptions[member].topics
+    owner = case.owner
+    return Score(
+        loads=tuple(sorted(map(len, lists.values()), reverse=True)),
+        moved=sum(owner.get(partition) != member for partition, member in given.items()),
+        far=sum(not case.is_near(partition, member) for partition, member in given.items()),
+    )
+
+
+def loads_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> Counter[str]:
+    """How many partitions each member has."""
+    return Counter({member: len(list(owned)) for member, owned in assignment.items()})
