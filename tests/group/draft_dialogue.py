@@ -108,6 +108,8 @@ class DraftDialogue(Dialogue):
 
     @property
     def state(self) -> str:
+        if GROUP in self.shard.session.groups:
+            return super().state
         return group_of(self.shard.session, self.shard.log, GROUP).state.value
 
     @property
