@@ -7,11 +7,12 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: help demo test bench lint types imports clean
+.PHONY: help demo test record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
 	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
+	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
@@ -23,6 +24,10 @@ demo:
 test:
 	@$(SETUP) test
 	@$(CHECK) $(ARGS)
+
+record:
+	@$(SETUP) test
+	@.venv/bin/python -m tests.dialogues.record $(ARGS)
 
 lint:
 	@$(CHECK) style format

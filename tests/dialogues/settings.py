@@ -1,0 +1,46 @@
+"""How both brokers are set up for the dialogues: low times, so that they can elapse for real."""
+
+from __future__ import annotations
+
+_KAFKA = {
+    "group.initial.rebalance.delay.ms": "500",
+    "group.min.session.timeout.ms": "500",
+    "group.max.session.timeout.ms": "60000",
+    "group.max.size": "3",
+    "offset.metadata.max.bytes": "32",
+    "group.consumer.max.size": "3",
+    "group.consumer.min.session.timeout.ms": "4000",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    # a target assignment is there with the answer to the heartbeat that asked for it
+    "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
+}
+
+_OURS: dict[str, object] = {
+    "group_initial_rebalance_delay_ms": 500,
+    "group_min_session_timeout_ms": 500,
+    "group_max_session_timeout_ms": 60_000,
+    "group_max_size": 3,
+    "offset_metadata_max_bytes": 32,
+    "offsets_topic_num_partitions": 5,
+}
+
+# Kafka's cleaner also removes a group that has no member yet, only ids given out: where it runs
+# often it disturbs everybody who joins. So these families have brokers of their own.
+_OFTEN_CLEANED = {"offsets.retention.check.interval.ms": "500"}
+_OURS_OFTEN_CLEANED: dict[str, object] = {}
+
+CLEANED_FAMILIES = frozenset({"expiry"})
+
+
+def kafka_settings(*, cleaned: bool) -> dict[str, str]:
+    """The settings of a live Kafka, by Kafka's names."""
+    return _KAFKA | _OFTEN_CLEANED if cleaned else dict(_KAFKA)
+
+
+def our_settings(*, cleaned: bool) -> dict[str, object]:
+    """The settings of our broker."""
+    return _OURS | _OURS_OFTEN_CLEANED if cleaned else dict(_OURS)
