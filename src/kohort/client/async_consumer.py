@@ -16,6 +16,7 @@ from kohort.client.partitions import EARLIEST, LATEST
 from kohort.client.reading import Records, read_columns, read_records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError, RequestTimedOutError
+from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -369,11 +370,17 @@ class AsyncConsumer:
         """
         return self.core.metrics()
 
-    async def close(self, timeout_s: float = 30.0, caller: Caller | None = None) -> None:
+    async def close(
+        self,
+        timeout_s: float = 30.0,
+        caller: Caller | None = None,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
+            operation: Whether the group is told that the member leaves (KIP-1092).
             caller: Who calls listeners; the loop by default.
         """
         if self._is_closed:
@@ -381,7 +388,7 @@ class AsyncConsumer:
         core = self._core
         try:
             if core is not None:
-                await core.close(Deadline(timeout_s * 1000), caller or DIRECT)
+                await core.close(Deadline(timeout_s * 1000), caller or DIRECT, operation)
         finally:
             self._is_closed = True
 

@@ -61,8 +61,14 @@ class Committer:
         for partition in partitions:
             self._stored.pop(partition, None)
 
-    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
+    async def commit(self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False) -> None:
         """Store offsets, trying until the deadline.
+
+        Args:
+            offsets: What to store.
+            deadline: When to give up.
+            is_ours: Whether the partitions surely stay this member's until then, so that a commit
+                which a new epoch has overtaken may be repeated in it (L37).
 
         Raises:
             CommitFailedError: The partitions may belong to another member now.
@@ -74,7 +80,7 @@ class Committer:
         pause = Backoff(self._cluster.config.retry_backoff_ms, 1_000)
         while True:
             try:
-                if await self._try(offsets, deadline):
+                if await self._try(offsets, deadline, is_ours):
                     return
             except KafkaError as error:
                 passing = error.retriable and not isinstance(error, RebalanceInProgressError)
@@ -82,14 +88,16 @@ class Committer:
                     raise
             await self._cluster.sleep(pause, deadline)
 
-    async def commit_quietly(self, offsets: Offsets, deadline: Deadline) -> None:
+    async def commit_quietly(
+        self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
+    ) -> None:
         """As `commit`, for auto-commit: what fails is logged."""
         try:
-            await self.commit(self.news(offsets), deadline)
+            await self.commit(self.news(offsets), deadline, is_ours=is_ours)
         except KohortError as error:
             log.warning("auto-commit failed: %s", error)
 
-    async def _try(self, offsets: Offsets, deadline: Deadline) -> bool:
+    async def _try(self, offsets: Offsets, deadline: Deadline, is_ours: bool) -> bool:
         """Commit once; False when it is to be tried again."""
         request, sent = self._request(offsets)
         timeout_ms = max(1, deadline.left_ms(self._cluster.config.request_timeout_ms))
@@ -106,6 +114,8 @@ class Committer:
             self.membership.run(CommitAnswered(sent, code))
         if code in MOVED:
             self._coordinator.forget()
+        if verdict is CommitVerdict.STALE_EPOCH:
+            verdict = CommitVerdict.RETRY if is_ours else CommitVerdict.COMMIT_FAILED
         return self._judged(verdict, code, offsets, deadline)
 
     def _judged(

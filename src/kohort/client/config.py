@@ -79,7 +79,9 @@ class ConsumerConfig(ClientConfig):
     Attributes:
         group_id: The group to be a member of, and to commit offsets to.
         group_instance_id: Static membership (KIP-345).
-        group_protocol: "classic"; KIP-848's "consumer" is not there yet.
+        group_protocol: "classic", or "consumer" for that of KIP-848, in which the broker assigns.
+        group_remote_assignor: With "consumer": the broker's assignor to ask for, "uniform" or
+            "range"; None leaves it the choice.
         session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
         heartbeat_interval_ms: Time between heartbeats.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
@@ -104,7 +106,8 @@ class ConsumerConfig(ClientConfig):
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    group_protocol: Literal["classic"] = "classic"
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    group_remote_assignor: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -129,7 +132,9 @@ class ConsumerConfig(ClientConfig):
     def __post_init__(self) -> None:
         """Check the values."""
         ClientConfig.__post_init__(self)
-        _one_of("group.protocol", self.group_protocol, ("classic",))
+        _one_of("group.protocol", self.group_protocol, ("classic", "consumer"))
+        if self.group_remote_assignor is not None and self.group_protocol == "classic":
+            raise ConfigError("group.remote.assignor needs group.protocol=consumer")
         _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
         levels = ("read_uncommitted", "read_committed")
         _one_of("isolation.level", self.isolation_level, levels)
@@ -230,7 +235,26 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
         if name not in known:
             raise _unknown(name, known, lambda each: each)
     values: dict[str, Any] = {name: _typed(kind, name, value) for name, value in settings.items()}
+    if values.get("group_protocol") == "consumer":
+        _refuse_classic_only(values)
     return kind(**values)
+
+
+# What the coordinator decides under KIP-848, and where to say it there.
+_CLASSIC_ONLY = {
+    "session_timeout_ms": "the group's consumer.session.timeout.ms at the broker",
+    "heartbeat_interval_ms": "the group's consumer.heartbeat.interval.ms at the broker",
+    "partition_assignment_strategy": "group.remote.assignor",
+}
+
+
+def _refuse_classic_only(values: Mapping[str, object]) -> None:
+    """L39: what is set and would have no effect is an error."""
+    for name, instead in _CLASSIC_ONLY.items():
+        if name in values:
+            raise ConfigError(
+                f"{dotted(name)} has no effect with group.protocol=consumer: set {instead}"
+            )
 
 
 def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
@@ -329,8 +353,9 @@ def _address(server: str) -> tuple[str, int]:
 def _assignor(name: str) -> Assignor:
     """Find an assignor by its name or, as in Java's settings, by its class."""
     short = name.rpartition(".")[2].removesuffix("Assignor").lower()
-    found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(short)
+    by_class = {each.replace("-", ""): each for each in BUILTIN_ASSIGNORS}
+    found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(by_class.get(short, ""))
     if found is None:
         known = ", ".join(BUILTIN_ASSIGNORS)
         raise ConfigError(f"partition.assignment.strategy: no assignor {name!r}; there are {known}")
-    return found
+    return type(found)()  # they remember what their member has

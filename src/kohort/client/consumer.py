@@ -23,6 +23,7 @@ from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records, read_columns, read_records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError
+from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -296,16 +297,21 @@ class Consumer:
         """Return what Kafka measures; see `AsyncConsumer.metrics`."""
         return self._on_loop(self._async.metrics)
 
-    def close(self, timeout_s: float = 30.0) -> None:
+    def close(
+        self,
+        timeout_s: float = 30.0,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
+            operation: Whether the group is told that the member leaves (KIP-1092).
         """
         if self._async.is_closed:
             return
         try:
-            self._thread.run_serving(lambda serve: self._async.close(timeout_s, serve))
+            self._thread.run_serving(lambda serve: self._async.close(timeout_s, serve, operation))
         finally:
             self._thread.close()
 

@@ -21,13 +21,16 @@ from kohort.client.listener import Listens, RebalanceListener, Told
 from kohort.client.membership import Membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
+from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
 from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, LocalProtocolError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
-from kohort.group.member.events import CallbackDone, RejoinAsked
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.consumer.machine import ConsumerMember
+from kohort.group.member.events import CallbackDone, GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
@@ -67,12 +70,13 @@ class ConsumerCore:
             else Committer(self.cluster, self.coordinator, config.group_instance_id)
         )
         self.positions = Positions(
-            self.cluster, config, self.partitions, self.coordinator, self.notify
+            self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
         self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify, self.raise_later)
         self.membership: Membership | None = None
         self.topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
+        self._broker_pattern: str | None = None
         self._listener: Listens = RebalanceListener()
         self._errors: list[BaseException] = []
         self._deferred: set[asyncio.Task[None]] = set()
@@ -111,7 +115,11 @@ class ConsumerCore:
             raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
         if listener is not None:
             self._listener = listener
-        self._pattern = None if pattern is None else re.compile(pattern)
+        self._broker_pattern = self._pattern = None
+        if self.config.group_protocol == "consumer" and isinstance(pattern, str):
+            self._broker_pattern = whole_name(pattern)
+        elif pattern is not None:
+            self._pattern = re.compile(pattern)
         self.topics = frozenset(topics)
         self.cluster.wants_all_topics = self._pattern is not None
         if self.membership is None:
@@ -121,7 +129,7 @@ class ConsumerCore:
             self.committer.membership = self.membership
         self.cluster.watch_topics(self.topics)
         if self._pattern is None:
-            self.membership.subscribe(self.topics)
+            self.membership.subscribe(self.topics, self._broker_pattern)
         self.cluster.request_refresh()
 
     async def unsubscribe(self, caller: Caller) -> None:
@@ -129,7 +137,7 @@ class ConsumerCore:
         if self.membership is None:
             self.partitions.remove(self.partitions.assigned)
             return
-        self._pattern = None
+        self._pattern = self._broker_pattern = None
         self.topics = frozenset()
         self.cluster.wants_all_topics = False
         await self._commit_consumed(self.partitions.assigned)
@@ -151,13 +159,21 @@ class ConsumerCore:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's assignment."""
-        if self.membership is not None and self.topics:
+        subscribes = self.topics or self._broker_pattern is not None
+        if self.membership is not None and subscribes:
             raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
         wanted = frozenset(partitions)
         self.partitions.remove(self.partitions.assigned - wanted)
         self.partitions.add(wanted)
         self.cluster.watch_topics({partition.topic for partition in wanted})
         self.cluster.request_refresh()
+
+    def _asks_as(self) -> CommitIdentity | None:
+        """Say as whom offsets are asked for: a member of the consumer protocol has to (L37)."""
+        member = self.membership.member if self.membership is not None else None
+        if isinstance(member, ConsumerMember) and member.session.is_member:
+            return member.identity
+        return None
 
     def _on_metadata(self) -> None:
         for name in self.topics:
@@ -194,6 +210,8 @@ class ConsumerCore:
         self._begin(reads)
         is_last = False
         while True:
+            if self.membership is not None:
+                self.membership.polled()
             self.changed.clear()
             served = await self._serve(caller)
             self._go_on()
@@ -203,7 +221,7 @@ class ConsumerCore:
                 return
             if is_last:
                 return
-            is_last = await self.wait_for_news(deadline)
+            is_last = await self._wait_alive(deadline)
 
     def take_chunks(self) -> None:
         """Set aside what is going to be handed out now, so that the next fetch can begin."""
@@ -211,6 +229,15 @@ class ConsumerCore:
             if state.has_records:
                 state.next_chunk()
         self.fetcher.pump()
+
+    async def _wait_alive(self, deadline: Deadline) -> bool:
+        """Wait for news as an application that lives: its group must hear of it now and then."""
+        alive = Deadline(self.config.max_poll_interval_ms / 4)
+        left_s, alive_s = deadline.left_s(), alive.left_s()
+        if alive_s is None or (left_s is not None and left_s <= alive_s):
+            return await self.wait_for_news(deadline)
+        await self.wait_for_news(alive)
+        return False
 
     async def wait_for_news(self, deadline: Deadline) -> bool:
         """Wait for news; return whether the time is up."""
@@ -226,8 +253,6 @@ class ConsumerCore:
         self.fetcher.is_on = reads
         if not self.cluster.metadata.nodes:
             self.cluster.request_refresh()
-        if self.membership is not None:
-            self.membership.polled()
         if self._auto_commit is None and self.config.enable_auto_commit and self.committer:
             self._auto_commit = asyncio.create_task(self._auto_commit_forever())
 
@@ -276,7 +301,7 @@ class ConsumerCore:
             self.partitions.hold(callback.partitions, True)
         change = self._change(callback)
         if change is Ownership.REVOKED:
-            await self._commit_consumed(callback.partitions)
+            await self._commit_consumed(callback.partitions, is_ours=True)
         if change is Ownership.ASSIGNED:
             self._tell_assignor(callback)
         method = self._method(change)
@@ -344,6 +369,8 @@ class ConsumerCore:
                 self.committer.forget(callback.partitions)
         if error is not None:
             self._note_call_error(error)
+        if self._broker_pattern is not None:  # only the broker knows which topics match
+            self.topics = frozenset(each.topic for each in self.partitions.assigned)
         assert self.membership is not None
         assert self.coordinator is not None
         change, begun = self._begun.pop(callback.token)
@@ -368,11 +395,13 @@ class ConsumerCore:
         self.partitions.mark_consumed()
         return self.partitions.consumed()
 
-    async def _commit_consumed(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _commit_consumed(
+        self, partitions: Iterable[TopicPartition], *, is_ours: bool = False
+    ) -> None:
         if self.committer is not None and self.config.enable_auto_commit:
             offsets = self.partitions.consumed(partitions)
             deadline = Deadline(min(self.config.request_timeout_ms, 5_000))
-            await self.committer.commit_quietly(offsets, deadline)
+            await self.committer.commit_quietly(offsets, deadline, is_ours=is_ours)
 
     async def _auto_commit_forever(self) -> None:
         assert self.committer is not None
@@ -387,7 +416,9 @@ class ConsumerCore:
 
     # ------------------------------------------------------------------------------- close
 
-    async def close(self, deadline: Deadline, caller: Caller) -> None:
+    async def close(
+        self, deadline: Deadline, caller: Caller, operation: GroupMembershipOperation
+    ) -> None:
         """Commit if that is automatic, leave the group, close the connections."""
         if self._auto_commit is not None:
             self._auto_commit.cancel()
@@ -398,17 +429,17 @@ class ConsumerCore:
                 if self.membership is None:
                     await self._commit_consumed(self.partitions.assigned)
                 else:
-                    await self._leave(caller)
+                    await self._leave(caller, operation)
         except TimeoutError:
             log.warning("the group could not be left in time")
         finally:
             await self._stop()
         self._raise_noted()
 
-    async def _leave(self, caller: Caller) -> None:
+    async def _leave(self, caller: Caller, operation: GroupMembershipOperation) -> None:
         assert self.membership is not None
         await self._serve(caller)
-        self.membership.begin_close()
+        self.membership.begin_close(operation)
         while not self.membership.is_closed:
             self.changed.clear()
             await self._serve(caller)

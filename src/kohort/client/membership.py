@@ -8,24 +8,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 
-from kohort.client.backoff import JITTER, Deadline
+from kohort.client.backoff import JITTER, Backoff, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
+from kohort.client.metadata import from_response
 from kohort.client.transport import now_ms
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
 from kohort.group.assignors import ClusterView
-from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent
 from kohort.group.member import leader
-from kohort.group.member.classic.machine import ClassicMember, MemberState
+from kohort.group.member.classic.machine import ClassicMember
+from kohort.group.member.classic.machine import MemberSession as ClassicSession
 from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer.machine import ConsumerMember
+from kohort.group.member.consumer.machine import MemberSession as ConsumerSession
 from kohort.group.member.events import (
     Closing,
     CoordinatorKnown,
+    GroupMembershipOperation,
     JobDone,
     LookupFailed,
     MemberEvent,
@@ -35,9 +41,12 @@ from kohort.group.member.events import (
     ResponseArrived,
     Subscribed,
     Tick,
+    TopicsNamed,
     Unsubscribed,
 )
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
 
 log = logging.getLogger("kohort.client")
@@ -70,31 +79,44 @@ class Membership:
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
-        self.member = ClassicMember(_member_config(config), config.assignors())
+        self.member = _new_member(config)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._counts: Mapping[str, int] | None = None
         self._quiet_until = 0
+        self._asking_names = False
         cluster.on_metadata.append(self._check_partitions)
+        cluster.on_metadata.append(self._learn_names)
 
     # ---------------------------------------------------------------------- the application
 
-    def subscribe(self, topics: frozenset[str]) -> None:
-        """Want these topics; none means to leave the group."""
-        self.run(Subscribed(topics) if topics else Unsubscribed())
+    def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
+        """Want these topics, or those of a pattern for the broker; none means to leave the group.
+
+        A member of the consumer protocol that has failed for good is replaced by a new one, so
+        that an application can mend what it subscribes to.
+        """
+        if not topics and pattern is None:
+            self.run(Unsubscribed())
+            return
+        failed = self.member
+        if isinstance(failed, ConsumerMember) and failed.is_failed:
+            first_token = failed.session.next_token
+            self.member = ConsumerMember(failed.config, _new_member_id(), first_token)
+        self.run(Subscribed(topics, pattern))
 
     def polled(self) -> None:
         """Note that the application is alive."""
         self.run(Polled())
 
-    def begin_close(self) -> None:
+    def begin_close(self, operation: GroupMembershipOperation) -> None:
         """Begin to leave the group; `is_closed` says when that is done."""
-        self.run(Closing())
+        self.run(Closing(operation))
 
     @property
     def is_closed(self) -> bool:
         """Whether the member has left for good."""
-        return self.member.state is MemberState.CLOSED
+        return self.member.is_closed
 
     async def stop(self) -> None:
         """Stop at once, without leaving the group."""
@@ -109,8 +131,10 @@ class Membership:
 
     def run(self, event: MemberEvent) -> None:
         """Tell the machine something and do what it wants done."""
-        effects = self.member.decide(event, now_ms())
-        self.member.install(effects.session)
+        watched = self.member.group_topics
+        effects = _advance(self.member, event)
+        if self.member.group_topics - watched:
+            self._start(self._learn(self.member.group_topics))
         for fact in effects.observed:
             self._publish(fact)
         if effects.find_coordinator:
@@ -123,6 +147,7 @@ class Membership:
         self.errors.extend(effects.raised)
         self._set_timer()
         self._on_change()
+        self._learn_names()
 
     def _publish(self, fact: GroupEvent) -> None:
         log.debug("%s", fact)
@@ -163,7 +188,7 @@ class Membership:
         """Warn when the loop was busy with something else for so long that the group may suffer."""
         due = self.member.next_deadline()
         late = 0 if due is None else now_ms() - due
-        if late > self.member.config.heartbeat_interval_ms and now_ms() > self._quiet_until:
+        if late > self.member.heartbeat_interval_ms and now_ms() > self._quiet_until:
             self._quiet_until = now_ms() + _QUIET_MS
             log.warning(
                 "the event loop was blocked for %d ms: heartbeats of group %s were late",
@@ -196,45 +221,134 @@ class Membership:
                 timeout_ms=send.timeout_ms,
             )
         except KohortError as error:
-            self.run(RequestFailed(send.token, str(error)))
+            self.run(RequestFailed(send.token, str(error), _hopeless(request, error)))
         else:
             self.run(ResponseArrived(send.token, response))
+
+    # ---------------------------------------------------------------------- names of topics
+
+    def _learn_names(self) -> None:
+        """Tell the member the names of topics that it knows by id only (KIP-848)."""
+        member = self.member
+        if not isinstance(member, ConsumerMember) or not member.unnamed:
+            return
+        names = self._cluster.metadata.topic_names
+        known = {each: names[each] for each in member.unnamed if each in names}
+        if known:
+            self.run(TopicsNamed(known))
+        elif not self._asking_names:
+            self._asking_names = True
+            self._start(self._ask_names(member))
+
+    async def _ask_names(self, member: ConsumerMember) -> None:
+        config = self._cluster.config
+        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        try:
+            while member.unnamed and not member.is_closed:
+                await self._ask_names_once(member)
+                await asyncio.sleep(pause.next_s())
+        finally:
+            self._asking_names = False
+
+    async def _ask_names_once(self, member: ConsumerMember) -> None:
+        """Ask for the topics, and keep their metadata fresh from then on: they will be read."""
+        topics = tuple(
+            MetadataRequestTopic(topic_id=each, name=None) for each in sorted(member.unnamed)
+        )
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        try:
+            found = from_response(await self._cluster.send_any(request)).topic_names
+            deadline = Deadline(self._cluster.config.request_timeout_ms)
+            await self._cluster.ensure_topics(found.values(), deadline)
+        except KohortError as error:
+            log.debug("names of topics: %s", error)
+        else:
+            if found:
+                self.run(TopicsNamed(found))
 
     # --------------------------------------------------------------------------- the leader
 
     async def _assign(self, job: AssignmentJob) -> None:
         """Compute the group's assignment in another thread: heartbeats go on meanwhile."""
+        member = self.member
+        assert isinstance(member, ClassicMember)
         topics = leader.topics(job)
         try:
             deadline = Deadline(self._cluster.config.default_api_timeout_ms)
-            metadata = await self._cluster.ensure_topics(topics, deadline)
-            counts = {
-                name: len(topic.partitions)
-                for name, topic in metadata.topics.items()
-                if name in topics and topic.partitions
-            }
-            self._counts = counts
-            view = ClusterView(counts)
-            assignments = await asyncio.to_thread(leader.compute, job, self.member.assignors, view)
+            await self._cluster.ensure_topics(topics, deadline)
+            view = ClusterView(self._count(topics))
+            if leader.unknown_claims(job, view):
+                await self._cluster.refresh(deadline)
+                view = ClusterView(self._count(topics))
+            self._counts = dict(view.partitions)
+            assignments = await asyncio.to_thread(leader.compute, job, member.assignors, view)
         except Exception as error:
             log.exception("assignor %s failed", job.assignor)
             self.run(JobDone(job.token, None, f"{type(error).__name__}: {error}"))
         else:
             self.run(JobDone(job.token, assignments))
 
-    def _check_partitions(self) -> None:
-        """As leader, rebalance when topics of the group got partitions, came or went."""
-        topics = self.member.group_topics
-        if not topics or self._counts is None:
-            return
-        present = {
+    async def _learn(self, topics: frozenset[str]) -> None:
+        """Watch topics, also as a leader that has nothing to assign (KIP-814)."""
+        try:
+            await self._cluster.ensure_topics(topics, Deadline(None))
+        except KohortError as error:
+            log.warning("topics of group %s: %s", self._coordinator.group_id, error)
+        self._check_partitions()
+
+    def _count(self, topics: frozenset[str]) -> dict[str, int]:
+        return {
             name: len(topic.partitions)
             for name, topic in self._cluster.metadata.topics.items()
             if name in topics and topic.partitions
         }
-        if topics <= self._cluster.metadata.topics.keys() and present != self._counts:
-            self._counts = present
-            self.run(RejoinAsked("the partitions of a subscribed topic changed"))
+
+    def _check_partitions(self) -> None:
+        """As leader, rebalance when topics of the group got partitions, came or went."""
+        member = self.member
+        topics = member.group_topics
+        if not topics or not isinstance(member, ClassicMember):
+            self._counts = None
+        elif topics <= self._cluster.metadata.topics.keys():
+            present = self._count(topics)
+            if self._counts is not None and present != self._counts:
+                self._counts = present
+                self.run(RejoinAsked("the partitions of a subscribed topic changed"))
+            elif self._counts is None and member.session.job is None:
+                self._counts = present
+
+
+def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember:
+    if config.group_protocol == "consumer":
+        return ConsumerMember(_member_config(config), _new_member_id())
+    return ClassicMember(_member_config(config), config.assignors())
+
+
+def _new_member_id() -> str:
+    """Return an id that no member had before (KIP-1082)."""
+    return str(uuid.uuid4())
+
+
+def _advance(
+    member: ClassicMember | ConsumerMember, event: MemberEvent
+) -> Effects[ClassicSession] | Effects[ConsumerSession]:
+    if isinstance(member, ConsumerMember):
+        decided = member.decide(event, now_ms())
+        member.install(decided.session)
+        return decided
+    effects = member.decide(event, now_ms())
+    member.install(effects.session)
+    return effects
+
+
+def _hopeless(request: Message, error: KohortError) -> int | None:
+    """Return the code of an error that no later attempt can avoid."""
+    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+        return None
+    # a pattern needs version 1: what the broker's version cannot say is refused before it is sent
+    too_old = isinstance(error, LocalProtocolError)
+    unsupported = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.UNSUPPORTED_VERSION if too_old or unsupported else None
 
 
 def _member_config(config: ConsumerConfig) -> MemberConfig:
@@ -249,4 +363,5 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
         retry_backoff_max_ms=config.retry_backoff_max_ms,
         jitter=random.uniform(1 - JITTER, 1 + JITTER),
         rack_id=config.client_rack,
+        server_assignor=config.group_remote_assignor,
     )

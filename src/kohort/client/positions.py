@@ -13,8 +13,14 @@ from kohort.client.coordinator import Coordinator
 from kohort.client.offsets import fetch_committed, list_offsets, shown
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
 from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.group.member.commits import CommitIdentity
+from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
+
+# The member's epoch has gone on, or it was removed: ask again as who it is by then (L37). A pause
+# lies between, for that is how the Java client span (KAFKA-20765).
+_OVERTAKEN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class Positions:
@@ -25,6 +31,7 @@ class Positions:
         config: Settings.
         partitions: All partitions.
         coordinator: Of the group, None when there is no group.
+        asks_as: Says as which member committed offsets are asked for (KIP-848); None: as nobody.
         on_change: Called when positions were found or will never be.
     """
 
@@ -34,12 +41,14 @@ class Positions:
         config: ConsumerConfig,
         partitions: Partitions,
         coordinator: Coordinator | None,
+        asks_as: Callable[[], CommitIdentity | None],
         on_change: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._partitions = partitions
         self._coordinator = coordinator
+        self._asks_as = asks_as
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
 
@@ -68,7 +77,7 @@ class Positions:
             try:
                 await self._look_up(begun)
             except KohortError as error:
-                if isinstance(error, KafkaError) and error.retriable:
+                if isinstance(error, KafkaError) and (error.retriable or error.code in _OVERTAKEN):
                     log.debug("positions: %s", error)
                     await asyncio.sleep(pause.next_s())
                     continue
@@ -100,7 +109,7 @@ class Positions:
             return
         if self._coordinator is not None:
             wanted = [state.partition for state in states]
-            found = await fetch_committed(self._coordinator, wanted, deadline)
+            found = await self._fetch_committed(self._coordinator, wanted, deadline)
             for state in _unchanged(begun):
                 if state.partition in found:
                     state.seek(found[state.partition].offset)
@@ -112,6 +121,20 @@ class Positions:
                     f"{shown(state.partition)} has no committed offset, and auto.offset.reset is"
                     " none",
                 )
+
+    async def _fetch_committed(
+        self, coordinator: Coordinator, wanted: list[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        member = self._asks_as()
+        if member is None:
+            return await fetch_committed(coordinator, wanted, deadline)
+        return await fetch_committed(
+            coordinator,
+            wanted,
+            deadline,
+            member_id=member.member_id,
+            generation=member.generation,
+        )
 
     def _target(self, state: PartitionState) -> int:
         if state.reset_to is not None:

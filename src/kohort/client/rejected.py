@@ -5,7 +5,6 @@ from __future__ import annotations
 _SECURITY = "TLS and SASL are not supported so far; only security.protocol=PLAINTEXT is"
 
 _REASONS = {
-    "group.remote.assignor": "belongs to group.protocol=consumer (KIP-848), not supported so far",
     "transactional.id": "transactional producers are not supported so far",
     "transaction.timeout.ms": "transactional producers are not supported so far",
     "key.deserializer": "give a Python callable, as the keyword argument key_deserializer",

@@ -90,6 +90,16 @@ class ClassicMember:
         return self._session.state
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it has left for good."""
+        return self._session.state is MemberState.CLOSED
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """Time between heartbeats, in milliseconds."""
+        return self.config.heartbeat_interval_ms
+
+    @property
     def member_id(self) -> str:
         """Id from the coordinator, empty when it has none."""
         return self._session.member_id

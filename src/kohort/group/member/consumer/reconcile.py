@@ -93,8 +93,9 @@ def note_names(draft: MemberDraft, event: TopicsNamed) -> None:
     session = draft.session
     wanted = {partition.topic_id for partition in session.claimed}
     names = {key: name for key, name in session.names.items() if key in wanted}
-    names |= {key: name for key, name in event.names.items() if key in wanted and key not in names}
-    draft.session = replace(session, names=session.names.__class__(names))
+    learned = {key: name for key, name in event.names.items() if key in wanted}
+    # what the application knows a partition by does not change under it
+    draft.session = replace(session, names=Map(learned | names))
 
 
 def go_on_with_names(draft: MemberDraft, event: TopicsNamed) -> None:
