@@ -10,6 +10,10 @@ from kohort.broker.log.partition_log import LogConfig
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
 
+# Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
+# search thousands of names again and again; tests would wait as long.
+_REGEX_MIN_REFRESH_INTERVAL_MS = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
@@ -41,6 +45,17 @@ class BrokerConfig:
             Kafka's default of 3000 suits production; here it would only make tests slow.
         group_max_size: Most members of one group.
         offset_metadata_max_bytes: Longest text beside a stored position.
+        group_consumer_session_timeout_ms: How long a member of a consumer group may be silent; it
+            has no say in that itself (KIP-848).
+        group_consumer_heartbeat_interval_ms: How often it sends a heartbeat. With Kafka's 5000 a
+            test would wait that long for each partition that moves.
+        group_consumer_max_size: Most members of one consumer group.
+        group_consumer_assignors: The assignors that members may ask for, "uniform" and "range";
+            the first one is used where nobody asks.
+        group_consumer_assignment_interval_ms: Least time between two target assignments of one
+            group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
+        group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
+            is looked up anew, though no topic was created.
         offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
         offsets_retention_check_interval_ms: How often older ones are looked for.
     """
@@ -65,6 +80,12 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 1_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_assignment_interval_ms: int = 0
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_retention_check_interval_ms: int = 600_000
 
@@ -112,6 +133,13 @@ class BrokerConfig:
             group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             group_max_size=self.group_max_size,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
+            group_consumer_session_timeout_ms=self.group_consumer_session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+            group_consumer_max_size=self.group_consumer_max_size,
+            group_consumer_assignors=self.group_consumer_assignors,
+            group_consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
+            group_consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
+            regex_min_refresh_interval_ms=_REGEX_MIN_REFRESH_INTERVAL_MS,
             offsets_retention_ms=self.offsets_retention_ms,
             offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
         )

@@ -10,17 +10,23 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
-from kohort.broker.log.directory import DataDirectory
+from kohort.broker import jobs
+from kohort.broker.log.directory import DataDirectory, Topic
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.consumer.jobs import ConsumerJob, MatchedTopics, NewTarget
+from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import (
+    JobDone,
     RequestArrived,
     ShardEvent,
     Tick,
+    TopicsChanged,
     TopicsDeleted,
     Unload,
 )
@@ -44,6 +50,8 @@ _APPEND_ERRORS = {
 }
 _LOAD_RECORDS_PER_STEP = 500
 _NEVER = 1 << 63
+# Members and partitions, or names and expressions, that take about two milliseconds.
+_AT_ONCE = 2_000
 
 
 def partition_of(group_id: str, partitions: int) -> int:
@@ -87,6 +95,9 @@ class GroupCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._armed = _NEVER
         self.shards = [Shard(config) for _ in range(partitions)]
+        self._worker = ThreadPoolExecutor(1, "kohort-coordinator")
+        self._listed: Mapping[str, Topic] | None = None
+        self._topics = NO_TOPICS
 
     # ------------------------------------------------------------------------------- life
 
@@ -101,6 +112,7 @@ class GroupCoordinator:
             self._run(number, Unload())
         if self._timer is not None:
             self._timer.cancel()
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
     async def _load(self, number: int) -> None:
         shard = self.shards[number]
@@ -136,6 +148,7 @@ class GroupCoordinator:
             unique_id=str(uuid.uuid4()),
             wall_ms=self._wall_ms(),
         )
+        self._tell_topics(number)
         self._asking = token
         self._run(number, event)
         self._asking = 0
@@ -171,7 +184,45 @@ class GroupCoordinator:
             self._release(reply.token, reply.response)
         for fact in effects.observed:
             self._publish(fact)
-        self._rearm()
+        for job in effects.consumer_jobs:
+            self._do(number, job)
+        self._arm(shard.next_deadline())
+
+    # ------------------------------------------------------------------------------- slow work
+
+    def _do(self, number: int, job: ConsumerJob) -> None:
+        """Do a small job at once, and a large one while others are served."""
+        if job.size <= _AT_ONCE:
+            self._job_done(number, job, jobs.do(job))
+            return
+        loop, shard = asyncio.get_running_loop(), self.shards[number]
+
+        def done(future: Future[NewTarget | MatchedTopics]) -> None:
+            if not future.cancelled() and not loop.is_closed():
+                loop.call_soon_threadsafe(take, future.result())
+
+        def take(result: NewTarget | MatchedTopics) -> None:
+            if self.shards[number] is shard:  # else it was loaded anew, and knows of no job
+                self._job_done(number, job, result)
+
+        self._worker.submit(jobs.do, job).add_done_callback(done)
+
+    def _job_done(self, number: int, job: ConsumerJob, result: NewTarget | MatchedTopics) -> None:
+        self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()))
+
+    def _tell_topics(self, number: int) -> None:
+        """Let a shard know the topics as they are before it answers (K14)."""
+        listed = self._data.topics
+        if listed is not self._listed:
+            views = (
+                (name, TopicView(topic.topic_id, topic.partitions))
+                for name, topic in listed.items()
+            )
+            self._listed, self._topics = listed, TopicsImage.of(views, self._topics)
+        if self.shards[number].session.consumer.topics is not self._topics:
+            self._run(number, TopicsChanged(self._topics))
+
+    # ------------------------------------------------------------------------------- the log
 
     def _append(self, number: int, records: tuple[GroupRecord, ...]) -> None:
         now = self._wall_ms()
@@ -209,9 +260,11 @@ class GroupCoordinator:
 
     def _rearm(self) -> None:
         """Let the timer ring no later than the earliest deadline; it may ring for nothing."""
-        deadlines = [shard.next_deadline() for shard in self.shards]
-        due = min((deadline for deadline in deadlines if deadline is not None), default=_NEVER)
-        if due >= self._armed:
+        for shard in self.shards:
+            self._arm(shard.next_deadline())
+
+    def _arm(self, due: int | None) -> None:
+        if due is None or due >= self._armed:
             return
         if self._timer is not None:
             self._timer.cancel()

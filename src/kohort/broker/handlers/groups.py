@@ -9,6 +9,11 @@ from typing import TypeVar, cast
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.errors import ErrorCode
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+)
 from kohort.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -44,7 +49,13 @@ from kohort.wire.messages.offsets import (
 from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
-OneGroup = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
+OneGroup = (
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | ConsumerGroupHeartbeatRequest
+)
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
@@ -197,6 +208,20 @@ def describe_groups(
     return _gather(
         answers,
         lambda done: DescribeGroupsResponse(groups=tuple(g for r in done for g in r.groups)),
+    )
+
+
+def consumer_group_describe(
+    broker: BrokerContext, request: ConsumerGroupDescribeRequest, caller: Caller
+) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
+    """Describe groups of the consumer protocol (KIP-848)."""
+    answers = [
+        _ask(broker, group_id, replace(request, group_ids=(group_id,)), caller)
+        for group_id in request.group_ids
+    ]
+    return _gather(
+        answers,
+        lambda done: ConsumerGroupDescribeResponse(groups=tuple(g for r in done for g in r.groups)),
     )
 
 

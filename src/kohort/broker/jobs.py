@@ -1,0 +1,67 @@
+"""The coordinator's slow work, done: target assignments and regular expressions (KIP-848)."""
+
+from __future__ import annotations
+
+import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
+
+from kohort.group.assignors import SERVER_ASSIGNORS
+from kohort.group.coordinator.consumer import target
+from kohort.group.coordinator.consumer.jobs import (
+    ConsumerJob,
+    MatchedTopics,
+    NewTarget,
+    RegexJob,
+    TargetJob,
+)
+
+
+def do(job: ConsumerJob) -> NewTarget | MatchedTopics:
+    """Do a job, in whatever thread."""
+    if isinstance(job, RegexJob):
+        return match_topics(job)
+    return make_target(job)
+
+
+def make_target(job: TargetJob) -> NewTarget:
+    """Make a target assignment; if the assignor fails, say why (K11)."""
+    try:
+        return target.make(job, SERVER_ASSIGNORS)
+    except Exception as error:  # noqa: BLE001  # an assignor must not take the coordinator down
+        epoch = job.group.epoch
+        return NewTarget(
+            error=f"Failed to compute a new target assignment for epoch {epoch}: {error}"
+        )
+
+
+def match_topics(job: RegexJob) -> MatchedTopics:
+    """Hold all topics against regular expressions of RE2; a whole name has to match (K50).
+
+    RE2 takes time linear in the text whatever the expression is, so nobody can stop the broker
+    with one.
+    """
+    matches: dict[str, frozenset[str]] = {}
+    invalid: dict[str, str] = {}
+    for text in sorted(job.regexes):
+        try:
+            pattern = re2.compile(text, _QUIET)
+        except re2.error as error:
+            invalid[text] = _reason(error)
+            continue
+        names = (name for name in job.topics.by_name if pattern.fullmatch(name))
+        matches[text] = frozenset(names)
+    return MatchedTopics(matches, invalid, job.topics.version)
+
+
+def _quiet() -> re2.Options:
+    """Options under which RE2 does not print what is wrong with an expression."""
+    options = re2.Options()
+    options.log_errors = False
+    return options
+
+
+_QUIET = _quiet()
+
+
+def _reason(error: re2.error) -> str:
+    reason = error.args[0] if error.args else "it cannot be parsed"
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
