@@ -11,6 +11,7 @@ Any other exception out of this package is a bug.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -276,6 +277,24 @@ class RequestTimedOutError(KafkaError):
     def __init__(self, message: str) -> None:
         """Make the error with a message that names what was waited for."""
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class PartialFailureError(KafkaError):
+    """Some of several things could not be done; the others were.
+
+    It has the code of the first that failed.
+
+    Attributes:
+        errors: The error of each that failed: by topic, group, or partition.
+    """
+
+    def __init__(self, errors: Mapping[object, KafkaError]) -> None:
+        """Make the error of at least one."""
+        self.errors = dict(errors)
+        first = next(iter(self.errors.values()))
+        more = len(self.errors) - 1
+        message = str(first).removeprefix(f"{first.name}: ")
+        super().__init__(first.code, f"{message} (and {more} more)" if more else message)
 
 
 class CommitFailedError(KafkaError):

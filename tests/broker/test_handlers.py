@@ -18,6 +18,7 @@ from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
 from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -356,3 +357,26 @@ def test_a_topic_made_again_is_empty_and_has_another_id(peer: Peer) -> None:
     by_id = DeleteTopicState(name=None, topic_id=ids[0])
     answer = peer.ask(DeleteTopicsRequest(topics=(by_id,), timeout_ms=1), 6)
     assert answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def described(peer: Peer, kind: int, name: str, *keys: str) -> tuple[int, dict[str, str | None]]:
+    """The error, and the settings of one resource."""
+    wanted = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys or None
+    )
+    (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
+    return result.error_code, {config.name: config.value for config in result.configs}
+
+
+def test_settings_are_told_of_topics_and_of_the_broker(peer: Peer) -> None:
+    peer.create("set", cleanup_policy="compact,delete", retention_ms="60000")
+    code, topic = described(peer, 2, "set")
+    assert (code, topic["cleanup.policy"], topic["retention.ms"]) == (0, "compact,delete", "60000")
+    assert described(peer, 2, "set", "retention.ms") == (0, {"retention.ms": "60000"})
+    assert described(peer, 2, "nowhere") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
+    code, broker = described(peer, 4, "1")
+    assert code == 0
+    assert broker["offsets.retention.minutes"] == "10080"
+    assert broker["auto.create.topics.enable"] == "true"
+    for kind, name in ((4, "2"), (8, "1"), (99, "")):
+        assert described(peer, kind, name)[0] == ErrorCode.INVALID_REQUEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer
 
-from kohort.client import AdminClient, NewTopic
-from kohort.errors import KafkaError
+from kohort.client import AdminClient, AsyncAdminClient, NewTopic
+from kohort.errors import KafkaError, LocalProtocolError, PartialFailureError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.real_kafka.foreign import committed, new_topic, produce
 
@@ -42,7 +43,73 @@ def offsets_by_both_ends_and_by_time(bootstrap: str) -> None:
     where = TopicPartition(topic, 0)
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         found = [admin.list_offsets({where: target})[where] for target in (-2, -1, 1, 2**50)]
+        latest = admin.list_offsets({where: -3})[where]
     assert found == [0, 3, 0, -1]
+    assert 0 <= latest < 3
+
+
+def topics_grow_and_what_fails_is_told_one_by_one(bootstrap: str) -> None:
+    name = new_topic(bootstrap, partitions=2)
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        with pytest.raises(PartialFailureError, match="and 1 more") as failed:
+            admin.create_partitions({name: 4, "nowhere-1": 2, "nowhere-2": 2})
+        assert {item: error.name for item, error in failed.value.errors.items()} == dict.fromkeys(
+            ("nowhere-1", "nowhere-2"), "UNKNOWN_TOPIC_OR_PARTITION"
+        )
+        wait_until(lambda: len(admin.describe_topics([name])[name]) == 4)
+        with pytest.raises(PartialFailureError, match=f"INVALID_PARTITIONS: {name}"):
+            admin.create_partitions({name: 4})
+
+
+def offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(bootstrap: str) -> None:
+    """C56."""
+    read, old = new_topic(bootstrap), new_topic(bootstrap)
+    produce(bootstrap, read, [b"v"])
+    group = f"group-{read}"
+    here, there = TopicPartition(read, 0), TopicPartition(old, 0)
+    with AdminClient(bootstrap_servers=bootstrap, group_id=group) as admin:
+        with pytest.raises(KafkaError, match=f"GROUP_ID_NOT_FOUND: {group}"):
+            admin.delete_group_offsets([here])
+        admin.alter_group_offsets({here: 0, there: 0})
+        with Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        ) as consumer:
+            consumer.subscribe([read])
+            assert consumer.poll(30) is not None
+            with pytest.raises(PartialFailureError) as failed:
+                admin.delete_group_offsets([here, there, TopicPartition("nowhere", 0)])
+            assert {item: error.name for item, error in failed.value.errors.items()} == {
+                here: "GROUP_SUBSCRIBED_TO_TOPIC",
+                TopicPartition("nowhere", 0): "UNKNOWN_TOPIC_OR_PARTITION",
+            }
+            assert set(admin.list_group_offsets()) == {here}
+        wait_until(lambda: admin.describe_groups([group])[group].state == "Empty")
+        admin.delete_group_offsets([here])
+        assert admin.list_group_offsets() == {}
+
+
+def everything_can_be_awaited(bootstrap: str) -> None:
+    async def work() -> None:
+        async with AsyncAdminClient(bootstrap_servers=bootstrap) as admin:
+            name = f"topic-{uuid.uuid4().hex[:12]}"
+            await admin.create_topics([NewTopic(name, 2)])
+            # A broker learns of a topic a moment after the controller has answered.
+            while name not in await admin.list_topics():
+                pass
+            await admin.alter_group_offsets({TopicPartition(name, 1): 0}, name)
+            assert name in {each.group_id for each in await admin.list_groups()}
+            assert set(await admin.list_group_offsets(name)) == {TopicPartition(name, 1)}
+            await admin.delete_group_offsets([TopicPartition(name, 1)], name)
+            await admin.delete_topics([name])
+        with pytest.raises(LocalProtocolError, match="closed"):
+            await admin.list_topics()
+
+    asyncio.run(work())
 
 
 def a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -> None:

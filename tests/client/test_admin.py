@@ -33,6 +33,18 @@ def test_a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -
     scenarios.a_group_is_described_while_it_lives_and_deleted_after(bootstrap)
 
 
+def test_topics_grow_and_what_fails_is_told_one_by_one(bootstrap: str) -> None:
+    scenarios.topics_grow_and_what_fails_is_told_one_by_one(bootstrap)
+
+
+def test_c56_offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(bootstrap: str) -> None:
+    scenarios.offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(bootstrap)
+
+
+def test_everything_can_be_awaited(bootstrap: str) -> None:
+    scenarios.everything_can_be_awaited(bootstrap)
+
+
 def test_nobody_there_is_one_error_in_time() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

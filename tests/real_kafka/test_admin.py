@@ -16,3 +16,19 @@ def test_offsets_by_both_ends_and_by_time(real_kafka: RealKafka) -> None:
 
 def test_a_group_is_described_while_it_lives_and_deleted_after(real_kafka: RealKafka) -> None:
     scenarios.a_group_is_described_while_it_lives_and_deleted_after(real_kafka.bootstrap_servers)
+
+
+def test_topics_grow_and_what_fails_is_told_one_by_one(real_kafka: RealKafka) -> None:
+    scenarios.topics_grow_and_what_fails_is_told_one_by_one(real_kafka.bootstrap_servers)
+
+
+def test_c56_offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(
+    real_kafka: RealKafka,
+) -> None:
+    scenarios.offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(
+        real_kafka.bootstrap_servers
+    )
+
+
+def test_everything_can_be_awaited(real_kafka: RealKafka) -> None:
+    scenarios.everything_can_be_awaited(real_kafka.bootstrap_servers)

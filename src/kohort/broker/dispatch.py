@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.handlers import fetch, groups, list_offsets, metadata, produce, topics
+from kohort.broker.handlers import configs, fetch, groups, list_offsets, metadata, produce, topics
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -92,7 +92,7 @@ SERVED = _served(
     (DeleteTopicsRequest, topics.delete_topics),
     (InitProducerIdRequest, produce.init_producer_id),
     (OffsetForLeaderEpochRequest, list_offsets.offset_for_leader_epoch),
-    (DescribeConfigsRequest, topics.describe_configs),
+    (DescribeConfigsRequest, configs.describe_configs),
     (CreatePartitionsRequest, topics.create_partitions),
     (DeleteGroupsRequest, groups.delete_groups),
     (OffsetDeleteRequest, groups.offset_delete),

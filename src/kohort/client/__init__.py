@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kohort.client.admin import AdminClient
 from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.async_consumer import AsyncConsumer
 from kohort.client.async_producer import AsyncProducer
 from kohort.client.consumer import Consumer
@@ -14,6 +15,7 @@ from kohort.client.records import ConsumerRecord
 
 __all__ = [
     "AdminClient",
+    "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
     "Consumer",

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from kohort.client.admin_core import AdminCore
 from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
-from kohort.client.backoff import Deadline
-from kohort.client.config import AdminConfig, from_kafka, make
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.config import AdminConfig, from_kafka
 from kohort.client.loop_thread import LoopThread
 from kohort.client.metadata import Node, PartitionMetadata
-from kohort.errors import ConfigError, LocalProtocolError
+from kohort.errors import LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["AdminClient", "GroupDescription", "GroupListing", "NewTopic"]
@@ -25,7 +24,8 @@ class AdminClient:
             admin.create_topics([NewTopic("flights", partitions=8)])
 
     Each call takes at most `default_api_timeout_ms`, and raises `KafkaError` when the brokers
-    refuse or do not answer.
+    refuse or do not answer. A call for several things does all it can; what it could not do is in
+    `PartialFailureError.errors`, thing by thing.
 
     Args:
         **settings: Kafka's settings in snake_case; see `AdminConfig`.
@@ -35,9 +35,8 @@ class AdminClient:
     """
 
     def __init__(self, **settings: object) -> None:
-        self._config = make(AdminConfig, settings)
+        self._client = AsyncAdminClient(**settings)
         self._thread = LoopThread("kohort-admin")
-        self._made: AdminCore | None = None
         self._is_closed = False
 
     @classmethod
@@ -62,21 +61,32 @@ class AdminClient:
         """Create topics.
 
         Raises:
-            KafkaError: The first that could not be created, and why.
+            PartialFailureError: Some could not be created, and why.
         """
-        self._thread.run(lambda: self._core.create_topics(list(topics), self._deadline()))
+        self._open.run(lambda: self._client.create_topics(topics))
+
+    def create_partitions(self, counts: Mapping[str, int]) -> None:
+        """Give topics more partitions (KIP-195).
+
+        Args:
+            counts: How many each topic shall have; never fewer than it has.
+
+        Raises:
+            PartialFailureError: Some could not be changed, and why.
+        """
+        self._open.run(lambda: self._client.create_partitions(counts))
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics.
 
         Raises:
-            KafkaError: The first that could not be deleted, and why.
+            PartialFailureError: Some could not be deleted, and why.
         """
-        self._thread.run(lambda: self._core.delete_topics(list(names), self._deadline()))
+        self._open.run(lambda: self._client.delete_topics(names))
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's own left out."""
-        return self._thread.run(lambda: self._core.list_topics(self._deadline()))
+        return self._open.run(self._client.list_topics)
 
     def describe_topics(self, topics: Iterable[str]) -> dict[str, tuple[PartitionMetadata, ...]]:
         """Return the partitions of topics, in order.
@@ -84,28 +94,29 @@ class AdminClient:
         Raises:
             KafkaError: A topic does not exist.
         """
-        return self._thread.run(lambda: self._core.describe_topics(list(topics), self._deadline()))
+        return self._open.run(lambda: self._client.describe_topics(topics))
 
     def list_offsets(self, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offsets of timestamps.
 
         Args:
-            targets: Milliseconds since the epoch for each partition; -1 is the end, -2 the start.
+            targets: Milliseconds since the epoch for each partition; -1 is the end, -2 the start,
+                -3 the record with the highest timestamp (KIP-734).
 
         Returns:
             The first offset at or after it; -1 when there is none.
         """
-        return self._thread.run(lambda: self._core.list_offsets(targets, self._deadline()))
+        return self._open.run(lambda: self._client.list_offsets(targets))
 
     def describe_cluster(self) -> tuple[Node, ...]:
         """Return the brokers."""
-        return self._thread.run(lambda: self._core.describe_cluster(self._deadline()))
+        return self._open.run(self._client.describe_cluster)
 
     # ------------------------------------------------------------------------------ groups
 
     def list_groups(self) -> list[GroupListing]:
         """Return all groups of all brokers, in order of their ids."""
-        return self._thread.run(lambda: self._core.list_groups(self._deadline()))
+        return self._open.run(self._client.list_groups)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return groups with their members.
@@ -113,16 +124,15 @@ class AdminClient:
         Raises:
             KafkaError: A group does not exist.
         """
-        wanted = list(group_ids)
-        return self._thread.run(lambda: self._core.describe_groups(wanted, self._deadline()))
+        return self._open.run(lambda: self._client.describe_groups(group_ids))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members.
 
         Raises:
-            KafkaError: The first that could not be deleted, and why.
+            PartialFailureError: Some could not be deleted, and why.
         """
-        self._thread.run(lambda: self._core.delete_groups(list(group_ids), self._deadline()))
+        self._open.run(lambda: self._client.delete_groups(group_ids))
 
     def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -133,11 +143,7 @@ class AdminClient:
             group_id: The group; the setting `group_id` by default.
             partitions: Which; all by default. Those without an offset are left out.
         """
-        group = self._group(group_id)
-        wanted = None if partitions is None else list(partitions)
-        return self._thread.run(
-            lambda: self._core.list_group_offsets(group, wanted, self._deadline())
-        )
+        return self._open.run(lambda: self._client.list_group_offsets(group_id, partitions))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group named by the setting `group_id`."""
@@ -152,34 +158,36 @@ class AdminClient:
         Raises:
             KafkaError: It has members, or the broker refuses.
         """
-        group = self._group(group_id)
-        self._thread.run(lambda: self._core.alter_group_offsets(group, offsets, self._deadline()))
+        self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
+
+    def delete_group_offsets(
+        self, partitions: Iterable[TopicPartition], group_id: str | None = None
+    ) -> None:
+        """Forget committed offsets of a group (KIP-496).
+
+        Args:
+            partitions: Which; one without an offset is no error.
+            group_id: The group; the setting `group_id` by default.
+
+        Raises:
+            PartialFailureError: Members subscribe to some of the topics: their offsets stay.
+            KafkaError: There is no such group, or its members are not consumers.
+        """
+        self._open.run(lambda: self._client.delete_group_offsets(partitions, group_id))
 
     def close(self) -> None:
         """Close the connections."""
         if self._is_closed:
             return
         self._is_closed = True
-        made = self._made
         try:
-            if made is not None:
-                self._thread.run(made.close)
+            self._thread.run(self._client.close)
         finally:
             self._thread.close()
 
     @property
-    def _core(self) -> AdminCore:
+    def _open(self) -> LoopThread:
+        """What runs the calls, as long as the client is open."""
         if self._is_closed:
             raise LocalProtocolError("the admin client is closed")
-        if self._made is None:
-            self._made = AdminCore(self._config)
-        return self._made
-
-    def _deadline(self) -> Deadline:
-        return Deadline(self._config.default_api_timeout_ms)
-
-    def _group(self, group_id: str | None) -> str:
-        found = group_id or self._config.group_id
-        if not found:
-            raise ConfigError("name a group, or set group_id")
-        return found
+        return self._thread

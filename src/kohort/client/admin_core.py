@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from kohort.client.admin_values import (
@@ -19,7 +20,7 @@ from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.client.offsets import fetch_committed, list_offsets
-from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.errors import ErrorCode, KafkaError, PartialFailureError, RemoteProtocolError
 from kohort.group.subscription import decode_assignment, decode_subscription
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.groups import (
@@ -29,9 +30,16 @@ from kohort.wire.messages.groups import (
     DescribeGroupsRequest,
     ListGroupsRequest,
 )
+from kohort.wire.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from kohort.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -39,6 +47,7 @@ from kohort.wire.messages.topics import (
 from kohort.wire.schema import ZERO_UUID, Message, Request
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 _DEAD = "Dead"
 
@@ -68,8 +77,23 @@ class AdminCore:
             timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
         )
         response = await self._ask(request, deadline)
-        for result in response.topics:
-            _check(result.error_code, result.name, result.error_message)
+        _check_each(
+            {t.name: _error(t.error_code, t.name, t.error_message) for t in response.topics}
+        )
+
+    async def create_partitions(self, counts: Mapping[str, int], deadline: Deadline) -> None:
+        """Give topics more partitions."""
+        request = CreatePartitionsRequest(
+            topics=tuple(
+                CreatePartitionsTopic(name=name, count=count, assignments=None)
+                for name, count in counts.items()
+            ),
+            timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
+            validate_only=False,
+        )
+        response = await self._ask(request, deadline)
+        results = response.results
+        _check_each({r.name: _error(r.error_code, r.name, r.error_message) for r in results})
 
     async def delete_topics(self, names: Iterable[str], deadline: Deadline) -> None:
         """Delete topics."""
@@ -78,8 +102,8 @@ class AdminCore:
             timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
         )
         response = await self._ask(request, deadline)
-        for result in response.responses:
-            _check(result.error_code, result.name or "", result.error_message)
+        results = [(result.name or "", result) for result in response.responses]
+        _check_each({name: _error(r.error_code, name, r.error_message) for name, r in results})
 
     async def list_topics(self, deadline: Deadline) -> frozenset[str]:
         """Return the names of all topics but Kafka's own."""
@@ -162,6 +186,7 @@ class AdminCore:
     async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
         """Delete groups."""
         await self._known(deadline)
+        errors: dict[str, KafkaError | None] = {}
         for group_id in group_ids:
             response = await Coordinator(self._cluster, group_id).call(
                 DeleteGroupsRequest(groups_names=(group_id,)),
@@ -169,7 +194,8 @@ class AdminCore:
                 deadline,
             )
             for result in response.results:
-                _check(result.error_code, result.group_id, None)
+                errors[result.group_id] = _error(result.error_code, result.group_id, None)
+        _check_each(errors)
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
@@ -186,6 +212,34 @@ class AdminCore:
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
         stored = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         await committer.commit(stored, deadline)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> None:
+        """Forget committed offsets of a group."""
+        await self._known(deadline)
+        by_topic = groupby(sorted(partitions), key=lambda partition: partition.topic)
+        topics = tuple(
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetDeleteRequestPartition(partition_index=each.partition) for each in those
+                ),
+            )
+            for topic, those in by_topic
+        )
+        response = await Coordinator(self._cluster, group_id).call(
+            OffsetDeleteRequest(group_id=group_id, topics=topics),
+            lambda answer: [answer.error_code],
+            deadline,
+        )
+        _check(response.error_code, group_id, None)
+        codes = {
+            TopicPartition(topic.name, each.partition_index): each.error_code
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        _check_each({where: _error(code, str(where), None) for where, code in codes.items()})
 
     # ------------------------------------------------------------------------------- inside
 
@@ -211,9 +265,20 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
+def _error(code: int, name: str, message: str | None) -> KafkaError | None:
+    return KafkaError(code, f"{name}: {message}" if message else name) if code else None
+
+
 def _check(code: int, name: str, message: str | None) -> None:
-    if code:
-        raise KafkaError(code, f"{name}: {message}" if message else name)
+    error = _error(code, name, message)
+    if error is not None:
+        raise error
+
+
+def _check_each(results: Mapping[T, KafkaError | None]) -> None:
+    errors: dict[object, KafkaError] = {item: e for item, e in results.items() if e is not None}
+    if errors:
+        raise PartialFailureError(errors)
 
 
 def _group(group: DescribedGroup) -> GroupDescription:

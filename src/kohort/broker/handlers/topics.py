@@ -1,9 +1,8 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs."""
+"""CreateTopics, DeleteTopics and CreatePartitions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 from kohort.broker.context import BrokerContext, Caller
@@ -11,13 +10,6 @@ from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic, log_config
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
-from kohort.wire.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
 from kohort.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -38,9 +30,7 @@ from kohort.wire.schema import ZERO_UUID
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Each partition is a directory once it is used; a typing error should not make a million.
 _MAX_PARTITIONS = 10_000
-_TOPIC_RESOURCE = 2
 _TOPIC_CONFIG_SOURCE = 1
-_DEFAULT_CONFIG_SOURCE = 5
 
 
 def creation_error(broker: BrokerContext, name: str, partitions: int) -> ErrorCode | None:
@@ -185,59 +175,3 @@ def _grow(
     elif not validate_only:
         broker.data.change_topic(replace(topic, partitions=wanted.count))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
-
-
-# ------------------------------------------------------------------------------------- configs
-
-
-def describe_configs(
-    broker: BrokerContext, request: DescribeConfigsRequest, _caller: Caller
-) -> DescribeConfigsResponse:
-    """Return the settings of topics that this broker acts on; of other resources, none."""
-    results = tuple(_describe(broker, resource) for resource in request.resources)
-    return DescribeConfigsResponse(results=results)
-
-
-def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> DescribeConfigsResult:
-    code, configs = ErrorCode.NONE, []
-    if resource.resource_type == _TOPIC_RESOURCE:
-        topic = broker.data.topics.get(resource.resource_name)
-        if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            wanted = resource.configuration_keys
-            configs = [
-                config
-                for config in _topic_configs(broker, topic)
-                if wanted is None or config.name in wanted
-            ]
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=tuple(configs),
-    )
-
-
-def _topic_configs(broker: BrokerContext, topic: Topic) -> Iterable[DescribeConfigsResourceResult]:
-    effective = log_config(broker.config.log_defaults(), topic.configs)
-    values = {
-        "cleanup.policy": "compact" if effective.compact else "delete",
-        "delete.retention.ms": str(effective.delete_retention_ms),
-        "max.message.bytes": str(effective.max_message_bytes),
-        "message.timestamp.type": "LogAppendTime" if effective.log_append_time else "CreateTime",
-        "retention.bytes": str(effective.retention_bytes),
-        "retention.ms": str(effective.retention_ms),
-        "segment.bytes": str(effective.segment_bytes),
-    }
-    for name, value in (values | dict(topic.configs)).items():
-        own = name in topic.configs
-        yield DescribeConfigsResourceResult(
-            name=name,
-            value=value,
-            read_only=False,
-            config_source=_TOPIC_CONFIG_SOURCE if own else _DEFAULT_CONFIG_SOURCE,
-            is_sensitive=False,
-            synonyms=(),
-        )

@@ -1,0 +1,144 @@
+"""The admin client for asyncio: every call of `AdminClient`, to be awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from kohort.client.admin_core import AdminCore
+from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+from kohort.client.backoff import Deadline
+from kohort.client.config import AdminConfig, from_kafka, make
+from kohort.client.metadata import Node, PartitionMetadata
+from kohort.errors import ConfigError, LocalProtocolError
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+
+class AsyncAdminClient:
+    """Looks after topics and groups.
+
+        async with AsyncAdminClient(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([NewTopic("flights", partitions=8)])
+
+    Arguments, results and errors of each method are those of `AdminClient`.
+
+    Args:
+        **settings: Kafka's settings in snake_case; see `AdminConfig`.
+
+    Raises:
+        ConfigError: A setting is unknown or malformed.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        self._config = make(AdminConfig, settings)
+        self._made: AdminCore | None = None
+        self._is_closed = False
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, object]) -> Self:
+        """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
+        return cls(**from_kafka(AdminConfig, settings))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------------------ topics
+
+    async def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics."""
+        await self._core.create_topics(list(topics), self._deadline())
+
+    async def create_partitions(self, counts: Mapping[str, int]) -> None:
+        """Give topics more partitions."""
+        await self._core.create_partitions(counts, self._deadline())
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics."""
+        await self._core.delete_topics(list(names), self._deadline())
+
+    async def list_topics(self) -> frozenset[str]:
+        """Return the names of all topics, Kafka's own left out."""
+        return await self._core.list_topics(self._deadline())
+
+    async def describe_topics(
+        self, topics: Iterable[str]
+    ) -> dict[str, tuple[PartitionMetadata, ...]]:
+        """Return the partitions of topics, in order."""
+        return await self._core.describe_topics(list(topics), self._deadline())
+
+    async def list_offsets(
+        self, targets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of timestamps."""
+        return await self._core.list_offsets(targets, self._deadline())
+
+    async def describe_cluster(self) -> tuple[Node, ...]:
+        """Return the brokers."""
+        return await self._core.describe_cluster(self._deadline())
+
+    # ------------------------------------------------------------------------------ groups
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Return all groups of all brokers, in order of their ids."""
+        return await self._core.list_groups(self._deadline())
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return groups with their members."""
+        return await self._core.describe_groups(list(group_ids), self._deadline())
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups that have no members."""
+        await self._core.delete_groups(list(group_ids), self._deadline())
+
+    async def list_group_offsets(
+        self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets."""
+        wanted = None if partitions is None else list(partitions)
+        return await self._core.list_group_offsets(self._group(group_id), wanted, self._deadline())
+
+    async def alter_group_offsets(
+        self, offsets: Mapping[TopicPartition, int], group_id: str | None = None
+    ) -> None:
+        """Set a group's committed offsets; the group must have no members."""
+        await self._core.alter_group_offsets(self._group(group_id), offsets, self._deadline())
+
+    async def delete_group_offsets(
+        self, partitions: Iterable[TopicPartition], group_id: str | None = None
+    ) -> None:
+        """Forget committed offsets of a group."""
+        wanted = list(partitions)
+        await self._core.delete_group_offsets(self._group(group_id), wanted, self._deadline())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        made, self._made = self._made, None
+        if made is not None:
+            await made.close()
+
+    @property
+    def _core(self) -> AdminCore:
+        if self._is_closed:
+            raise LocalProtocolError("the admin client is closed")
+        if self._made is None:
+            self._made = AdminCore(self._config)
+        return self._made
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._config.default_api_timeout_ms)
+
+    def _group(self, group_id: str | None) -> str:
+        found = group_id or self._config.group_id
+        if not found:
+            raise ConfigError("name a group, or set group_id")
+        return found
