@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
+from kohort.group.coordinator.consumer.topics import TopicsImage, TopicView
 from kohort.group.coordinator.draft import jobs
 from kohort.group.coordinator.draft.jobs import (
     DraftAssignmentJob,
     DraftJobDone,
-    PartitionsCounted,
 )
 from kohort.group.coordinator.draft.router import group_of
-from kohort.group.coordinator.events import ShardEvent
+from kohort.group.coordinator.events import ShardEvent, TopicsChanged
 from kohort.group.coordinator.shard import Shard
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -40,7 +41,7 @@ class DraftDialogue(Dialogue):
         """A shard hears of the topics before it has read its log."""
         self.waiting.clear()
         shard = Shard(replace(self.config, **settings))
-        shard.install(shard.decide(PartitionsCounted(self.counts), self.now).session)
+        shard.install(shard.decide(self.topics_event(), self.now).session)
         shard.load_started()
         for key, value in self.log:
             record = group_log.decode_record(key, value)
@@ -54,10 +55,18 @@ class DraftDialogue(Dialogue):
         self.waiting += effects.draft_jobs
         super().run(event)
 
+    def topics_event(self) -> TopicsChanged:
+        """What the shard is told of the topics."""
+        views = (
+            (name, TopicView(uuid5(NAMESPACE_DNS, name), count))
+            for name, count in self.counts.items()
+        )
+        return TopicsChanged(TopicsImage.of(views, TopicsImage()))
+
     def count(self, **counts: int) -> None:
         """Topics have these numbers of partitions from now on."""
         self.counts |= counts
-        self.run(PartitionsCounted(dict(self.counts)))
+        self.run(self.topics_event())
 
     # ------------------------------------------------------------------------------- requests
 

@@ -8,14 +8,16 @@ from enum import Enum
 from typing import TypeVar
 
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Draft, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.draft.table import DRAFT_MEMBER
 
 S = TypeVar("S", bound=Enum)
 D = TypeVar("D", bound=Draft[Enum])
 
-_RULE_ID = re.compile(r"\b[CKLAB]\d{1,2}\b")
+_RULE_ID = re.compile(r"\b[CDKLAB]\d{1,2}\b")
 
 
 def mermaid(table: Table[S, D]) -> str:
@@ -68,9 +70,15 @@ Drawn from the transition table by `python tools/diagrams.py`.
 def _markdown_row(line: Row[S, D]) -> str:
     states = ", ".join(state.name for state in line.states)
     after = ", ".join(state.name for state in line.to)
-    rule = _RULE_ID.sub(lambda found: f"[{found[0]}](../rules.md#{found[0].lower()})", line.rule)
+    rule = _RULE_ID.sub(_linked, line.rule)
     cells = (states, line.trigger.__name__, line.condition, line.action, after, rule)
     return f"| {' | '.join(cell or ' ' for cell in cells)} |"
+
+
+def _linked(found: re.Match[str]) -> str:
+    """Link a rule to where it is written; the draft protocol has its own page."""
+    document = "draft.md" if found[0].startswith("D") else "rules.md"
+    return f"[{found[0]}](../{document}#{found[0].lower()})"
 
 
 def pages() -> Mapping[str, str]:
@@ -79,4 +87,6 @@ def pages() -> Mapping[str, str]:
         "coordinator-shard.md": page(SHARD),
         "classic-group.md": page(CLASSIC_GROUP),
         "classic-member.md": page(CLASSIC_MEMBER),
+        "draft-group.md": page(DRAFT_GROUP),
+        "draft-member.md": page(DRAFT_MEMBER),
     }

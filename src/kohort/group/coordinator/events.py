@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
+from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ ShardEvent: TypeAlias = (
     | LoadFinished
     | Unload
     | DraftJobDone
-    | PartitionsCounted
 )
 
 

@@ -14,7 +14,7 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator import requests
 from kohort.group.coordinator.consumer import route
 from kohort.group.coordinator.draft import router as draft_router
-from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
+from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
     ConsumerRebalanceExpired,
     ConsumerSessionExpired,
@@ -140,6 +140,12 @@ def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
                 draft.records.append(offset_tombstone(group_id, partition))
 
 
+def take_topics(draft: ShardDraft, changed: TopicsChanged) -> None:
+    """K14, D14: consumer groups look at their next heartbeat, draft groups at once."""
+    route.take_topics(draft, changed)
+    draft_router.look_at_topics(draft, changed)
+
+
 _ARRIVED = RequestArrived
 ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(DOWN, LoadStarted, start_catch_up, to=CATCH_UP, rule="C71"),
@@ -153,10 +159,9 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(READY, Tick, let_expire),
     row((DOWN, CATCH_UP), DraftJobDone, ignore),
     row(READY, DraftJobDone, draft_router.finish_job, rule="D5"),
-    row((DOWN, CATCH_UP, READY), PartitionsCounted, draft_router.count_partitions, rule="D14"),
     row((DOWN, CATCH_UP), TopicsDeleted, ignore),
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
-    row((DOWN, CATCH_UP, READY), TopicsChanged, route.take_topics, rule="K14"),
+    row((DOWN, CATCH_UP, READY), TopicsChanged, take_topics, rule="K14 D14"),
     row((DOWN, CATCH_UP), JobDone, ignore),
     row(READY, JobDone, route.finish_job, rule="K11 K50"),
 )
@@ -169,7 +174,6 @@ SHARD: Table[Lifecycle, ShardDraft] = Table(
         RequestArrived,
         Tick,
         DraftJobDone,
-        PartitionsCounted,
         TopicsDeleted,
         Unload,
         TopicsChanged,

@@ -44,7 +44,6 @@ class ShardSession:
         groups: Groups that have members or wait for some; all others are in the log as they are.
         deadlines: What is due when.
         draft_groups: Groups of the draft protocol that have consumers or wait for some.
-        topics: How many partitions each topic has.
         consumer: What is known of the groups of the consumer protocol.
     """
 
@@ -52,7 +51,6 @@ class ShardSession:
     groups: Map[str, ClassicGroup] = Map()
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
     draft_groups: Map[str, DraftGroup] = Map()
-    topics: Map[str, int] = Map()
     consumer: ConsumerSession = NOTHING_KNOWN
 
     def group(self, log: LogState, group_id: str) -> ClassicGroup:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
 from kohort.group.coordinator.events import Deadline
@@ -24,7 +24,7 @@ class GroupChange:
     Attributes:
         config: Settings of the coordinator.
         log: Log state before this event.
-        topics: Number of partitions of each topic that exists.
+        topics: The topics of the cluster.
         now: Time of the event in milliseconds.
         wall_ms: Time of day of the event.
         group: The group as it will be.
@@ -37,7 +37,7 @@ class GroupChange:
 
     config: CoordinatorConfig
     log: LogState
-    topics: Mapping[str, int]
+    topics: TopicsImage
     now: int
     wall_ms: int
     group: DraftGroup

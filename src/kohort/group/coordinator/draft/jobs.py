@@ -43,13 +43,6 @@ class DraftJobDone:
     owned: Mapping[str, Sequence[TopicPartition]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsCounted:
-    """How many partitions each topic has now; a topic that is not here does not exist."""
-
-    topics: Mapping[str, int]
-
-
 def compute(job: DraftAssignmentJob) -> dict[str, tuple[TopicPartition, ...]]:
     """Do the job: return what each consumer gets.
 

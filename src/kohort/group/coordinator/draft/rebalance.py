@@ -129,8 +129,8 @@ def start_job(change: GroupChange) -> None:
 
 def present_topics(change: GroupChange) -> dict[str, int]:
     """Return how many partitions the group's topics have now; those that do not exist are out."""
-    counts = change.topics
-    return {topic: counts[topic] for topic in sorted(change.group.topics) if topic in counts}
+    known = change.topics.by_name
+    return {name: known[name].partitions for name in sorted(change.group.topics) if name in known}
 
 
 # ------------------------------------------------------------------------------------------ steady

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from immutables import Map
-
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.coordinator.draft.fold import loaded_group
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
-from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
+from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.draft.table import DRAFT_GROUP
-from kohort.group.coordinator.events import LoadFinished, RequestArrived, Unload
+from kohort.group.coordinator.events import LoadFinished, RequestArrived, TopicsChanged, Unload
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.effects import Reply
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
@@ -84,7 +82,7 @@ def run(draft: ShardDraft, group_id: str, trigger: type[object], event: object) 
     change = GroupChange(
         draft.config,
         draft.log,
-        session.topics,
+        session.consumer.topics,
         draft.now,
         draft.wall_ms,
         before,
@@ -122,8 +120,7 @@ def finish_job(draft: ShardDraft, done: DraftJobDone) -> None:
         run(draft, done.job.group_id, DraftJobDone, done)
 
 
-def count_partitions(draft: ShardDraft, counted: PartitionsCounted) -> None:
+def look_at_topics(draft: ShardDraft, changed: TopicsChanged) -> None:
     """D14: let every group see whether its topics have changed."""
-    draft.session = replace(draft.session, topics=Map(counted.topics))
     for group_id in sorted(draft.session.draft_groups):
-        run(draft, group_id, PartitionsCounted, counted)
+        run(draft, group_id, TopicsChanged, changed)

@@ -21,12 +21,13 @@ from kohort.group.coordinator.draft import (
 )
 from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.coordinator.draft.group import DraftState
-from kohort.group.coordinator.draft.jobs import DraftJobDone, PartitionsCounted
+from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
     JoinExpired,
     LoadFinished,
     RequestArrived,
     SessionExpired,
+    TopicsChanged,
     Unload,
 )
 from kohort.group.machine import Row, Table, row
@@ -132,13 +133,13 @@ TIME_ROWS: Rows = (
 OTHER_ROWS: Rows = (
     row(
         STEADY,
-        PartitionsCounted,
+        TopicsChanged,
         topics.call_everybody,
         when=topics.is_affected,
         to=PREPARE,
         rule="D14",
     ),
-    row(ANY, PartitionsCounted, topics.pass_over, rule="D14"),
+    row(ANY, TopicsChanged, topics.pass_over, rule="D14"),
     on(NONE, DeleteGroupsRequest, delete.delete, rule="D16 KIP-229"),
     on(HAS_CONSUMERS, DeleteGroupsRequest, delete.refuse, rule="KIP-229"),
     row(
@@ -164,7 +165,7 @@ DRAFT_GROUP: Table[DraftState, GroupChange] = Table(
         DraftJobDone,
         SessionExpired,
         JoinExpired,
-        PartitionsCounted,
+        TopicsChanged,
         DeleteGroupsRequest,
         LoadFinished,
         Unload,
