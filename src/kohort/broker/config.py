@@ -44,6 +44,8 @@ class BrokerConfig:
         group_initial_rebalance_delay_ms: How long a new group waits for more members (KIP-134).
             Kafka's default of 3000 suits production; here it would only make tests slow.
         group_max_size: Most members of one group.
+        protocols: Group protocols that are served; "draft" is for study, see docs/draft.md.
+        draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
         offset_metadata_max_bytes: Longest text beside a stored position.
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent; it
             has no say in that itself (KIP-848).
@@ -79,6 +81,8 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2_147_483_647
+    protocols: tuple[str, ...] = ("classic", "consumer")
+    draft_assignor: str = "range"
     offset_metadata_max_bytes: int = 4_096
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 1_000
@@ -101,6 +105,15 @@ class BrokerConfig:
         for name in ("num_partitions", "offsets_topic_num_partitions", "log_segment_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
+
+        unknown = sorted({*self.protocols} - {"classic", "consumer", "draft"})
+        if unknown or "classic" not in self.protocols:
+            raise ConfigError(
+                f"protocols={self.protocols!r} must be of classic, consumer and draft, and"
+                " include classic"
+            )
+        if self.draft_assignor not in ("range", "roundrobin"):
+            raise ConfigError(f"draft_assignor={self.draft_assignor!r} is not range or roundrobin")
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -132,6 +145,7 @@ class BrokerConfig:
             group_max_session_timeout_ms=self.group_max_session_timeout_ms,
             group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             group_max_size=self.group_max_size,
+            draft_assignor=self.draft_assignor,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
             group_consumer_session_timeout_ms=self.group_consumer_session_timeout_ms,
             group_consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,

@@ -19,8 +19,8 @@ from kohort.broker.log.directory import DataDirectory, Topic
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.jobs import ConsumerJob, MatchedTopics, NewTarget
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
+from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.coordinator.events import (
     JobDone,
     RequestArrived,
@@ -117,6 +117,7 @@ class GroupCoordinator:
     async def _load(self, number: int) -> None:
         shard = self.shards[number]
         shard.load_started()
+        self._tell_topics(number)
         partition = TopicPartition(OFFSETS_TOPIC, number)
         if self._data.has_log(partition):
             for count, record in enumerate(_records(self._data.log(partition))):
@@ -184,31 +185,35 @@ class GroupCoordinator:
             self._release(reply.token, reply.response)
         for fact in effects.observed:
             self._publish(fact)
-        for job in effects.consumer_jobs:
+        for job in (*effects.consumer_jobs, *effects.draft_jobs):
             self._do(number, job)
         self._arm(shard.next_deadline())
 
     # ------------------------------------------------------------------------------- slow work
 
-    def _do(self, number: int, job: ConsumerJob) -> None:
+    def _do(self, number: int, job: jobs.Job) -> None:
         """Do a small job at once, and a large one while others are served."""
         if job.size <= _AT_ONCE:
             self._job_done(number, job, jobs.do(job))
             return
         loop, shard = asyncio.get_running_loop(), self.shards[number]
 
-        def done(future: Future[NewTarget | MatchedTopics]) -> None:
+        def done(future: Future[jobs.Result]) -> None:
             if not future.cancelled() and not loop.is_closed():
                 loop.call_soon_threadsafe(take, future.result())
 
-        def take(result: NewTarget | MatchedTopics) -> None:
+        def take(result: jobs.Result) -> None:
             if self.shards[number] is shard:  # else it was loaded anew, and knows of no job
                 self._job_done(number, job, result)
 
         self._worker.submit(jobs.do, job).add_done_callback(done)
 
-    def _job_done(self, number: int, job: ConsumerJob, result: NewTarget | MatchedTopics) -> None:
-        self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()))
+    def _job_done(self, number: int, job: jobs.Job, result: jobs.Result) -> None:
+        if isinstance(result, DraftJobDone):
+            self._run(number, result)
+        else:
+            assert not isinstance(job, DraftAssignmentJob)
+            self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()))
 
     def _tell_topics(self, number: int) -> None:
         """Let a shard know the topics as they are before it answers (K14)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from kohort.broker.context import BrokerContext, Caller
@@ -13,6 +14,11 @@ from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.cluster import DescribeClusterRequest
 from kohort.wire.messages.configs import DescribeConfigsRequest
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import (
@@ -67,10 +73,10 @@ def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
 
 
 def api_versions(
-    _broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
+    broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
 ) -> ApiVersionsResponse:
     """Say what is served; what is not named here is not served."""
-    return _API_VERSIONS
+    return _versions(broker.config.protocols)
 
 
 SERVED = _served(
@@ -97,21 +103,37 @@ SERVED = _served(
     (DeleteGroupsRequest, groups.delete_groups),
     (OffsetDeleteRequest, groups.offset_delete),
     (DescribeClusterRequest, metadata.describe_cluster),
+    (ConsumerGroupHeartbeatRequest, groups.one_group),
+    (ConsumerGroupDescribeRequest, groups.consumer_group_describe),
+    (DraftJoinGroupRequest, groups.one_group),
+    (DraftHeartbeatRequest, groups.one_group),
 )
+
+# Only a broker that has this group protocol among its `protocols` serves these.
+_PROTOCOL = {
+    ConsumerGroupHeartbeatRequest.api_key: "consumer",
+    ConsumerGroupDescribeRequest.api_key: "consumer",
+    DraftJoinGroupRequest.api_key: "draft",
+    DraftHeartbeatRequest.api_key: "draft",
+}
 
 # librdkafka looks whether Produce 0 is said before it compresses with gzip, snappy or lz4, and
 # sends plain batches if not. It never sends version 0; Kafka says it too (KAFKA-18659).
 _SAID_FIRST = {ProduceRequest.api_key: 0}
 
-_API_VERSIONS = ApiVersionsResponse(
-    error_code=ErrorCode.NONE,
-    api_keys=tuple(
-        ApiVersion(
-            api_key=key, min_version=_SAID_FIRST.get(key, served.first), max_version=served.last
-        )
-        for key, served in sorted(SERVED.items())
-    ),
-)
+
+@lru_cache
+def _versions(protocols: tuple[str, ...]) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=tuple(
+            ApiVersion(
+                api_key=key, min_version=_SAID_FIRST.get(key, served.first), max_version=served.last
+            )
+            for key, served in sorted(SERVED.items())
+            if _PROTOCOL.get(key, "classic") in protocols
+        ),
+    )
 
 
 def serve(
@@ -134,10 +156,10 @@ def serve(
     if len(data) > _MAX_CONTROL_FRAME and key != ProduceRequest.api_key:
         raise RemoteProtocolError(f"request {key} of {len(data)} bytes")
     served = SERVED.get(key)
-    if served is None:
+    if served is None or _PROTOCOL.get(key, "classic") not in broker.config.protocols:
         raise RemoteProtocolError(f"API key {key} is not served")
     if not served.first <= version <= served.last:
-        return _unsupported(key, version, correlation_id)
+        return _unsupported(broker, key, version, correlation_id)
     request = frame.decode_request(data)
     caller = Caller(version, request.client_id or "", host)
     answer = served.handler(broker, request.message, caller)
@@ -158,12 +180,13 @@ def _encoded(answer: Message, version: int, correlation_id: int) -> list[Buffer]
     return [frame.encode_response(answer, version, correlation_id)]
 
 
-def _unsupported(key: int, version: int, correlation_id: int) -> list[Buffer]:
+def _unsupported(
+    broker: BrokerContext, key: int, version: int, correlation_id: int
+) -> list[Buffer]:
     """Tell a client newer than us what we speak (KIP-35), in the version that all can read."""
     if key != ApiVersionsRequest.api_key:
         name = apis.request_class(key).__name__
         raise RemoteProtocolError(f"{name} version {version} is not served")
-    answer = ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_API_VERSIONS.api_keys
-    )
+    served = _versions(broker.config.protocols).api_keys
+    answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served)
     return _encoded(answer, 0, correlation_id)

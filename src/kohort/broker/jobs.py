@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import TypeAlias
+
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
 
 from kohort.group.assignors import SERVER_ASSIGNORS
@@ -13,10 +16,20 @@ from kohort.group.coordinator.consumer.jobs import (
     RegexJob,
     TargetJob,
 )
+from kohort.group.coordinator.draft import jobs as draft_jobs
+from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
+
+logger = logging.getLogger(__name__)
 
 
-def do(job: ConsumerJob) -> NewTarget | MatchedTopics:
+Job: TypeAlias = ConsumerJob | DraftAssignmentJob
+Result: TypeAlias = NewTarget | MatchedTopics | DraftJobDone
+
+
+def do(job: Job) -> Result:
     """Do a job, in whatever thread."""
+    if isinstance(job, DraftAssignmentJob):
+        return share_out(job)
     if isinstance(job, RegexJob):
         return match_topics(job)
     return make_target(job)
@@ -31,6 +44,15 @@ def make_target(job: TargetJob) -> NewTarget:
         return NewTarget(
             error=f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         )
+
+
+def share_out(job: DraftAssignmentJob) -> DraftJobDone:
+    """Share the partitions of a draft group out."""
+    try:
+        return DraftJobDone(job, draft_jobs.compute(job))
+    except Exception:
+        logger.exception("assignor %s failed for group %s", job.assignor, job.group_id)
+        return DraftJobDone(job, None)
 
 
 def match_topics(job: RegexJob) -> MatchedTopics:

@@ -29,6 +29,11 @@ class DraftAssignmentJob:
     wanted: Mapping[str, tuple[str, ...]]
     topics: Mapping[str, int]
 
+    @property
+    def size(self) -> int:
+        """How much there is to do: consumers and partitions."""
+        return len(self.wanted) + sum(self.topics.values())
+
 
 @dataclass(frozen=True, slots=True)
 class DraftJobDone:
