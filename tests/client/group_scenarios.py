@@ -9,6 +9,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
+from contextvars import ContextVar
 
 import pytest
 
@@ -30,6 +31,12 @@ def scenario(play: Scenario) -> Scenario:
     return play
 
 
+# What the members of a scenario speak, "classic" or "consumer" (KIP-848).
+PROTOCOL: ContextVar[str] = ContextVar("PROTOCOL", default="classic")
+
+CLASSIC_ONLY = ("session_timeout_ms", "heartbeat_interval_ms")
+
+
 def member(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
     """A member that sees rebalances soon."""
     defaults: dict[str, object] = {
@@ -40,7 +47,11 @@ def member(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
         "auto_offset_reset": "earliest",
         "metadata_max_age_ms": 1_000,
     }
-    return AsyncConsumer(**(defaults | settings))
+    chosen = defaults | settings
+    if PROTOCOL.get() == "consumer":
+        chosen = {name: value for name, value in chosen.items() if name not in CLASSIC_ONLY}
+        chosen["group_protocol"] = "consumer"
+    return AsyncConsumer(**chosen)
 
 
 def partitions_of(topic: str, count: int) -> frozenset[TopicPartition]:
