@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import BrokerConfig, EmbeddedBroker
+from kohort.broker.process import settings
 from kohort.errors import ConfigError, KohortError, LocalProtocolError
 from tests.broker.processes import DEADLINE_S, BrokerProcess, broker_command
 
@@ -72,6 +73,26 @@ def test_an_address_that_others_reach_must_be_permitted(tmp_path: Path) -> None:
 def test_an_unknown_setting_names_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(ConfigError, match=rf"unknown setting '{wrong}'; did you mean '{near}'\?"):
         BrokerConfig.of({wrong: 1})
+
+
+def test_any_setting_may_be_given_by_kafkas_name() -> None:
+    found = settings(["group.max.size=3", "auto_create_topics=false", "host = ::1"])
+    assert found == {"group_max_size": 3, "auto_create_topics": False, "host": "::1"}
+    assert BrokerConfig.of(found).group_max_size == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("group.max.size", "not of the form NAME=VALUE"),
+        ("group.max.size=many", "not a whole number"),
+        ("auto.create.topics=1", "neither true nor false"),
+        ("group.maximum.size=1", "did you mean"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(wrong: str, said: str, tmp_path: Path) -> None:
+    (line,) = failing(tmp_path, 0, "--set", wrong)
+    assert said in line
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"num_partitions": 0}])

@@ -7,11 +7,13 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Broker
-from kohort.errors import KohortError
+from kohort.errors import ConfigError, KohortError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +33,46 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--flush-interval-ms", type=int, default=None, help="fsync this often; default: never"
     )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other setting, by Kafka's name: --set group.initial.rebalance.delay.ms=3000",
+    )
     return made
+
+
+def settings(assignments: Sequence[str]) -> dict[str, object]:
+    """Read settings of the form `name=value`, with dots or underscores in the name.
+
+    Raises:
+        ConfigError: One has another form, or its value is not of the setting's kind.
+    """
+    defaults = {item.name: item.default for item in fields(BrokerConfig)}
+    found: dict[str, object] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"{assignment!r} is not of the form NAME=VALUE")
+        key = name.strip().replace(".", "_")
+        found[key] = _value(key, value.strip(), defaults.get(key))
+    return found
+
+
+def _value(key: str, text: str, default: object) -> object:
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise ConfigError(f"{key}={text!r} is neither true nor false")
+        return text == "true"
+    if isinstance(default, str):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{key}={text!r} is not a whole number") from None
 
 
 def main() -> int:
@@ -39,12 +80,13 @@ def main() -> int:
     options = parser().parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        config = BrokerConfig(
-            host=options.host,
-            port=options.port,
-            allow_remote=options.allow_remote,
-            flush_interval_ms=options.flush_interval_ms,
-        )
+        named = {
+            "host": options.host,
+            "port": options.port,
+            "allow_remote": options.allow_remote,
+            "flush_interval_ms": options.flush_interval_ms,
+        }
+        config = BrokerConfig.of({**named, **settings(options.set)})
         asyncio.run(_serve(options.data, config))
     except KohortError as error:
         sys.stderr.write(f"kohort broker: {error}\n")

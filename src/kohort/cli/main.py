@@ -93,6 +93,10 @@ def broker(
     flush_interval_ms: Annotated[
         int | None, typer.Option(min=1, help="fsync this often; by default never.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, by Kafka's name."),
+    ] = None,
 ) -> None:
     """Run a single-node Kafka-compatible broker for tests and demos, until Ctrl-C."""
     # A process of its own rather than a call: typer and rich stay out of the broker's memory.
@@ -101,6 +105,8 @@ def broker(
     command += ["--allow-remote"] if allow_remote else []
     if flush_interval_ms is not None:
         command += ["--flush-interval-ms", str(flush_interval_ms)]
+    for setting in settings or []:
+        command += ["--set", setting]
     os.execv(sys.executable, command)  # noqa: S606  # replaces this process, no shell
 
 

@@ -1,0 +1,314 @@
+"""What a rebalance costs: how long nobody is handed the records of a partition.
+
+32 partitions get 50 records a second each. Four members read them; then three times one more joins
+and one leaves, one is killed, and the others are restarted one after the other. For each step two
+figures: the longest pause of a partition that stayed where it was, and of one that moved, each the
+worst of all partitions, in milliseconds. Every client has the same session time-out (6 s),
+heartbeat interval (1 s) and poll time-out (100 ms), on a real Kafka and on the embedded broker.
+
+    python benchmarks/rebalance.py [--client NAME ...] [--without-kafka] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Producer
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from tests.broker.peer import Peer  # noqa: E402  # found only after the line above
+from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
+from tests.real_kafka.broker import RealKafka  # noqa: E402  # as above
+
+MEMBER = Path(__file__).with_name("rebalance_member.py")
+PARTITIONS = 32
+PAUSE_S = 0.02
+CALM_S = 2.5
+DEADLINE_S = 60.0
+POLL_MS = 100.0
+KINDS = (
+    "kohort range",
+    "kohort cooperative",
+    "kohort consumer",
+    "librdkafka range",
+    "librdkafka cooperative",
+    "librdkafka consumer",
+    "kafka-python range",
+    "kafka-python cooperative",
+    "aiokafka range",
+)
+# When a member hears of a rebalance depends on its last heartbeat: several tries, out of step.
+ROUNDS = 3
+STEPS = ("join", "leave", "kill", "restart")
+KAFKA_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+EMBEDDED_SETTINGS = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A member was handed records of a partition."""
+
+    at_ms: float
+    member: int
+
+
+class Member:
+    """A consumer in a process of its own; what it reports goes into `deliveries`."""
+
+    def __init__(self, number: int, command: list[str], seen: Mapping[int, list[Delivery]]) -> None:
+        """Start it."""
+        self._number = number
+        self._seen = seen
+        self.process = subprocess.Popen(
+            [sys.executable, str(MEMBER), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            at_ms, partition, _ = line.split()
+            self._seen[int(partition)].append(Delivery(float(at_ms), self._number))
+
+    def end(self, how: signal.Signals) -> None:
+        """Stop it and wait for its end."""
+        self.process.send_signal(how)
+        self.process.wait(DEADLINE_S)
+        self._thread.join(DEADLINE_S)
+
+
+class Group:
+    """The members of one group, and what they were handed."""
+
+    def __init__(self, kind: str, servers: str, topic: str) -> None:
+        """Make a group without members."""
+        self._command = [kind, servers, f"group-{uuid.uuid4().hex}", topic]
+        self._members: dict[int, Member] = {}
+        self._started = 0
+        self._random = random.Random(kind)
+        self.seen: dict[int, list[Delivery]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for member in self._members.values():
+            member.end(signal.SIGKILL)
+
+    def start(self) -> None:
+        """Add a member."""
+        self._started += 1
+        self._members[self._started] = Member(self._started, self._command, self.seen)
+
+    def end(self, how: signal.Signals) -> None:
+        """End the oldest member."""
+        oldest = min(self._members)
+        self._members.pop(oldest).end(how)
+
+    def settle(self) -> None:
+        """Return when for a while every partition was read by one member, and every member reads.
+
+        Raises:
+            AssertionError: That did not happen in time.
+        """
+        end = time.time() + DEADLINE_S
+        owners: list[set[int]] = []
+        while time.time() < end:
+            time.sleep(0.1)
+            since = (time.time() - CALM_S) * 1000
+            recent = [_since(self.seen[number], since) for number in range(PARTITIONS)]
+            owners = [{delivery.member for delivery in each} for each in recent]
+            prompt = all(len(each) > CALM_S * 4 for each in recent)
+            alone = all(len(each) == 1 for each in owners)
+            if prompt and alone and set().union(*owners) == set(self._members):
+                return
+        idle = set(self._members) - set().union(*owners)
+        raise AssertionError(
+            f"{self._command[0]}: the group did not settle; {sum(not each for each in owners)} "
+            f"partitions are not read, {sum(len(each) > 1 for each in owners)} by several members, "
+            f"{len(idle)} members read nothing"
+        )
+
+    def measure(self, change: Callable[[Group], None]) -> tuple[float, float]:
+        """Make a change; return the longest pause of what stayed and of what moved, in ms."""
+        time.sleep(self._random.random())
+        begun = time.time() * 1000
+        before = {number: self.seen[number][-1].member for number in range(PARTITIONS)}
+        change(self)
+        self.settle()
+        stayed, moved = 0.0, 0.0
+        for number, owner in before.items():
+            deliveries = _since(self.seen[number], begun - 1_000)
+            pauses = pairwise(deliveries)
+            pause = max(after.at_ms - earlier.at_ms for earlier, after in pauses)
+            if {delivery.member for delivery in deliveries} == {owner}:
+                stayed = max(stayed, pause)
+            else:
+                moved = max(moved, pause)
+        return stayed, moved
+
+    def restart_all(self) -> None:
+        """Restart one member after the other."""
+        for _ in list(self._members):
+            self.end(signal.SIGTERM)
+            self.start()
+            self.settle()
+
+
+def _since(deliveries: list[Delivery], at_ms: float) -> list[Delivery]:
+    start = bisect_left(deliveries, at_ms, key=lambda delivery: delivery.at_ms)
+    return deliveries[start:]
+
+
+CHANGES: dict[str, Callable[[Group], None]] = {
+    "join": Group.start,
+    "leave": lambda group: group.end(signal.SIGTERM),
+    "kill": lambda group: group.end(signal.SIGKILL),
+    "restart": Group.restart_all,
+}
+
+
+class Source:
+    """Produces to every partition at a steady pace, on a thread."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        """Be ready to start."""
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 0})
+        self._topic = topic
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(PAUSE_S):
+            for partition in range(PARTITIONS):
+                self._producer.produce(self._topic, b"record", partition=partition)
+            self._producer.poll(0)
+        self._producer.flush(DEADLINE_S)
+
+
+def cost(kind: str, servers: str) -> dict[str, tuple[float, float]]:
+    """Run all steps with one kind of client on one broker."""
+    topic = f"topic-{uuid.uuid4().hex}"
+    with Peer(servers) as peer:
+        peer.create(topic, PARTITIONS)
+    with Source(servers, topic), Group(kind, servers, topic) as group:
+        for _ in range(4):
+            group.start()
+        group.settle()
+        found = dict.fromkeys(STEPS, (0.0, 0.0))
+        for step in ("join", "leave") * ROUNDS + ("kill", "restart"):
+            stayed, moved = group.measure(CHANGES[step])
+            found[step] = (max(found[step][0], stayed), max(found[step][1], moved))
+        return found
+
+
+Costs = dict[str, dict[str, tuple[float, float]]]
+
+
+def judge(found: Costs) -> list[str]:
+    """Name every figure of ours that misses what is expected of it.
+
+    What stays must not pause for longer than two polls, except with the eager protocol, which
+    stops everything by design; what moves must wait no longer than with the best peer, within
+    what a poll more or less makes.
+    """
+    missed = []
+    for kind in (kind for kind in found if kind.startswith("kohort") and "range" not in kind):
+        protocol = kind.rsplit(" ", 1)[1]
+        peers = [each for each in found if each.endswith(protocol) and each != kind]
+        for step in STEPS:
+            stayed, moved = found[kind][step]
+            best = min((found[peer][step][1] for peer in peers), default=float("inf"))
+            if stayed > 2 * POLL_MS:
+                missed.append(f"{kind}, {step}: what stayed paused {stayed:.0f} ms")
+            if moved > best + 2 * POLL_MS:
+                missed.append(f"{kind}, {step}: what moved waited {moved:.0f} ms, best {best:.0f}")
+    return missed
+
+
+def show(broker: str, found: Costs) -> None:
+    """Print one broker's table."""
+    print(f"{'on ' + broker + ', ms: stayed / moved':34}" + "".join(f"{s:>17}" for s in STEPS))
+    for kind, costs in found.items():
+        cells = (f"{costs[step][0]:8.0f} /{costs[step][1]:6.0f}" for step in STEPS)
+        print(f"{kind:34}" + "".join(f"{cell:>17}" for cell in cells))
+
+
+def main() -> int:
+    """Measure, print, and say whether ours cost no more than they may."""
+    parser = argparse.ArgumentParser(description="What a rebalance costs.")
+    parser.add_argument("--client", nargs="+", default=KINDS, choices=KINDS, metavar="NAME")
+    parser.add_argument("--without-kafka", action="store_true", help="only on ours")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
+    options = parser.parse_args()
+    found: dict[str, Costs] = {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        ours = BrokerProcess(Path(folder, "ours"), *EMBEDDED_SETTINGS)
+        brokers = {"embedded": stack.enter_context(ours).bootstrap_servers}
+        if not options.without_kafka:
+            kafka = stack.enter_context(RealKafka(Path(folder, "kafka"), KAFKA_SETTINGS))
+            brokers["Kafka"] = kafka.bootstrap_servers
+        for broker, servers in brokers.items():
+            found[broker] = {}
+            for kind in options.client:
+                found[broker][kind] = cost(kind, servers)
+            if not options.json:
+                show(broker, found[broker])
+    missed = [f"{broker}: {each}" for broker in found for each in judge(found[broker])]
+    if options.json:
+        print(json.dumps({"costs": found, "missed": missed}))
+    else:
+        print("\n".join(f"MISSED {each}" for each in missed) or "every target reached")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
