@@ -112,7 +112,7 @@ class ConsumerConfig(ClientConfig):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: str | Sequence[str | Assignor] = ("range",)
+    partition_assignment_strategy: str | Sequence[str | Assignor] = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
