@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from kohort.group.assignors import ClusterView, RackedClusterView, Subscription
 from kohort.group.assignors.ownership import settle_claims
@@ -61,7 +61,7 @@ def random_case(rng: random.Random, *, racks: bool = False) -> Case:
     claims = random_claims(rng, [*members, "gone", "also gone"], sizes)
     subscriptions = {
         member: Subscription(
-            topics=wanted[member] | ({"unheard of"} if rng.random() < 0.1 else frozenset()),
+            topics=wanted[member] | ({"unheard-of"} if rng.random() < 0.1 else frozenset()),
             owned=claims[member],
             generation=rng.choice([-1, 5, 6, 6, 7, 7, 7]),
             rack_id=rng.choice([None, *RACKS]) if racks else None,
@@ -128,3 +128,32 @@ def score(case: Case, assignment: Mapping[str, Iterable[TopicPartition]]) -> Sco
 def loads_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> Counter[str]:
     """How many partitions each member has."""
     return Counter({member: len(list(owned)) for member, owned in assignment.items()})
+
+
+Assign = Callable[[ClusterView, Mapping[str, Subscription]], Mapping[str, Iterable[TopicPartition]]]
+
+
+def settled(
+    case: Case, assign: Assign, most_rounds: int = 5
+) -> dict[str, frozenset[TopicPartition]]:
+    """Rebalance until every partition is with somebody and nothing moves, as a group does (A14)."""
+    subscriptions = dict(case.subscriptions)
+    for generation in range(100, 100 + most_rounds):
+        given = {m: frozenset(owned) for m, owned in assign(case.cluster, subscriptions).items()}
+        check_nothing_moves_at_once(subscriptions, given)
+        if all(given[member] == subscriptions[member].owned for member in given):
+            return given
+        subscriptions = {
+            member: replace(entry, owned=given[member], generation=generation)
+            for member, entry in subscriptions.items()
+        }
+    raise AssertionError(f"not settled after {most_rounds} rebalances: {case}")
+
+
+def check_nothing_moves_at_once(
+    subscriptions: Mapping[str, Subscription], given: Mapping[str, frozenset[TopicPartition]]
+) -> None:
+    """A14: nothing is added to one member in the round that takes it from another one."""
+    added = {p for member, owned in given.items() for p in owned - subscriptions[member].owned}
+    revoked = {p for member, owned in given.items() for p in subscriptions[member].owned - owned}
+    assert not added & revoked

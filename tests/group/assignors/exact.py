@@ -1,11 +1,11 @@
 """An exact solver that we did not write, for the goals as they are defined.
 
 SciPy's `linear_sum_assignment` matches partitions with seats at the least cost. A member's k-th
-seat costs w(k). With w(k) = (members + 1) ** k less cost is, by definition, loads that come earlier in
-the order "sorted descending, then lexicographically": no number of lower seats outweighs a higher
-one. For loads too large for that in doubles w(k) = 2k - 1 does: the sum is that of the squared
-loads, and it is a theorem that the same loads minimise it (Harvey, Ladner, Lovasz and Tamir,
-Semi-matchings for bipartite graphs). Moves count less than seats, racks less than moves.
+seat costs w(k). With w(k) = (members + 1) ** k less cost is, by definition, loads that come earlier
+in the order "sorted descending, then lexicographically": no number of lower seats outweighs a
+higher one. For loads too large for that in doubles w(k) = 2k - 1 does: the sum is that of the
+squared loads, and it is a theorem that the same loads minimise it (Harvey, Ladner, Lovasz and
+Tamir, Semi-matchings for bipartite graphs). Moves count less than seats, racks less than moves.
 """
 
 from __future__ import annotations
