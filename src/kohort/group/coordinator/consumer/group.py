@@ -126,6 +126,7 @@ class ConsumerGroup:
         subscribers: How many members name each topic.
         regex_subscribers: How many members have each regular expression.
         votes: How many members ask for each assignor.
+        stable_in: How many members have all they are to have in each epoch.
     """
 
     group_id: str
@@ -142,6 +143,7 @@ class ConsumerGroup:
     subscribers: Map[str, int] = Map()
     regex_subscribers: Map[str, int] = Map()
     votes: Map[str, int] = Map()
+    stable_in: Map[int, int] = Map()
 
     # ------------------------------------------------------------------------------- questions
 
@@ -163,10 +165,8 @@ class ConsumerGroup:
             return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return GroupState.ASSIGNING
-        epoch = self.assignment_epoch
-        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
-            return GroupState.STABLE
-        return GroupState.RECONCILING
+        reconciled = self.stable_in.get(self.assignment_epoch, 0) == len(self.members)
+        return GroupState.STABLE if reconciled else GroupState.RECONCILING
 
     @property
     def is_in_log(self) -> bool:
@@ -241,6 +241,10 @@ class ConsumerGroup:
         if a.server_assignor != b.server_assignor:
             votes = _recount(group.votes, _one(a.server_assignor), _one(b.server_assignor))
             group = replace(group, votes=votes)
+        if (a.state, a.epoch) != (b.state, b.epoch) or old is None or new is None:
+            group = replace(
+                group, stable_in=_recount(group.stable_in, _stable_in(old), _stable_in(new))
+            )
         if a.assigned is not b.assigned or a.revoking is not b.revoking:
             group = replace(group, owners=_reowned(group.owners, a, b))
         return group
@@ -251,6 +255,10 @@ _NOBODY = Member(member_id="")
 
 def _one(name: str | None) -> tuple[str, ...]:
     return (name,) if name else ()
+
+
+def _stable_in(member: Member | None) -> tuple[int, ...]:
+    return (member.epoch,) if member and member.state is MemberState.STABLE else ()
 
 
 def _renamed(static: Map[str, str], old: Member | None, new: Member | None) -> Map[str, str]:
