@@ -1,0 +1,222 @@
+"""What a classic member does: for each state and event, its next state, requests, calls, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from kohort.errors import ErrorCode, LocalProtocolError
+from kohort.group.coordinator.refusals import join_refused, sync_refused
+from kohort.group.effects import Effects, Send
+from kohort.group.machine import Deadlines
+from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    JobDone,
+    LookupFailed,
+    MemberEvent,
+    Polled,
+    RejoinAsked,
+    RequestFailed,
+    ResponseArrived,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+)
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+)
+from kohort.wire.schema import Message
+from tests.group.world import Application, World
+
+S = MemberState
+FLIGHTS = frozenset({"flights"})
+NOBODY_KNOWS = 999
+CODES = (
+    ErrorCode.NONE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MEMBER_ID_REQUIRED,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+
+
+def until(state: MemberState, *events: MemberEvent) -> tuple[World, Application]:
+    """One member of a group of its own, told some events once stable, driven until a state."""
+    world = World()
+    north = world.start("north")
+    world.topics = {"flights": 2}
+    if state is S.UNSUBSCRIBED:
+        return world, north
+    world.tell(north, Subscribed(FLIGHTS))
+    left = list(events)
+    for _ in range(60):
+        if not left and north.member.state is state:
+            return world, north
+        if left and north.member.state is S.STABLE:
+            world.tell(north, left.pop(0))
+        elif not world.work(north):
+            world.expire()
+    raise AssertionError(f"{north.member.state}, not {state}")
+
+
+def stale() -> tuple[World, Application]:
+    world, north = until(S.STABLE)
+    world.advance(61_000, poll=False)
+    return world, north
+
+
+SITUATIONS: dict[MemberState, Callable[[], tuple[World, Application]]] = {
+    S.UNSUBSCRIBED: lambda: until(S.UNSUBSCRIBED),
+    S.UNJOINED: lambda: until(S.UNJOINED),
+    S.PREPARING_REBALANCE: lambda: until(S.PREPARING_REBALANCE),
+    S.COMPLETING_REBALANCE: lambda: until(S.COMPLETING_REBALANCE),
+    S.ASSIGNING: lambda: until(S.ASSIGNING),
+    S.STABLE: lambda: until(S.STABLE),
+    S.REVOKING: lambda: until(S.REVOKING, RejoinAsked("")),
+    S.LEAVING: lambda: until(S.LEAVING, Closing()),
+    S.STALE: stale,
+    S.CLOSED: lambda: until(S.CLOSED, Closing()),
+    S.FATAL: lambda: until(S.FATAL, LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
+}
+
+
+class Case(NamedTuple):
+    """An event under the name that it has in the table."""
+
+    name: str
+    event: MemberEvent
+
+
+def cases(member: ClassicMember, waiting: Send | None) -> Iterator[Case]:
+    """Every event that can come in this situation."""
+    session = member.session
+    yield Case("subscribes to the same", Subscribed(FLIGHTS))
+    yield Case("subscribes to another topic", Subscribed(frozenset({"delays"})))
+    for name, event in (
+        ("unsubscribes", Unsubscribed()),
+        ("closes", Closing()),
+        ("polls", Polled()),
+        ("asks for a rebalance", RejoinAsked("why")),
+        ("coordinator found", CoordinatorKnown()),
+        ("coordinator lost", CoordinatorLost()),
+        ("lookup failed", LookupFailed()),
+        ("lookup refused", LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
+        (
+            "an answer nobody waits for",
+            ResponseArrived(NOBODY_KNOWS, HeartbeatResponse(error_code=0)),
+        ),
+        ("the end of a call nobody made", CallbackDone(NOBODY_KNOWS)),
+    ):
+        yield Case(name, event)
+    for code in CODES:
+        yield Case(f"commit answered {code.name}", CommitAnswered(member.identity, code))
+    if session.callback is not None:
+        yield Case("call done", CallbackDone(session.callback.token))
+        yield Case("call raised", CallbackDone(session.callback.token, "boom"))
+    if session.job is not None:
+        yield Case("assignment made", JobDone(session.job.token, {member.member_id: b""}))
+        yield Case("assignment failed", JobDone(session.job.token, None, "boom"))
+    if waiting is not None:
+        yield from _answers(waiting)
+
+
+def _answers(sent: Send) -> Iterator[Case]:
+    name = type(sent.request).__name__.removesuffix("Request")
+    for code in CODES:
+        if code is ErrorCode.NONE and isinstance(sent.request, JoinGroupRequest):
+            continue  # what it then does is in the situations
+        response = _response(sent.request, code)
+        yield Case(f"{name} answered {code.name}", ResponseArrived(sent.token, response))
+    yield Case(f"{name} not answered", RequestFailed(sent.token))
+
+
+def _response(request: Message, code: ErrorCode) -> Message:
+    if isinstance(request, JoinGroupRequest):
+        return join_refused(request, 9, code, "north-1")
+    if isinstance(request, SyncGroupRequest):
+        return sync_refused(code)
+    if isinstance(request, HeartbeatRequest):
+        return HeartbeatResponse(error_code=code)
+    return LeaveGroupResponse(error_code=code)
+
+
+# ------------------------------------------------------------------------------------- outcomes
+
+
+def outcome(member: ClassicMember, event: MemberEvent, now: int) -> str:
+    """Run one event and tell everything it led to in a line."""
+    try:
+        effects = member.decide(event, now)
+    except LocalProtocolError:
+        return "is not allowed"
+    return "; ".join(_parts(member.session, effects))
+
+
+def _parts(before: MemberSession, effects: Effects[MemberSession]) -> Iterator[str]:
+    after = effects.session
+    yield after.state.name
+    if (after.member_id, after.generation) != (before.member_id, before.generation):
+        yield f"is {'a' if after.member_id else 'no'} member of {after.generation}"
+    for send in effects.sends:
+        yield f"sends {type(send.request).__name__.removesuffix('Request')}"
+    for call in effects.callbacks:
+        yield f"calls {call.change.name} {len(call.partitions)}"
+    yield from ("starts an assignment" for _ in effects.jobs)
+    if effects.find_coordinator:
+        yield "looks for the coordinator"
+    for error in effects.raised:
+        yield f"raises {getattr(error, 'name', type(error).__name__)}"
+    old, new = before.deadlines.due_times(), after.deadlines.due_times()
+    yield from sorted(f"starts {key.kind}" for key in new if new[key] != old.get(key))
+    yield from sorted(f"stops {key.kind}" for key in old if key not in new)
+    yield from (f"tells {fact.kind}" for fact in effects.observed)
+
+
+def table() -> dict[str, dict[str, str]]:
+    """Every case in every state; to decide is to change nothing, so one situation serves all."""
+    found: dict[str, dict[str, str]] = {}
+    for state, make in SITUATIONS.items():
+        world, north = make()
+        member = north.member
+        assert member.state is state
+        waiting = north.requests[0] if north.requests else None
+        outcomes = {
+            case.name: outcome(member, case.event, world.now) for case in cases(member, waiting)
+        }
+        for key, due in sorted(member.session.deadlines.due_times().items()):
+            outcomes[f"{key.kind} is due"] = outcome(_only(member, key, due), Tick(), due)
+        if state is S.STABLE:
+            outcomes |= _of_its_heartbeat(world, north)
+        found[state.name] = outcomes
+    return found
+
+
+def _only(member: ClassicMember, key: tuple[str, ...], due: int) -> ClassicMember:
+    """The member with this one clock running, so that nothing else comes before."""
+    alone = ClassicMember(member.config, list(member.assignors.values()))
+    deadlines: Deadlines[tuple[str, ...]] = Deadlines()
+    alone.install(replace(member.session, deadlines=deadlines.set(key, due)))  # type: ignore[arg-type]  # a key of its own
+    return alone
+
+
+def _of_its_heartbeat(world: World, north: Application) -> dict[str, str]:
+    while not north.requests:
+        world.now += 1_000
+        world.expire()
+    answers = _answers(north.requests[0])
+    return {case.name: outcome(north.member, case.event, world.now) for case in answers}

@@ -1,0 +1,31 @@
+"""Write what each machine does in every state upon every event, to tests/group/outcomes/*.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.group.outcomes import coordinator, member  # noqa: E402  # found by the line above
+
+FOLDER = ROOT / "tests" / "group" / "outcomes"
+MACHINES = {"classic-group": coordinator.table, "classic-member": member.table}
+
+
+def text(table: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a table as a file: one line for each event, so that a change is one line."""
+    return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    """Write one file for each machine."""
+    for name, table in MACHINES.items():
+        (FOLDER / f"{name}.json").write_text(text(table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
