@@ -38,6 +38,7 @@ SETTINGS = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 4_
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     made = EmbeddedBroker(tmp_path / "data", **SETTINGS).start()
+    made.create_topic("t", 4)
     yield made
     made.stop()
 
@@ -186,7 +187,6 @@ def test_a_log_whose_compaction_was_left_halfway_is_as_it_was(
 
 
 def test_offsets_of_a_deleted_topic_stay_deleted(broker: EmbeddedBroker, peer: Peer) -> None:
-    broker.create_topic("t")
     commit(peer, "g", {0: 5})
     context = broker._running().context
     broker._call(lambda: context.coordinator.topics_deleted(frozenset({"t"})))

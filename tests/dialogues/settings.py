@@ -31,7 +31,7 @@ _OURS: dict[str, object] = {
 # Kafka's cleaner also removes a group that has no member yet, only ids given out: where it runs
 # often it disturbs everybody who joins. So these families have brokers of their own.
 _OFTEN_CLEANED = {"offsets.retention.check.interval.ms": "500"}
-_OURS_OFTEN_CLEANED: dict[str, object] = {}
+_OURS_OFTEN_CLEANED: dict[str, object] = {"offsets_retention_check_interval_ms": 500}
 
 CLEANED_FAMILIES = frozenset({"expiry"})
 

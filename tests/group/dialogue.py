@@ -127,6 +127,9 @@ class Dialogue:
     def sync_token(
         self, member_id: str, generation: int, given: dict[str, bytes], **more: Any
     ) -> int:
+        group = self.shard.session.group(self.shard.log, GROUP)
+        more.setdefault("protocol_type", group.protocol_type)
+        more.setdefault("protocol_name", group.protocol or "")
         request = SyncGroupRequest(
             group_id=GROUP,
             generation_id=generation,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
+from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
@@ -35,10 +36,12 @@ from kohort.wire.messages.membership import (
 )
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -57,6 +60,7 @@ OneGroup = (
     | ConsumerGroupHeartbeatRequest
 )
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_TOPIC_IDS_SINCE = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 
 
 def find_coordinator(
@@ -108,54 +112,95 @@ def _ask(
 def offset_commit(
     broker: BrokerContext, request: OffsetCommitRequest, caller: Caller
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """Store positions; since version 10 topics come as ids, which the shard does not know."""
-    if caller.version < 10:
-        return _ask(broker, request.group_id, request, caller)
-    known, unknown = [], []
+    """Store positions; what is not a partition of ours is refused by itself, as by Kafka.
+
+    Since version 10 topics come as ids, which the shard does not know.
+    """
+    by_id = caller.version >= _TOPIC_IDS_SINCE
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        found = broker.topic_by_id(topic.topic_id)
-        if found is None:
-            unknown.append(topic)
-        else:
-            known.append(replace(topic, name=found.name))
-    answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
-    refused = tuple(
-        OffsetCommitResponseTopic(
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                )
-                for partition in topic.partitions
-            ),
+        found = broker.topic_by_id(topic.topic_id) if by_id else broker.data.topics.get(topic.name)
+        there = [p for p in topic.partitions if found and _has(found, p.partition_index)]
+        if found and there:
+            known.append(replace(topic, name=found.name, partitions=tuple(there)))
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if by_id and not found:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        absent = tuple(
+            OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+            for p in topic.partitions
+            if p not in there
         )
-        for topic in unknown
-    )
-    return _then(answer, lambda done: replace(done, topics=(*done.topics, *refused)))
+        if absent:
+            name, topic_id = topic.name, topic.topic_id
+            refused.append(
+                OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=absent)
+            )
+    if not known:
+        return OffsetCommitResponse(topics=tuple(refused))
+    answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
+    return _then(answer, lambda done: replace(done, topics=_joined(done.topics, refused, by_id)))
+
+
+def _joined(
+    done: tuple[OffsetCommitResponseTopic, ...],
+    refused: list[OffsetCommitResponseTopic],
+    by_id: bool,
+) -> tuple[OffsetCommitResponseTopic, ...]:
+    """Put together what is said of the partitions of one topic."""
+    merged: dict[object, OffsetCommitResponseTopic] = {}
+    for topic in (*done, *refused):
+        key = topic.topic_id if by_id else topic.name
+        earlier = merged.get(key)
+        partitions = (earlier.partitions if earlier else ()) + topic.partitions
+        merged[key] = replace(topic, partitions=partitions)
+    return tuple(merged.values())
+
+
+def _has(topic: Topic, partition: int) -> bool:
+    return 0 <= partition < topic.partitions
 
 
 def offset_delete(
     broker: BrokerContext, request: OffsetDeleteRequest, caller: Caller
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    """Forget positions (KIP-496); only the broker knows which topics there are."""
-    known = tuple(topic for topic in request.topics if topic.name in broker.data.topics)
-    unknown = tuple(
-        OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                OffsetDeleteResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
-                for partition in topic.partitions
-            ),
+    """Forget positions (KIP-496); only the broker knows which partitions there are."""
+    known: list[OffsetDeleteRequestTopic] = []
+    refused: dict[str, tuple[OffsetDeleteResponsePartition, ...]] = {}
+    for topic in request.topics:
+        found = broker.data.topics.get(topic.name)
+        there = tuple(p for p in topic.partitions if found and _has(found, p.partition_index))
+        if there:
+            known.append(replace(topic, partitions=there))
+        absent = tuple(
+            OffsetDeleteResponsePartition(
+                partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for p in topic.partitions
+            if p not in there
         )
-        for topic in request.topics
-        if topic.name not in broker.data.topics
+        if absent:
+            refused[topic.name] = absent
+    if not known:
+        return _deleted(OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=()), refused)
+    answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
+    return _then(answer, lambda done: _deleted(done, refused))
+
+
+def _deleted(
+    done: OffsetDeleteResponse, refused: dict[str, tuple[OffsetDeleteResponsePartition, ...]]
+) -> OffsetDeleteResponse:
+    """Add the partitions that do not exist, unless there is an error of the whole request."""
+    if done.error_code:
+        return done
+    names = dict.fromkeys((*(topic.name for topic in done.topics), *refused))
+    given = {topic.name: topic.partitions for topic in done.topics}
+    topics = tuple(
+        OffsetDeleteResponseTopic(name=name, partitions=given.get(name, ()) + refused.get(name, ()))
+        for name in names
     )
-    answer = _ask(broker, request.group_id, replace(request, topics=known), caller)
-    return _then(answer, lambda a: a if a.error_code else replace(a, topics=a.topics + unknown))
+    return replace(done, topics=topics)
 
 
 def offset_fetch(
@@ -231,7 +276,7 @@ def delete_groups(
     """Delete groups."""
     answers = [
         _ask(broker, group_id, replace(request, groups_names=(group_id,)), caller)
-        for group_id in request.groups_names
+        for group_id in dict.fromkeys(request.groups_names)
     ]
     return _gather(
         answers,

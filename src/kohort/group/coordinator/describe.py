@@ -12,12 +12,18 @@ from kohort.wire.messages.groups import (
     ListGroupsRequest,
 )
 
+# KIP-430: a set of bits by AclOperation. Nobody is kept from anything here, so it is all that Kafka
+# knows of groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 # KIP-1043: from this version on a group that does not exist is an error.
 _NOT_FOUND_SINCE = 6
 
 
 def describe(log: LogState, group: ClassicGroup, version: int) -> DescribedGroup:
-    """Return a group; what its members asked for and got is shown only while it is stable."""
+    """Return a group; what its members asked for is shown only while it is stable.
+
+    What they got last is shown always, also while they join again.
+    """
     if group.state is GroupState.DEAD:
         return _unknown(group.group_id, version, f"Group {group.group_id} not found.")
     stable = group.state is GroupState.STABLE
@@ -52,7 +58,7 @@ def _unknown(group_id: str, version: int, message: str) -> DescribedGroup:
 def _member(
     log: LogState, group: ClassicGroup, member: Member, stable: bool
 ) -> DescribedGroupMember:
-    stored = log.groups[group.group_id] if stable else None
+    stored = log.groups.get(group.group_id)
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from kohort.errors import ErrorCode
@@ -52,6 +53,8 @@ _ForOneGroup = (
     | DraftHeartbeatRequest
 )
 
+_PROTOCOL_NAMED_SINCE = 5
+
 
 def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     """Answer a request, or let the group park it.
@@ -81,6 +84,16 @@ def _member_request(draft: ShardDraft, arrived: RequestArrived[Message]) -> None
         refuse_all(draft, arrived, ErrorCode.INVALID_GROUP_ID)
 
 
+def _sync(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+    """C40 (KIP-559): from version 5 on a sync names what the group is, before all else."""
+    request = cast("SyncGroupRequest", arrived.request)
+    unnamed = request.protocol_type is None or request.protocol_name is None
+    if unnamed and arrived.version >= _PROTOCOL_NAMED_SINCE:
+        refuse_all(draft, arrived, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    else:
+        _member_request(draft, arrived)
+
+
 def _commit(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     """C4: commits may have an empty group id, as old clients without a group send it."""
     request = cast("OffsetCommitRequest", arrived.request)
@@ -100,12 +113,19 @@ def _fetch(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 
 def _describe(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("DescribeGroupsRequest", arrived.request)
-    described = (
+    described = [
         describe.describe(draft.log, draft.session.group(draft.log, group_id), arrived.version)
         if draft.consumer_group(group_id) is None
         else describe.not_classic(group_id, arrived.version)
         for group_id in request.groups
-    )
+    ]
+    if request.include_authorized_operations:
+        described = [
+            group
+            if group.error_code
+            else replace(group, authorized_operations=describe.ALL_OPERATIONS)
+            for group in described
+        ]
     _reply(draft, arrived, DescribeGroupsResponse(groups=tuple(described)))
 
 
@@ -135,7 +155,7 @@ def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 
 _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], None]] = {
     JoinGroupRequest: _member_request,
-    SyncGroupRequest: _member_request,
+    SyncGroupRequest: _sync,
     HeartbeatRequest: _member_request,
     LeaveGroupRequest: _member_request,
     DraftJoinGroupRequest: _member_request,
