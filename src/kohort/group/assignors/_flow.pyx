@@ -67,6 +67,8 @@ cdef class Flow:
 
     def __init__(self, members, supply, row_start, row_member, owned, far):
         cdef int32_t size
+        if members < 1:
+            raise ValueError("a flow needs members")
         self.classes = len(supply)
         self.members = members
         self.sink = self.classes + self.members

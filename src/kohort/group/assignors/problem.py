@@ -104,6 +104,8 @@ def build(
 def solve(problem: Problem) -> array[int]:
     """Return the member that gets each partition: even loads first, then few moves, then racks."""
     count, classes = len(problem.members), problem.classes
+    if not classes.size:
+        return problem.owner
     owned = _border.count_owned(
         problem.owner, classes.of, classes.row, classes.start, classes.member, count
     )

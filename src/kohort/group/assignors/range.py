@@ -80,7 +80,7 @@ class _Topic:
         return not used.isdisjoint(inhabited) and any(racks != used for racks in self.racks)
 
     def room(self, member: str) -> int:
-        """Return how many more the member may have; the first ones have one more than the others."""
+        """Return how many more the member may have; the first ones have one more than others."""
         return max(0, self._each + (self._more > 0) - len(self.given[member]))
 
     def is_near(self, member: str, number: int) -> bool:
