@@ -2,7 +2,8 @@
 
 A rule is a table `[C10]` with `says` (one or two sentences of ours), `source` (proposals, classes
 and tickets of Kafka) and, when nothing tests it, `decision` (why not). A test carries an id in its
-name (`test_c10_...`), its docstring or a comment; a range of ids counts for none of them.
+name (`test_c10_...`), its docstring or a comment, a dialogue in its `rules`; a range of ids counts
+for none of them.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ def proofs() -> dict[str, set[Proof]]:
     """Return the tests that carry each id."""
     found: dict[str, set[Proof]] = {}
     folder = ROOT / "tests"
-    for path in sorted(folder.rglob("*.py")) + sorted(folder.rglob("*.json")):
+    for path in sorted(folder.rglob("*.py")) + sorted((folder / "dialogues").rglob("*.toml")):
         if OTHER_NUMBERS in path.parents:
             continue
         text = path.read_text(encoding="utf-8")
-        ids = ids_in_tests(text) if path.suffix == ".py" else ids_in_data(text)
+        ids = ids_in_tests(text) if path.suffix == ".py" else ids_in_dialogues(text)
         for rule_id, name in ids:
             found.setdefault(rule_id, set()).add(Proof(path.relative_to(ROOT).as_posix(), name))
     return found
@@ -106,10 +107,11 @@ def ids_in_tests(text: str) -> Iterator[tuple[str, str]]:
                 yield rule_id, node.name
 
 
-def ids_in_data(text: str) -> Iterator[tuple[str, str]]:
-    """Return the ids that a data file of tests names as its rules: `"rules": "C10 C11"`."""
-    for named in re.findall(r'"rules?"\s*:\s*(\[[^\]]*\]|"[^"]*")', text):
-        yield from ((rule_id, "") for rule_id in written_ids(named))
+def ids_in_dialogues(text: str) -> Iterator[tuple[str, str]]:
+    """Return each id with the dialogue that names it among its `rules`."""
+    for name, dialogue in tomllib.loads(text).items():
+        if isinstance(dialogue, dict):
+            yield from ((rule_id, name) for rule_id in dialogue.get("rules", ()))
 
 
 def written_ids(text: str) -> set[str]:
@@ -142,8 +144,8 @@ def entry(rule: Rule, tests: list[Proof]) -> str:
     lines = [f'<a id="{rule.id.lower()}"></a>**{rule.id}** {rule.says}', f"*From* {sources}."]
     if tests:
         lines.append(f"*Tests* {'; '.join(test_links(tests))}.")
-    else:
-        lines.append(f"*No test*: {rule.decision or 'none is known'}.")
+    if rule.decision or not tests:
+        lines.append(f"*Decision* {rule.decision or 'none'}.")
     return "  \n".join(lines) + "\n"
 
 

@@ -13,7 +13,11 @@ def test_c10_l11_both() -> None:
 def helper() -> None:
     """C12"""
 '''
-DIALOGUE = '{"rules": ["C10", "K7"], "b": "C1"}'
+DIALOGUES = """
+[joining]
+about = "Not C1."
+rules = ["C10", "K7"]
+"""
 IN_TEST_FILE = {"C10", "L11", "K7", "B1"}
 IN_DIALOGUE = {"C10", "K7"}
 
@@ -33,4 +37,4 @@ def test_ids_are_read_from_names_docstrings_and_comments() -> None:
 
 
 def test_a_dialogue_names_its_rules() -> None:
-    assert set(rules.ids_in_data(DIALOGUE)) == {(rule_id, "") for rule_id in IN_DIALOGUE}
+    assert set(rules.ids_in_dialogues(DIALOGUES)) == {(each, "joining") for each in IN_DIALOGUE}
