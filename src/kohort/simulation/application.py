@@ -1,0 +1,475 @@
+"""An application: it polls, is called, processes, commits; sometimes it stalls, raises, calls back.
+
+It behaves as one that uses `kohort.client.Consumer`: records count as consumed when the next poll
+begins, a call that takes partitions away is made after what was consumed is committed, and nothing
+is read of a partition whose call is open. It polls when there is something, not on a tick.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.group.effects import Callback
+from kohort.group.events import Ownership
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    Polled,
+    RejoinAsked,
+    Subscribed,
+    Unsubscribed,
+)
+from kohort.simulation.chance import Stream
+from kohort.simulation.facts import Called, Committing, Delivered, Positioned
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.offsets import (
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kohort.simulation.client import Client
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+_RETRY_MS = 100
+_COMMIT_PATIENCE_MS = 60_000
+
+
+class Application:
+    """Who uses a member.
+
+    Attributes:
+        believes: Partitions that it owns, by the calls it got.
+        positions: Offset of the next record to read; None while that is being found out.
+        consumed: Offset after the last record that it is done with.
+        stored: What it knows to be committed.
+        stalled_until: Until when it does not come back to poll.
+        listener: What its next calls do: "" returns, "raises", "commits", "rejoins", "slow".
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.believes: set[TopicPartition] = set()
+        self.positions: dict[TopicPartition, int | None] = {}
+        self.consumed: dict[TopicPartition, int] = {}
+        self.stored: dict[TopicPartition, int] = {}
+        self.stalled_until = 0
+        self.listener = ""
+        self.slow_ms = 0
+        self.topics = frozenset(client.plan.topics)
+        self.callbacks: deque[Callback] = deque()
+        self.calling: Callback | None = None
+        self.closing = False
+        self.closing_since: int | None = None
+        self._errors: deque[KohortError] = deque()
+        self._polls = False
+        self._poll = 0
+        self._poll_ends = 0
+        self._woken = False
+        self._fetching: set[TopicPartition] = set()
+        self._lives: dict[TopicPartition, int] = {}
+        self._commit_due = 0
+        chance = Stream(client.world.scenario.seed, "processing", f"{client.name}#{client.life}")
+        self._process_ms: Callable[[float], float] = chance.exponential
+
+    # ------------------------------------------------------------------------------- polling
+
+    def start(self) -> None:
+        """Subscribe, and begin to poll."""
+        self.client.tell(Subscribed(self.topics))
+        self.poll()
+
+    def poll(self) -> None:
+        """Call poll: what it was given before is consumed now."""
+        client = self.client
+        engine = client.world.engine
+        if self.stalled_until > engine.now:
+            engine.at(self.stalled_until, client, self.poll)
+            return
+        if client.machine.state.name in client.protocol.closed:
+            client.die(0)
+            return
+        self._polls = True
+        for partition, position in self.positions.items():
+            if position is not None:
+                self.consumed[partition] = position
+        client.ask(Polled())
+        if client.plan.commit == "auto" and engine.now >= self._commit_due:
+            self._commit_due = engine.now + client.plan.auto_commit_ms
+            self._commit_news(None)
+        self._poll += 1
+        self._poll_ends = engine.now + client.plan.max_poll_interval_ms // 4
+        engine.at(self._poll_ends, client, self._poll_is_over, self._poll)
+        self._work()
+
+    def _poll_is_over(self, poll: int) -> None:
+        if poll == self._poll and self._polls and self.calling is None:
+            self.poll()
+
+    def news(self, callbacks: tuple[Callback, ...], errors: tuple[KohortError, ...]) -> None:
+        """The member has something for the application."""
+        self.callbacks += callbacks
+        self._errors += errors
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for news, if it waits in a poll."""
+        if not self._woken and self._polls and self.calling is None:
+            self._woken = True
+            self.client.world.engine.after(0, self.client, self._awake)
+
+    def _awake(self) -> None:
+        self._woken = False
+        self._work()
+
+    def _work(self) -> None:
+        """Do the first thing there is to do in a poll."""
+        client = self.client
+        if not self._polls or self.calling is not None or not client.alive:
+            return
+        if self._errors and not self.callbacks:
+            self._raised(self._errors.popleft())
+        elif self.callbacks:
+            self._serve(self.callbacks.popleft())
+        elif client.machine.state.name in client.protocol.closed:
+            client.die(0)
+        elif not self.closing:
+            self._find_positions()
+            self._deliver()
+
+    def _raised(self, error: KohortError) -> None:
+        """An error comes out of poll. What a program cannot live with ends its process."""
+        client = self.client
+        client.world.note("error raised")
+        if client.machine.state.name in client.protocol.fatal:
+            fenced = isinstance(error, KafkaError) and error.code in (
+                ErrorCode.FENCED_INSTANCE_ID,
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+            client.die(0 if fenced else 5_000)
+        else:
+            self.wake()
+
+    # ------------------------------------------------------------------------------- being called
+
+    def _serve(self, callback: Callback) -> None:
+        """Make a call that the member wants made."""
+        self.calling = callback
+        change = self._change(callback)
+        if change is Ownership.ASSIGNED:
+            for partition in sorted(callback.partitions):
+                self.positions[partition] = None
+                self._lives[partition] = self._lives.get(partition, 0) + 1
+            self._listen(change)
+        elif change is Ownership.REVOKED and self.client.plan.commit == "auto":
+            self._commit_news(callback.partitions, partial(self._listen_after, change))
+        else:
+            self._listen(change)
+
+    def _change(self, callback: Callback) -> Ownership:
+        """Return what is true now, as the client does: who fell out meanwhile has lost all."""
+        is_member = self.client.machine.generation_id >= 0
+        if callback.change is Ownership.REVOKED and not is_member:
+            return Ownership.LOST
+        return callback.change
+
+    def _listen_after(self, change: Ownership, _stored: bool) -> None:
+        if self.calling is not None:
+            self._listen(change)
+
+    def _listen(self, change: Ownership) -> None:
+        callback, client = self.calling, self.client
+        assert callback is not None
+        world = client.world
+        self._say(change, callback.partitions, begins=True)
+        if change is Ownership.ASSIGNED:
+            self.believes |= callback.partitions
+        if self.listener == "commits":
+            self._commit_news(None)
+        elif self.listener == "rejoins":
+            client.ask(RejoinAsked("the listener wants it"))
+        takes_ms = client.plan.listener_ms + self.slow_ms
+        if takes_ms:
+            world.engine.after(takes_ms, client, self._told, change)
+        else:
+            self._told(change)
+
+    def _told(self, change: Ownership) -> None:
+        """The listener has returned."""
+        callback, client = self.calling, self.client
+        if callback is None or not client.alive:
+            return
+        if change is not Ownership.ASSIGNED:
+            self.believes -= callback.partitions
+            for partition in sorted(callback.partitions):
+                self.positions.pop(partition, None)
+                self.consumed.pop(partition, None)
+        self._say(change, callback.partitions, begins=False)
+        if change is not Ownership.ASSIGNED:
+            for partition in sorted(callback.partitions):
+                self.stored.pop(partition, None)
+        self.calling = None
+        error = "the listener raised" if self.listener == "raises" else None
+        client.tell(CallbackDone(callback.token, error))
+        if client.world.engine.now >= self._poll_ends:
+            self.poll()
+        else:
+            self.wake()
+
+    def _say(self, change: Ownership, partitions: frozenset[TopicPartition], begins: bool) -> None:
+        world = self.client.world
+        if world.tracing:
+            verb = "begins" if begins else "ended"
+            world.trace.call(world.engine.now, self.client, change, partitions, verb)
+        if not begins or change is Ownership.ASSIGNED:
+            world.owned(self.client, change, partitions, begins)
+        if world.checking:
+            world.check(Called(self.client, change, partitions, begins))
+
+    # ------------------------------------------------------------------------------- positions
+
+    def _find_positions(self) -> None:
+        """Ask the coordinator where to begin in partitions that are new."""
+        client = self.client
+        wanted = sorted(
+            partition
+            for partition in client.machine.fetchable
+            if partition in self.positions
+            and self.positions[partition] is None
+            and partition not in self._fetching
+        )
+        if wanted:
+            self._fetching.update(wanted)
+            lives = {partition: self._lives[partition] for partition in wanted}
+            client.request("group", _fetch_request(client, wanted), partial(self._found, lives))
+
+    def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
+        found = _positions(cast("OffsetFetchResponse | None", response), list(lives))
+        failed = False
+        for partition, life in lives.items():
+            self._fetching.discard(partition)
+            current = self._lives.get(partition) == life and partition in self.positions
+            if not current:
+                continue
+            if partition not in found:
+                failed = True
+                continue
+            offset = found[partition]
+            self.positions[partition] = max(offset, 0)
+            self.consumed[partition] = max(offset, 0)
+            world = self.client.world
+            if world.checking:
+                world.check(Positioned(self.client, partition, offset))
+        if failed:
+            self.client.world.engine.after(_RETRY_MS, self.client, self.wake)
+        else:
+            self.wake()
+
+    # ------------------------------------------------------------------------------- records
+
+    def _deliver(self) -> None:
+        """Hand out records, if there are any; then process them, then poll again."""
+        client, left = self.client, self.client.plan.batch
+        world = client.world
+        delivered = False
+        for partition in sorted(client.machine.fetchable):
+            position = self.positions.get(partition)
+            end = world.topics.end(partition)
+            if position is None or not left:
+                continue
+            if position > end:
+                self.positions[partition] = 0  # the topic was made anew: auto.offset.reset
+                world.ledger.note_reset(partition)
+                position = 0
+            if position < end:
+                until = min(end, position + left)
+                left -= until - position
+                self.positions[partition] = until
+                delivered = True
+                if world.tracing:
+                    world.trace.records(world.engine.now, client, partition, position, until)
+                if world.checking:
+                    world.check(Delivered(client, partition, position, until))
+        if delivered:
+            self._polls = False
+            takes_ms = 1 + int(self._process_ms(client.plan.process_ms))
+            world.engine.after(takes_ms, client, self._processed)
+
+    def _processed(self) -> None:
+        """The batch is done."""
+        plan = self.client.plan
+        if plan.commit == "auto":
+            self.poll()
+            return
+        for partition, position in self.positions.items():
+            if position is not None:
+                self.consumed[partition] = position
+        if plan.commit == "sync":
+            self._commit_news(None, lambda _stored: self.poll())
+        else:
+            self._commit_news(None)
+            self.poll()
+
+    # ------------------------------------------------------------------------------- commits
+
+    def _commit_news(
+        self,
+        partitions: frozenset[TopicPartition] | None,
+        done: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Commit what was consumed and is not known to be stored.
+
+        Args:
+            partitions: Of these only; None: of all.
+            done: Told whether it was stored; None: nobody waits.
+        """
+        offsets = {
+            partition: OffsetAndMetadata(offset)
+            for partition, offset in sorted(self.consumed.items())
+            if self.stored.get(partition) != offset
+            and (partitions is None or partition in partitions)
+        }
+        tell = done if done is not None else _nobody
+        if offsets:
+            self._commit(offsets, tell, self.client.world.engine.now + _COMMIT_PATIENCE_MS)
+        else:
+            tell(True)
+
+    def _commit(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
+        client = self.client
+        try:
+            request = client.machine.commit_request(offsets)
+        except KohortError:
+            done(False)
+            return
+        if client.world.checking:
+            client.world.check(Committing(client, offsets))
+        sent = client.machine.identity
+        answered = partial(self._commit_answered, offsets, done, until, sent)
+        client.request("group", request, answered)
+
+    def _commit_answered(
+        self,
+        offsets: Offsets,
+        done: Callable[[bool], None],
+        until: int,
+        sent: CommitIdentity,
+        response: Message | None,
+    ) -> None:
+        client = self.client
+        verdict = CommitVerdict.RETRY
+        if response is not None:
+            code = _worst(cast("OffsetCommitResponse", response))
+            verdict = client.machine.commit_verdict(sent, code)
+            client.tell(CommitAnswered(sent, code))
+        if verdict is CommitVerdict.DONE:
+            for partition, position in offsets.items():
+                if partition in self.consumed:
+                    self.stored[partition] = position.offset
+            done(True)
+        elif verdict is CommitVerdict.RETRY and client.world.engine.now < until and done != _nobody:
+            client.world.engine.after(_RETRY_MS, client, self._commit, offsets, done, until)
+        else:
+            client.world.note("commit failed")
+            done(False)
+
+    # ------------------------------------------------------------------------------- other calls
+
+    def close(self) -> None:
+        """Close the consumer: commit, then let the member leave."""
+        self.closing = True
+        self.closing_since = self.client.world.engine.now
+        if self.client.plan.commit == "auto":
+            self._commit_news(None, lambda _stored: self._closed())
+        else:
+            self._closed()
+
+    def _closed(self) -> None:
+        if self.client.alive:
+            self._polls = True
+            self.client.ask(Closing())
+            self.wake()
+
+    def stall(self, until: int) -> None:
+        """Do not come back to poll before a time; records of a poll may be in its hands."""
+        self.stalled_until = max(self.stalled_until, until)
+        if self._polls and self.calling is None:
+            self._polls = False
+            self.client.world.engine.at(until, self.client, self.poll)
+
+    def rejoin(self) -> None:
+        """Ask for a rebalance."""
+        self.client.ask(RejoinAsked("the application wants it"))
+
+    def forget_topic(self, name: str) -> None:
+        """A topic is gone: positions in it mean nothing any more."""
+        for partition in sorted(self.positions):
+            if partition.topic == name:
+                self.positions[partition] = None
+                self.consumed.pop(partition, None)
+                self.stored.pop(partition, None)
+
+    def unsubscribe(self) -> None:
+        """Want nothing for a while."""
+        self.topics = frozenset()
+        self.client.ask(Unsubscribed())
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Want other topics."""
+        self.topics = frozenset(topics)
+        self.client.ask(Subscribed(self.topics))
+
+
+def _nobody(_stored: bool) -> None:
+    """Nobody waits for the end of an asynchronous commit."""
+
+
+def _fetch_request(client: Client, wanted: list[TopicPartition]) -> OffsetFetchRequest:
+    topics: dict[str, list[int]] = {}
+    for partition in wanted:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    group = OffsetFetchRequestGroup(
+        group_id=client.machine.config.group_id,
+        topics=tuple(
+            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(numbers))
+            for name, numbers in topics.items()
+        ),
+    )
+    return OffsetFetchRequest(groups=(group,))
+
+
+def _positions(
+    response: OffsetFetchResponse | None, wanted: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the committed offsets in an answer, without those that have an error."""
+    if response is None:
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for group in response.groups:
+        if group.error_code:
+            continue
+        for topic in group.topics:
+            for entry in topic.partitions:
+                partition = TopicPartition(topic.name, entry.partition_index)
+                if not entry.error_code and partition in wanted:
+                    found[partition] = entry.committed_offset
+    return found
+
+
+def _worst(response: OffsetCommitResponse) -> int:
+    """Return the error to act upon: one that stays before one that passes."""
+    codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
+    errors = [code for code in codes if code]
+    lasting = [code for code in errors if not KafkaError(code).retriable]
+    return next(iter(lasting or errors), 0)

@@ -1,0 +1,10 @@
+"""All rules that are checked in every run."""
+
+from __future__ import annotations
+
+from kohort.simulation.checkers import classic, coordinator, delivery, liveness, ownership
+from kohort.simulation.checkers.registry import RULES, Rule, by_fact
+
+MODULES = (ownership, classic, coordinator, delivery, liveness)
+
+CHECKERS = by_fact(RULES)

@@ -1,0 +1,271 @@
+"""The coordinator's books: S3, S5, S7, S8, S14, S15, S16 and S18."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.events import RequestArrived, SessionExpired
+from kohort.group.coordinator.records import LogState
+from kohort.group.events import Assigned, Cause, MemberLeft
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Answered, Decided, Loaded, Looked, Recorded
+from kohort.simulation.ledger import GROUP
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from kohort.simulation.coordinator import Node
+    from kohort.simulation.world import World
+
+
+def _classic_group(node: Node) -> ClassicGroup:
+    return node.shard.session.group(node.shard.log, GROUP)
+
+
+# Which requests the coordinator may let wait; all others it answers at once.
+_PARKED = (JoinGroupRequest, SyncGroupRequest)
+
+
+@rule(
+    "S3",
+    "Every request is answered once; who waits is a member that the group knows to be waiting.",
+    Looked,
+    Decided,
+)
+def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
+    """Compare the group's parked requests with those that wait for an answer."""
+    node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
+    if node is None:
+        return None
+    group = _classic_group(node)
+    if not all(member_id in group.members for member_id in group.joining):
+        return "a join is parked of somebody who is no member"
+    if not all(member_id in group.members for member_id in group.syncing):
+        return "a sync is parked of somebody who is no member"
+    static = {m.group_instance_id: i for i, m in group.members.items() if m.group_instance_id}
+    if static != dict(group.static):
+        return f"static members are {sorted(static)}, the group thinks {sorted(group.static)}"
+    if group.members and group.leader not in group.members:
+        return f"the leader {group.leader!r} is no member"
+    if isinstance(fact, Decided):
+        return None
+    parked = [*group.joining.values(), *group.syncing.values()]
+    tokens = {each.token for each in parked}
+    if tokens != node.waiting_tokens:
+        return f"{len(node.waiting_tokens)} requests wait, the group knows of {len(tokens)}"
+    return None
+
+
+@rule(
+    "S5",
+    "Generations never go back: not in the log, and not in what the coordinator begins.",
+    Recorded,
+)
+def generations_grow(world: World, fact: Recorded) -> str | None:
+    """Compare a group record with the one before it."""
+    for record in fact.records:
+        key, value = record.key, record.value
+        if not isinstance(key, GroupMetadataKey) or not isinstance(value, GroupMetadataValue):
+            continue
+        before = world.ledger.fold.groups.get(key.group)
+        if before is not None and value.generation < before.generation:
+            return f"generation {value.generation} follows {before.generation}"
+    return None
+
+
+@rule(
+    "S8",
+    "An assignment gives each partition to one member, and only to who subscribes to its topic.",
+    Decided,
+)
+def legal_assignment(world: World, fact: Decided) -> str | None:
+    """Look at an assignment that the coordinator has accepted."""
+    for event in fact.effects.observed:
+        if not isinstance(event, Assigned) or event.group != GROUP:
+            continue
+        owners: dict[TopicPartition, str] = {}
+        subscribed = world.ledger.subscriptions(GROUP)
+        for member_id, partitions in event.assignments:
+            for partition in partitions:
+                if owners.setdefault(partition, member_id) != member_id:
+                    return f"{partition} is given to two members"
+                if partition.topic not in subscribed.get(member_id, frozenset()):
+                    return f"{member_id} gets {partition} but does not subscribe to it"
+    return None
+
+
+@rule(
+    "S7",
+    "A stable group waits for nobody: no parked request, and one session for each member.",
+    Looked,
+    Decided,
+)
+def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
+    """Look at a group that calls itself stable."""
+    node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
+    if node is None:
+        return None
+    group = _classic_group(node)
+    deadlines = node.shard.session.deadlines
+    for member_id, member in group.members.items():
+        waits = member_id in group.joining or member_id in group.syncing
+        if deadlines.get(SessionExpired(GROUP, member_id)) is None and not waits:
+            return f"nobody watches over {member_id}"
+        if group.state is GroupState.STABLE and (waits or member.is_new):
+            return f"{member_id} waits in a stable group"
+    return None
+
+
+@rule(
+    "S14",
+    "A request that arrives a second time throws nobody out.",
+    Decided,
+)
+def repeated_is_harmless(_world: World, fact: Decided) -> str | None:
+    """Look at what a repeated request led to."""
+    event = fact.event
+    if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
+        return None
+    if isinstance(event.request, JoinGroupRequest) and event.request.group_instance_id:
+        return None  # a second static join is a second process, as far as anybody can tell
+    if not isinstance(event.request, (HeartbeatRequest, SyncGroupRequest, OffsetCommitRequest)):
+        return None
+    for each in fact.effects.observed:
+        if isinstance(each, MemberLeft):
+            return f"a repeated {type(event.request).__name__} threw {each.member} out"
+    return None
+
+
+@rule(
+    "S15",
+    "No answer before its records are in the log: a stored position is in it when it is confirmed,"
+    " and so is an assignment.",
+    Answered,
+)
+def durable_before_answered(world: World, fact: Answered) -> str | None:
+    """Compare what is confirmed with what the log adds up to."""
+    request, response = fact.arrived.request, fact.response
+    if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
+        return _commit_is_stored(world, request, response)
+    if isinstance(response, SyncGroupResponse) and isinstance(request, SyncGroupRequest):
+        if response.error_code != ErrorCode.NONE or fact.node is not world.coordinator.leader:
+            return None
+        stored = world.ledger.fold.groups.get(request.group_id)
+        if stored is None or stored.generation != request.generation_id:
+            return "an assignment is told whose generation is not in the log"
+        if stored.assignment_of(request.member_id) != response.assignment:
+            return f"{request.member_id} is told another assignment than the log has"
+    return None
+
+
+def _commit_is_stored(
+    world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
+) -> str | None:
+    stored = world.ledger.fold.offsets_of(request.group_id)
+    asked = {
+        TopicPartition(topic.name, entry.partition_index): entry.committed_offset
+        for topic in request.topics
+        for entry in topic.partitions
+    }
+    for topic in response.topics:
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            if entry.error_code == ErrorCode.NONE:
+                position = stored.get(partition)
+                if position is None or position.offset != asked[partition]:
+                    return f"the commit of {partition} is confirmed but not in the log"
+    return None
+
+
+@rule(
+    "S15",
+    "A coordinator that reads the log has the log state that the records add up to, compacted or"
+    " not, once or twice.",
+    Loaded,
+)
+def reload_is_fold(world: World, fact: Loaded) -> str | None:
+    """Compare a loaded log state with the simulation's own fold."""
+    if fact.node.shard.log != world.ledger.fold:
+        return "the loaded log state is not what the records add up to"
+    twice = LogState()
+    records = world.log.read()
+    for record in [*records, *records]:
+        twice = twice.apply(record)
+    if twice != fact.node.shard.log:
+        return "reading the log twice gives another state than reading it once"
+    return None
+
+
+@rule("S15", "The log state of the leader is what the records add up to.", Looked)
+def live_is_fold(world: World, _fact: Looked) -> str | None:
+    """Compare the leader's log state with the simulation's own fold."""
+    node = world.coordinator.ready
+    if node is not None and node.shard.log != world.ledger.fold:
+        return "the leader's log state is not what the records add up to"
+    return None
+
+
+@rule(
+    "S16",
+    "A static member that comes back in time, wanting the same, has the assignment it had, and"
+    " nobody rebalances.",
+    Decided,
+)
+def static_return_is_quiet(world: World, fact: Decided) -> str | None:
+    """Look at a group record written because a static member came back."""
+    event = fact.event
+    if not isinstance(event, RequestArrived) or not isinstance(event.request, JoinGroupRequest):
+        return None
+    replaced = [
+        each.member
+        for each in fact.effects.observed
+        if isinstance(each, MemberLeft) and each.cause is Cause.MEMBER_REPLACED
+    ]
+    if not replaced or not fact.effects.records:
+        return None
+    value = fact.effects.records[-1].value
+    if not isinstance(value, GroupMetadataValue):
+        return None
+    instance = event.request.group_instance_id
+    now = [m.assignment for m in value.members if m.group_instance_id == instance]
+    before = world.ledger.before_last(GROUP)
+    had = [
+        m.assignment
+        for m in (before.members.values() if before is not None else ())
+        if m.group_instance_id == instance
+    ]
+    if had and now != had:
+        return f"{instance} came back and has another assignment"
+    return None
+
+
+@rule(
+    "S18",
+    "Nothing grows without limit: parked requests, pending ids, deadlines, what a member has on"
+    " its way.",
+    Looked,
+)
+def bounded(world: World, _fact: Looked) -> str | None:
+    """Count what could pile up."""
+    node = world.coordinator.ready
+    if node is not None:
+        group = _classic_group(node)
+        deadlines = len(node.shard.session.deadlines)
+        allowed = len(group.members) + len(group.pending) + 6
+        if deadlines > allowed:
+            return f"{deadlines} deadlines for {len(group.members)} members"
+    for client in world.living():
+        if len(client.application.callbacks) > 2:
+            return f"{client.name} has {len(client.application.callbacks)} calls waiting"
+        if client.in_flight > 12:
+            return f"{client.name} has {client.in_flight} requests on their way"
+    return None

@@ -1,0 +1,112 @@
+"""Delivery across rebalances: S11 and S12. With ownership and accepted commits known, strictly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.group.events import Ownership
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Called, Delivered, Positioned, Recorded
+from kohort.simulation.ledger import GROUP
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+
+@rule(
+    "S11",
+    "The first record after an assignment is the one at the newest committed offset.",
+    Positioned,
+)
+def begins_at_committed(world: World, fact: Positioned) -> str | None:
+    """Compare where an application begins with what is committed now."""
+    client, ledger = fact.client, world.ledger
+    key = (client.name, client.life, fact.partition)
+    ledger.positions[key] = max(fact.offset, 0)
+    group = world.view()
+    machine = client.machine
+    if group is None or not group.is_current(machine.member_id, machine.generation_id):
+        return None
+    committed = ledger.committed(GROUP, fact.partition)
+    if fact.offset != committed and not ledger.reading(fact.partition).is_tainted:
+        return f"{client.name} begins {fact.partition} at {fact.offset}, committed is {committed}"
+    return None
+
+
+@rule(
+    "S11",
+    "Records come only from partitions that the application owns, and without a gap inside an"
+    " ownership.",
+    Delivered,
+)
+def contiguous(world: World, fact: Delivered) -> str | None:
+    """Compare records with those before them."""
+    client = fact.client
+    if fact.partition not in client.application.believes:
+        return f"{client.name} gets records of {fact.partition}, which it does not own"
+    key = (client.name, client.life, fact.partition)
+    expected = world.ledger.positions.get(key)
+    world.ledger.positions[key] = fact.end
+    if expected != fact.first and not world.ledger.reading(fact.partition).is_tainted:
+        return f"{client.name} gets {fact.partition} from {fact.first}, expected {expected}"
+    return None
+
+
+@rule(
+    "S12",
+    "No record is passed over, and after a graceful change none is handed out twice.",
+    Delivered,
+)
+def nothing_skipped(world: World, fact: Delivered) -> str | None:
+    """Compare records with what the group has been given before."""
+    reading = world.ledger.reading(fact.partition)
+    if reading.is_tainted:
+        return None
+    before = reading.delivered
+    if fact.first > before:
+        return f"{fact.partition} [{before}, {fact.first}) was never handed out"
+    again = min(before, fact.end) - fact.first
+    if again > 0:
+        reading.repeated += again
+        if reading.is_clean:
+            return f"{again} records of {fact.partition} came twice after a graceful change"
+    reading.delivered = max(before, fact.end)
+    reading.is_clean = False
+    return None
+
+
+@rule("S12", "No record below an accepted commit was never handed out.", Recorded)
+def commits_only_delivered(world: World, fact: Recorded) -> str | None:
+    """Compare a position that was stored with what was handed out."""
+    for record in fact.records:
+        key, value = record.key, record.value
+        if not isinstance(key, OffsetCommitKey) or key.group != GROUP:
+            continue
+        reading = world.ledger.reading(TopicPartition(key.topic, key.partition))
+        if reading.is_tainted or not isinstance(value, OffsetCommitValue):
+            continue
+        if value.offset > reading.delivered:
+            return (
+                f"{key.topic}-{key.partition} is committed to {value.offset},"
+                f" handed out to {reading.delivered}"
+            )
+    return None
+
+
+@rule("S12", "(writes down how an ownership ended)", Called)
+def note_end(world: World, fact: Called) -> str | None:
+    """A partition is given up cleanly when everything read of it is committed."""
+    if fact.begins or fact.change is Ownership.ASSIGNED:
+        return None
+    client, ledger = fact.client, world.ledger
+    for partition in fact.partitions:
+        key = (client.name, client.life, partition)
+        read = ledger.positions.pop(key, None)
+        reading = ledger.reading(partition)
+        revoked = fact.change is Ownership.REVOKED
+        everything = read is not None and read == reading.delivered
+        stored = client.application.stored.get(partition)
+        reading.is_clean = revoked and everything and stored == read
+    return None

@@ -1,0 +1,147 @@
+"""Who owns what: S1, S4, S6, S9 and S13."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.group.events import Ownership
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Called, Decided, Looked, Moved
+from kohort.types import TopicPartition
+from kohort.wire.messages.membership import JoinGroupRequest
+
+if TYPE_CHECKING:
+    from kohort.simulation.client import Client
+    from kohort.simulation.views import GroupView
+    from kohort.simulation.world import World
+
+
+def _is_current(group: GroupView, client: Client) -> bool:
+    machine = client.machine
+    return group.is_current(machine.member_id, machine.generation_id)
+
+
+def shown(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> str:
+    """Return partitions as text, the first five of them."""
+    names = [f"{topic}-{number}" for topic, number in sorted(partitions)]
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+
+
+@rule(
+    "S1",
+    "No two members that are members of the present generation believe to own a partition.",
+    Called,
+    Decided,
+    Looked,
+)
+def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
+    """Compare what the applications of present members believe."""
+    if isinstance(fact, Called) and fact.change is not Ownership.ASSIGNED:
+        return None
+    group = world.view()
+    if group is None:
+        return None
+    owners: dict[TopicPartition, str] = {}
+    for client in world.living():
+        if not client.application.believes or not _is_current(group, client):
+            continue
+        for partition in client.application.believes:
+            other = owners.setdefault(partition, client.name)
+            if other != client.name:
+                return f"{other} and {client.name} both own {shown({partition})}"
+    return None
+
+
+@rule(
+    "S4",
+    "A partition is given to its new owner only when the old one, while it is a member, has given"
+    " it up.",
+    Called,
+)
+def revoke_before_assign(world: World, fact: Called) -> str | None:
+    """Look, when a call begins that gives partitions, who else has them."""
+    if fact.change is not Ownership.ASSIGNED or not fact.begins:
+        return None
+    group = world.view()
+    if group is None or not _is_current(group, fact.client):
+        return None
+    for other in world.living():
+        both = fact.partitions & other.application.believes
+        if other is not fact.client and both and _is_current(group, other):
+            return f"{fact.client.name} is given {shown(both)} that {other.name} has not given up"
+    return None
+
+
+@rule(
+    "S6",
+    "A member at rest owns nothing that the coordinator gave to somebody else in its generation.",
+    Moved,
+    Looked,
+)
+def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
+    """Compare members at rest with what the coordinator has written."""
+    clients = [fact.client] if isinstance(fact, Moved) else world.living()
+    group: GroupView | None = None
+    for client in clients:
+        machine = client.machine
+        if machine.state.name not in client.protocol.stable:
+            continue
+        group = group or world.view()
+        if group is None or not _is_current(group, client):
+            continue
+        given = group.members[machine.member_id].assigned
+        if given is not None and not machine.assigned <= given:
+            return f"{client.name} owns {shown(machine.assigned - given)}, which it was not given"
+    return None
+
+
+@rule(
+    "S9",
+    "An eager member owns nothing from its JoinGroup until its SyncGroup is answered.",
+    Moved,
+)
+def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
+    """Look at what an eager member's application has when it joins."""
+    if not fact.sends or not fact.client.is_eager:
+        return None
+    owned = fact.client.application.believes
+    if owned and any(isinstance(each, JoinGroupRequest) for each in fact.sends):
+        return f"{fact.client.name} joins while its application owns {shown(owned)}"
+    return None
+
+
+@rule(
+    "S13",
+    "For each partition the calls are assigned, then revoked or lost, and so on; they never"
+    " overlap.",
+    Called,
+)
+def legal_calls(_world: World, fact: Called) -> str | None:
+    """Compare a call that begins with what the application believes."""
+    if not fact.begins:
+        return None
+    believes = fact.client.application.believes
+    if fact.change is Ownership.ASSIGNED:
+        both = fact.partitions & believes
+        return f"{fact.client.name} is given {shown(both)} twice" if both else None
+    missing = fact.partitions - believes
+    if missing:
+        return f"{fact.client.name} is asked for {shown(missing)}, which it does not have"
+    return None
+
+
+@rule(
+    "S13",
+    "What a member says that it owns is what its application was told.",
+    Looked,
+)
+def belief_is_knowledge(world: World, _fact: Looked) -> str | None:
+    """Compare application and machine while no call is open."""
+    for client in world.living():
+        application, machine = client.application, client.machine
+        if application.calling is not None or application.callbacks:
+            continue
+        if machine.assigned != application.believes:
+            differ = machine.assigned ^ application.believes
+            return f"{client.name} and its application differ about {shown(differ)}"
+    return None

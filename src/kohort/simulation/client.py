@@ -1,0 +1,343 @@
+"""The shell of a member's machine: clock, connections, look-ups and jobs, no logic of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode, KohortError, LocalProtocolError
+from kohort.group.assignors import Assignor, ClusterView
+from kohort.group.effects import AssignmentJob, Send
+from kohort.group.member import leader
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.events import (
+    CoordinatorKnown,
+    JobDone,
+    LookupFailed,
+    MemberEvent,
+    RejoinAsked,
+    RequestFailed,
+    ResponseArrived,
+    Tick,
+)
+from kohort.simulation.application import Application
+from kohort.simulation.chance import Stream
+from kohort.simulation.facts import Moved
+from kohort.simulation.ledger import GROUP
+from kohort.simulation.network import Connection, Done, Pending
+from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
+from kohort.simulation.scenario import MemberPlan
+from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.simulation.coordinator import Node
+    from kohort.simulation.world import World
+
+REQUEST_TIMEOUT_MS = 30_000
+_TICK = Tick()
+# What asks to be a member.
+_JOINS = (JoinGroupRequest,)
+
+
+class Client:
+    """One process with one member: from its start to its end.
+
+    Attributes:
+        name: Its name, the same for all lives of it.
+        life: Number of this life.
+        alive: Whether it runs.
+        paused_until: Until when it stands still.
+        up_blocked_until: Until when nothing it sends arrives.
+        down_blocked_until: Until when nothing that is sent to it arrives.
+        machine: The member.
+        application: Who uses it.
+    """
+
+    def __init__(self, world: World, plan: MemberPlan, life: int) -> None:
+        self.name = plan.name
+        self.plan = plan
+        self.life = life
+        self.alive = True
+        self.paused_until = 0
+        self.up_blocked_until = 0
+        self.down_blocked_until = 0
+        self.crash_at = ""
+        self.world = world
+        self.protocol = protocol_of(plan, world.scenario.protocol)
+        own: dict[str, Assignor] = world.assignors
+        self.assignors = assignors_of(plan, self.protocol, own)
+        self.is_eager = self.protocol.is_classic and is_eager(self.assignors)
+        chance = Stream(world.scenario.seed, "client", f"{plan.name}#{life}")
+        self.machine = self.protocol.make(
+            _config(plan, 0.8 + 0.4 * chance.uniform()), self.assignors, f"{plan.name}-{life}"
+        )
+        self._rate = 1_000_000 + plan.drift_ppm
+        self._offset = chance.between(0, 1_000_000_000)
+        self._armed = -1
+        self._node: Node | None = None
+        self._connections: dict[str, Connection] = {}
+        self._opened = 0
+        self._sent = 0
+        self._counts: dict[str, int] | None = None
+        self.metadata: dict[str, int] = world.topics.counts()
+        self.looks_at_old_leader = False
+        self.application = Application(self)
+
+    # ------------------------------------------------------------------------------- time
+
+    def now(self) -> int:
+        """Return the time on its own clock, which starts anywhere and may be fast or slow."""
+        return self._offset + self.world.engine.now * self._rate // 1_000_000
+
+    def _true_time(self, local: int) -> int:
+        return -(-(local - self._offset) * 1_000_000 // self._rate)
+
+    def skip(self, by_ms: int) -> None:
+        """Set its clock forward."""
+        self._offset += by_ms
+        self._armed = -1
+        self._rearm()
+
+    def _rearm(self) -> None:
+        due = self.machine.next_deadline()
+        if due is None:
+            return
+        at = self._true_time(due)
+        if self._armed < 0 or at < self._armed:
+            self._armed = at
+            self.world.engine.at(at, self, self._ring, at)
+
+    def _ring(self, armed: int) -> None:
+        if armed != self._armed:
+            return
+        self._armed = -1
+        while (
+            self.alive and (due := self.machine.next_deadline()) is not None and due <= self.now()
+        ):
+            self.tell(_TICK)
+        self._rearm()
+
+    def _is_due(self) -> bool:
+        due = self.machine.next_deadline()
+        return due is not None and due <= self.now()
+
+    # ------------------------------------------------------------------------------- the machine
+
+    def tell(self, event: MemberEvent) -> None:
+        """Put an event to the machine, and do what it wants done."""
+        if not self.alive:
+            return
+        world, machine = self.world, self.machine
+        before = (machine.state, machine.generation_id, machine.assigned)
+        try:
+            effects = machine.decide(event, self.now())
+        except LocalProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
+            world.machine_failed(self.name, error)
+            self.die(world.CRASH_RESTART_MS)
+            return
+        machine.install(effects.session)
+        if world.tracing:
+            world.trace.member(world.engine.now, self, event, effects)
+        changed = before != (machine.state, machine.generation_id, machine.assigned)
+        if world.checking and (changed or effects.observed or effects.sends):
+            sends = tuple(send.request for send in effects.sends)
+            self._note_membership(before[1], sends)
+            world.check(Moved(self, sends, effects.observed))
+        if effects.observed:
+            world.observe(effects.observed)
+        if self.crash_at and (effects.sends or effects.callbacks or effects.jobs):
+            self._die_in_the_middle(effects.sends)
+            return
+        if effects.find_coordinator:
+            self._look_up()
+        for send in effects.sends:
+            self._send(send)
+        for job in effects.jobs:
+            world.engine.after(world.job_ms(self), self, self._assign, job)
+        if effects.callbacks or effects.raised or changed:
+            self.application.news(effects.callbacks, effects.raised)
+        self._rearm()
+
+    def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
+        """Write down since when it is no member any more, until it asks to be one again."""
+        lost_at, key = self.world.ledger.lost_at, (self.name, self.life)
+        if any(isinstance(each, _JOINS) for each in sends) or not self.application.topics:
+            lost_at.pop(key, None)
+        elif before >= 0 and self.machine.generation_id < 0:
+            lost_at[key] = self.world.engine.now
+
+    def ask(self, event: MemberEvent) -> bool:
+        """As `tell`, for a call that the machine may refuse; return whether it took it."""
+        try:
+            self.tell(event)
+        except LocalProtocolError:
+            self.world.note("call refused")
+            return False
+        return True
+
+    def _die_in_the_middle(self, sends: tuple[Send, ...]) -> None:
+        self.world.note(f"member died {self.crash_at}")
+        if self.crash_at == "after sends":
+            for send in sends:
+                self._send(send)
+        self.die(self.world.CRASH_RESTART_MS)
+
+    # ------------------------------------------------------------------------------- requests
+
+    def _send(self, send: Send) -> None:
+        waits = isinstance(send.request, (JoinGroupRequest, SyncGroupRequest))
+        done = partial(self._answered, send.token)
+        timeout = send.timeout_ms or REQUEST_TIMEOUT_MS
+        self.request("join" if waits else "group", send.request, done, timeout)
+
+    def _answered(self, token: int, response: Message | None) -> None:
+        if response is None:
+            self.tell(RequestFailed(token, "no answer"))
+        else:
+            self.tell(ResponseArrived(token, response))
+
+    def request(
+        self, purpose: str, request: Message, done: Done, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> None:
+        """Send a request to the coordinator.
+
+        Args:
+            purpose: Which connection: "join" for requests that are parked, or "group".
+            request: The request.
+            done: Told the answer, or None when there is none.
+            timeout_ms: How long to wait, in milliseconds of true time.
+        """
+        world = self.world
+        if self._node is None:
+            world.engine.after(1, self, done, None)
+            return
+        connection = self._connections.get(purpose)
+        if connection is None or not connection.is_open or connection.node is not self._node:
+            self._opened += 1
+            name = f"{self.name}#{self.life}/{purpose}/{self._opened}"
+            connection = world.network.connect(self, self._node, name)
+            self._connections[purpose] = connection
+        self._sent += 1
+        version = world.version_of(type(request))
+        pending = Pending(world.engine.now + timeout_ms, done, request, version)
+        world.network.send(connection, self._sent, pending)
+        if world.repeat_next:
+            world.repeat(connection, pending)
+
+    def connection_lost(self, node: Node) -> None:
+        """The node at the other end died."""
+        for connection in list(self._connections.values()):
+            if connection.node is node:
+                connection.lingers = False
+                self.world.engine.after(1, self, self.world.network.close, connection)
+
+    def reset(self, lingers: bool) -> None:
+        """All its connections break.
+
+        Args:
+            lingers: Whether requests that are on their way arrive all the same.
+        """
+        for connection in list(self._connections.values()):
+            connection.lingers = lingers
+            self.world.network.close(connection)
+
+    def fall_silent(self) -> None:
+        """Its connections are dead, but nobody is told (a half-open connection)."""
+        for connection in self._connections.values():
+            connection.silent = True
+
+    # ------------------------------------------------------------------------------- look-ups
+
+    def _look_up(self) -> None:
+        self.world.engine.after(self.world.lookup_ms(self), self, self._found)
+
+    def _found(self) -> None:
+        world, now = self.world, self.world.engine.now
+        blocked = max(self.up_blocked_until, self.down_blocked_until)
+        if blocked > now:
+            at = min(blocked, now + REQUEST_TIMEOUT_MS)
+            world.engine.at(at, self, self._found_nobody, None)
+            return
+        leader = world.coordinator.leader
+        if leader is None or world.lookups_fail:
+            self._found_nobody(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        first, second = world.coordinator.nodes
+        other = second if leader is first else first
+        if self.looks_at_old_leader and other.alive:
+            leader = other
+        self._node = leader
+        self.tell(CoordinatorKnown())
+
+    def _found_nobody(self, code: int | None) -> None:
+        self.tell(LookupFailed(code))
+
+    # ------------------------------------------------------------------------------- leading
+
+    def _assign(self, job: AssignmentJob) -> None:
+        topics = leader.topics(job)
+        self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in topics}
+        assignors = {each.name: each for each in self.assignors}
+        try:
+            if self.world.assignor_fails(self):
+                raise KohortError("the assignor raised")  # as an assignor would
+            assignments = leader.compute(job, assignors, ClusterView(self._counts))
+        except Exception as error:  # noqa: BLE001  # an assignor may raise anything
+            self.tell(JobDone(job.token, None, str(error)))
+        else:
+            self.tell(JobDone(job.token, assignments))
+
+    def learn_topics(self, counts: dict[str, int]) -> None:
+        """Its metadata is refreshed."""
+        self.metadata = counts
+        watched = self.machine.group_topics
+        if watched and self._counts is not None:
+            present = {name: n for name, n in sorted(counts.items()) if name in watched}
+            if present != self._counts:
+                self._counts = present
+                self.ask(RejoinAsked("the partitions of a subscribed topic changed"))
+        self.application.wake()
+
+    @property
+    def in_flight(self) -> int:
+        """How many of its requests have no answer."""
+        return sum(len(connection.waiting) for connection in self._connections.values())
+
+    @property
+    def held_until(self) -> int:
+        """Until when the network keeps it from anything."""
+        silent = any(each.silent and each.is_open for each in self._connections.values())
+        held = self.world.engine.now if silent else 0
+        return max(held, self.up_blocked_until, self.down_blocked_until)
+
+    # ------------------------------------------------------------------------------- its end
+
+    def die(self, restart_ms: int) -> None:
+        """The process ends, without a word.
+
+        Args:
+            restart_ms: When it starts anew; 0: never.
+        """
+        if not self.alive:
+            return
+        self.alive = False
+        for connection in self._connections.values():
+            connection.waiting.clear()
+            connection.is_open = False
+        self.world.client_died(self)
+        if restart_ms:
+            self.world.engine.after(restart_ms, None, self.world.restart, self.name)
+
+
+def _config(plan: MemberPlan, jitter: float) -> MemberConfig:
+    return MemberConfig(
+        group_id=GROUP,
+        group_instance_id=plan.instance or None,
+        session_timeout_ms=plan.session_timeout_ms,
+        heartbeat_interval_ms=plan.heartbeat_interval_ms,
+        max_poll_interval_ms=plan.max_poll_interval_ms,
+        jitter=jitter,
+    )

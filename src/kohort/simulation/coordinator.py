@@ -1,0 +1,337 @@
+"""The shell of the coordinator's machine: two nodes, one log, and everything that can befall them.
+
+It does what the broker's shell does (decide, append, apply, install, reply), with a log and a clock
+that the simulation holds in its hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.events import RequestArrived, ShardEvent, Tick, Unload
+from kohort.group.coordinator.refusals import refuse
+from kohort.group.coordinator.session import Lifecycle
+from kohort.group.coordinator.shard import Shard, ShardSession
+from kohort.group.effects import Effects
+from kohort.simulation.facts import Answered, Decided, Loaded
+from kohort.simulation.network import Connection, Pending
+from kohort.wire.schema import Message, Request
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+# Time of day at the start of every run, in milliseconds since 1970.
+WALL_MS = 1_357_000_000_000
+
+
+class Node:
+    """A broker that coordinates the group, did so, or may do so.
+
+    Attributes:
+        name: Its name in traces.
+        alive: Whether the process runs.
+        paused_until: Until when it stands still.
+        epoch: The leader epoch it believes to have; appends under an old one fail.
+        shard: The machine.
+        crash_at: Where to die the next time it has something to do; empty: nowhere.
+        refuse_appends: The code with which the log refuses the next append; None: it does not.
+        answers: Requests by type that are answered with an error next time, and that error.
+    """
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        self.alive = True
+        self.paused_until = 0
+        self.epoch = -1
+        self.shard = Shard(world.config)
+        self.crash_at = ""
+        self.refuse_appends: ErrorCode | None = None
+        self.answers: dict[str, ErrorCode] = {}
+        self.wall_skew_ms = 0
+        self._world = world
+        self._armed = -1
+        self._waiting: dict[int, tuple[Connection, Pending, RequestArrived[Message]]] = {}
+
+    # ------------------------------------------------------------------------------- requests
+
+    def receive(self, connection: Connection, pending: Pending) -> None:
+        """Deal with a request that has arrived."""
+        world = self._world
+        world.tokens += 1
+        token = world.tokens
+        arrived = RequestArrived(
+            token=token,
+            request=pending.request,
+            version=pending.version,
+            client_id=connection.client.name,
+            client_host="/127.0.0.1",
+            unique_id=f"{token:08d}",
+            wall_ms=self._wall_ms(),
+        )
+        self._waiting[token] = (connection, pending, arrived)
+        if self.answers:
+            code = self.answers.pop(type(pending.request).__name__, None)
+            if code is not None:
+                request = cast("Request[Message]", pending.request)
+                world.note("injected error")
+                self._release(token, refuse(request, pending.version, code))
+                return
+        self.run(arrived)
+
+    def run(self, event: ShardEvent) -> None:
+        """Put an event to the machine, and do what it wants done."""
+        world = self._world
+        try:
+            effects = self.shard.decide(event, world.engine.now)
+        except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
+            world.machine_failed("coordinator", error)
+            self.crash(world.CRASH_RESTART_MS)
+            return
+        if world.tracing:
+            world.trace.coordinator(world.engine.now, self, event, effects)
+        if self.crash_at and self._dies(effects):
+            return
+        if effects.records and not self._append(event, effects):
+            return
+        self.shard.install(effects.session)
+        if world.checking and (effects.records or effects.observed):
+            world.check(Decided(self, event, effects))
+        for reply in effects.replies:
+            self._release(reply.token, reply.response)
+        world.observe_coordinator(self, effects)
+        self._rearm()
+
+    def _append(self, event: ShardEvent, effects: Effects[ShardSession]) -> bool:
+        world, log = self._world, self._world.log
+        code = ErrorCode.NOT_COORDINATOR if self.epoch != log.leader_epoch else self.refuse_appends
+        if code is not None:
+            world.note("append failed")
+            self.refuse_appends = None
+            self.demote(event, code)
+            return False
+        log.append(effects.records)
+        for record in effects.records:
+            self.shard.apply(record)
+        world.recorded(self, effects.records)
+        return True
+
+    def _release(self, token: int, response: Message) -> None:
+        world = self._world
+        entry = self._waiting.pop(token, None)
+        if entry is None:
+            world.fail("S3", f"an answer to a request that waits for none: {type(response)}")
+            return
+        connection, pending, arrived = entry
+        if world.checking:
+            world.check(Answered(self, arrived, response, pending.is_copy))
+        world.network.answer(connection, pending, response)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> frozenset[int]:
+        """Tokens of the requests that have no answer yet."""
+        return frozenset(self._waiting)
+
+    def is_copy(self, token: int) -> bool:
+        """Whether a request, that is being dealt with, was sent before."""
+        entry = self._waiting.get(token)
+        return entry is not None and entry[1].is_copy
+
+    # ------------------------------------------------------------------------------- time
+
+    def _wall_ms(self) -> int:
+        return WALL_MS + self._world.engine.now + self.wall_skew_ms
+
+    def _rearm(self) -> None:
+        due = self.shard.next_deadline()
+        if due is not None and (self._armed < 0 or due < self._armed):
+            self._armed = due
+            self._world.engine.at(due, self, self._ring, due)
+
+    def _ring(self, armed: int) -> None:
+        if armed != self._armed:
+            return
+        self._armed = -1
+        now = self._world.engine.now
+        while self.alive and (due := self.shard.next_deadline()) is not None and due <= now:
+            self.run(Tick(self._wall_ms()))
+        if self.alive:
+            self._rearm()
+
+    # ------------------------------------------------------------------------- life and death
+
+    def load(self, epoch: int, takes_ms: int) -> None:
+        """Become the leader: read the log, which takes a while, then answer."""
+        self.epoch = epoch
+        self.shard = Shard(self._world.config)
+        self.shard.load_started()
+        self._world.engine.after(takes_ms, self, self._loaded, epoch)
+
+    def _loaded(self, epoch: int) -> None:
+        world = self._world
+        if self.epoch != epoch or self.shard.state is not Lifecycle.CATCH_UP:
+            return
+        for record in world.log.read():
+            self.shard.apply(record)
+        world.ledger.loaded(self.shard.log)
+        observed = self.shard.load_finished(world.engine.now)
+        world.observe(observed)
+        if world.tracing:
+            world.trace.line(world.engine.now, self.name, "loaded", f"epoch {epoch}")
+        if world.checking:
+            world.check(Loaded(self))
+        world.coordinator.loaded(self)
+        self._rearm()
+
+    def demote(self, event: ShardEvent | None, code: ErrorCode) -> None:
+        """Give the shard up, as after a failed append, and load again if it still leads."""
+        world = self._world
+        if isinstance(event, RequestArrived):
+            request = cast("Request[Message]", event.request)
+            self._release(event.token, refuse(request, event.version, code))
+        if self.shard.state is not Lifecycle.DOWN:
+            for reply in self.shard.decide(Unload(), world.engine.now).replies:
+                self._release(reply.token, reply.response)
+        self.shard = Shard(world.config)
+        self._waiting.clear()
+        if self.epoch == world.log.leader_epoch:
+            self.load(self.epoch, 50)
+
+    def _dies(self, effects: Effects[ShardSession]) -> bool:
+        """Die in the middle of doing what was decided, if there is something to do."""
+        if not effects.records:
+            return False
+        world, where = self._world, self.crash_at
+        self.crash_at = ""
+        if self.epoch != world.log.leader_epoch:
+            return False
+        world.note(f"coordinator died {where}")
+        if where != "before append":
+            world.log.append(effects.records)
+        if where == "in append":
+            world.log.tear()
+        elif where == "after a reply":
+            for record in effects.records:
+                self.shard.apply(record)
+            world.recorded(self, effects.records)
+            for reply in effects.replies[:1]:
+                self._release(reply.token, reply.response)
+        elif where == "after append":
+            world.recorded(self, effects.records)
+        self.crash(world.CRASH_RESTART_MS)
+        return True
+
+    def crash(self, restart_ms: int) -> None:
+        """The process dies; another node takes over, this one comes back later."""
+        world = self._world
+        world.disturbed()
+        self.alive = False
+        self._waiting.clear()
+        self._armed = -1
+        self.crash_at, self.refuse_appends = "", None
+        self.answers.clear()
+        world.coordinator.drop_connections(self)
+        world.coordinator.node_died(self)
+        world.engine.after(restart_ms, None, self._restart)
+
+    def _restart(self) -> None:
+        self.alive = True
+        self.epoch = -1
+        self.shard = Shard(self._world.config)
+        self._world.coordinator.node_is_back(self)
+
+
+class Coordinator:
+    """Which node coordinates the group, as the cluster's controller decides."""
+
+    # How long until a dead or lost leader is replaced.
+    DETECTION_MS = 500
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.nodes = (Node("broker-1", world), Node("broker-2", world))
+        self.leader: Node | None = self.nodes[0]
+        self.failovers = 0
+        # Topics deleted while no node could take note of it.
+        self.untold: set[str] = set()
+
+    @property
+    def ready(self) -> Node | None:
+        """The leader, if it answers."""
+        leader = self.leader
+        is_ready = leader is not None and leader.alive and leader.shard.state is Lifecycle.READY
+        return leader if is_ready else None
+
+    def start(self) -> None:
+        """Bring the first leader up."""
+        self.nodes[0].load(self._world.log.leader_epoch, 0)
+
+    def move(self, load_ms: int, zombie_ms: int) -> None:
+        """Let the other node lead; the old one goes on answering for a while.
+
+        Args:
+            load_ms: How long the new leader reads the log.
+            zombie_ms: How long the old one does not know.
+        """
+        old = self.leader
+        new = self.nodes[1] if old is self.nodes[0] else self.nodes[0]
+        if not new.alive:
+            return
+        self.failovers += 1
+        world = self._world
+        world.disturbed()
+        world.log.leader_epoch += 1
+        self.leader = new
+        if old is not None and old.alive:
+            world.engine.after(zombie_ms, old, self._learn, old, old.epoch)
+        new.load(world.log.leader_epoch, load_ms)
+
+    def _learn(self, old: Node, epoch: int) -> None:
+        """An old leader hears that it is none."""
+        if old.epoch == epoch and old is not self.leader:
+            old.demote(None, ErrorCode.NOT_COORDINATOR)
+
+    def node_died(self, node: Node) -> None:
+        """Have somebody else lead, in a moment."""
+        if node is self.leader:
+            self.leader = None
+            self._world.engine.after(self.DETECTION_MS, None, self._elect)
+
+    def _elect(self) -> None:
+        if self.leader is not None:
+            return
+        alive = [node for node in self.nodes if node.alive]
+        if alive:
+            self.failovers += 1
+            self._world.log.leader_epoch += 1
+            self.leader = alive[-1]
+            alive[-1].load(self._world.log.leader_epoch, 100)
+
+    def node_is_back(self, _node: Node) -> None:
+        """If nobody leads, there is somebody now."""
+        self._elect()
+
+    def drop_connections(self, node: Node) -> None:
+        """Tell every client that its connection to a node is gone."""
+        for client in self._world.living():
+            client.connection_lost(node)
+
+    def loaded(self, node: Node) -> None:
+        """A leader is ready: tell it what happened meanwhile."""
+        if self.untold and node is self.leader:
+            topics = frozenset(self.untold - self._world.topics.present.keys())
+            self.untold.clear()
+            self._world.tell_topics_deleted(topics)
+
+
+def make_config(initial_delay_ms: int, group_max_size: int) -> CoordinatorConfig:
+    """Return the coordinator's settings for a run."""
+    return CoordinatorConfig(
+        group_initial_rebalance_delay_ms=initial_delay_ms, group_max_size=group_max_size
+    )

@@ -1,0 +1,206 @@
+"""From a seed to a scenario, swarm style: each run draws its own mix of what can go wrong.
+
+A kind of fault is on or off for the whole run and has a strength; so some runs have many faults of
+one kind, which finds what an even mix of everything never reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kohort.simulation.chance import Stream
+from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
+from kohort.simulation.strangers import REQUESTS
+
+_S = 1_000
+Draw = Callable[[Stream, list[MemberPlan], int], Fault]
+
+CODES = (
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "REBALANCE_IN_PROGRESS",
+    "UNKNOWN_MEMBER_ID",
+    "ILLEGAL_GENERATION",
+    "REQUEST_TIMED_OUT",
+)
+KINDS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "LeaveGroup")
+APPEND_CODES = ("NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT")
+DYING = ("before append", "in append", "after append", "after a reply")
+
+
+def _on_member(kind: str, low: int, high: int, *details: str) -> Draw:
+    def draw(chance: Stream, members: list[MemberPlan], at: int) -> Fault:
+        target = chance.choice(members).name
+        lasts = chance.between(low, high)
+        detail = chance.choice(details) if details else ""
+        return Fault(kind=kind, at_ms=at, target=target, lasts_ms=lasts, detail=detail)
+
+    return draw
+
+
+def _on_cluster(kind: str, low: int, high: int, *details: str) -> Draw:
+    def draw(chance: Stream, _members: list[MemberPlan], at: int) -> Fault:
+        lasts = chance.between(low, high)
+        detail = chance.choice(details) if details else ""
+        return Fault(kind=kind, at_ms=at, lasts_ms=lasts, detail=detail)
+
+    return draw
+
+
+def _on_topic(kind: str, low: int, high: int, *details: str) -> Draw:
+    def draw(chance: Stream, _members: list[MemberPlan], at: int) -> Fault:
+        target = chance.choice(("flights", "delays"))
+        lasts = chance.between(low, high)
+        detail = chance.choice(details) if details else ""
+        return Fault(kind=kind, at_ms=at, target=target, lasts_ms=lasts, detail=detail)
+
+    return draw
+
+
+def _inject(chance: Stream, _members: list[MemberPlan], at: int) -> Fault:
+    detail = f"{chance.choice(KINDS)}={chance.choice(CODES)}"
+    return Fault(kind="inject", at_ms=at, detail=detail)
+
+
+# What can happen, and how much of it at most in ten minutes.
+PALETTE: dict[str, tuple[Draw, int]] = {
+    "reset": (_on_member("reset", 0, 0, "lingers", ""), 12),
+    "half_open": (_on_member("half_open", 0, 0), 6),
+    "cut": (_on_member("cut", 1 * _S, 60 * _S, "up", "down", ""), 6),
+    "cut_all": (_on_cluster("cut_all", 1 * _S, 40 * _S), 3),
+    "repeat": (_on_cluster("repeat", 0, 0), 10),
+    "kill": (_on_member("kill", 0, 60 * _S), 6),
+    "die_in_the_middle": (_on_member("die_in_the_middle", 0, 0, "before", "after sends"), 5),
+    "pause": (_on_member("pause", 1 * _S, 90 * _S), 5),
+    "stall": (_on_member("stall", 5 * _S, 150 * _S), 5),
+    "listener": (_on_member("listener", 0, 20 * _S, "", "raises", "commits", "rejoins"), 5),
+    "close": (_on_member("close", 0, 60 * _S), 6),
+    "unsubscribe": (_on_member("unsubscribe", 1 * _S, 60 * _S), 5),
+    "resubscribe": (
+        _on_member("resubscribe", 0, 0, "flights", "delays", "flights,delays"),
+        6,
+    ),
+    "rejoin": (_on_member("rejoin", 0, 0), 8),
+    "twin": (_on_member("twin", 0, 0), 2),
+    "upgrade": (_on_member("upgrade", 1 * _S, 5 * _S, "range", "roundrobin,range"), 4),
+    "assignor_raises": (_on_member("assignor_raises", 0, 0), 4),
+    "clock_jump": (_on_member("clock_jump", 1 * _S, 70 * _S), 4),
+    "wall_step": (_on_cluster("wall_step", 1 * _S, 86_400 * _S, "back", ""), 2),
+    "failover": (_on_cluster("failover", 10, 20 * _S, "0", "500", "15000", "60000"), 5),
+    "coordinator_crash": (_on_cluster("coordinator_crash", 1 * _S, 30 * _S), 4),
+    "coordinator_dies_writing": (_on_cluster("coordinator_dies_writing", 0, 0, *DYING), 5),
+    "coordinator_pause": (_on_cluster("coordinator_pause", 1 * _S, 60 * _S, "", "replaced"), 3),
+    "append_fails": (_on_cluster("append_fails", 0, 0, *APPEND_CODES), 4),
+    "compact": (_on_cluster("compact", 0, 0), 6),
+    "inject": (_inject, 12),
+    "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S), 3),
+    "stale_lookups": (_on_member("stale_lookups", 5 * _S, 60 * _S), 4),
+    "stranger": (_on_member("stranger", 0, 0, *REQUESTS), 12),
+    "shrink_group": (_on_cluster("shrink_group", 20 * _S, 60 * _S, "1", "2"), 1),
+    "grow": (_on_topic("grow", 1 * _S, 30 * _S, "1", "3"), 3),
+    "delete_topic": (_on_topic("delete_topic", 5 * _S, 60 * _S), 2),
+}
+_ON = 0.25
+
+
+def draw(seed: int, protocol: str = "classic", minutes: int | None = None) -> Scenario:
+    """Return the scenario of a seed.
+
+    Args:
+        seed: The seed.
+        protocol: Group protocol of its members.
+        minutes: How long faults happen; None: from 10 to 20 minutes, drawn.
+    """
+    chance = Stream(seed, "scenario", protocol)
+    minutes = chance.between(10, 20) if minutes is None else minutes
+    members = _members(chance, protocol)
+    return Scenario(
+        seed=seed,
+        protocol=protocol,
+        minutes=minutes,
+        initial_delay_ms=chance.choice((0, 0, 500, 3_000)),
+        group_max_size=chance.choice((1_000, 1_000, 1_000, len(members))),
+        members=tuple(members),
+        topics=_topics(chance),
+        weather=_weather(chance),
+        faults=draw_faults(seed, members, minutes),
+    )
+
+
+def draw_faults(
+    seed: int, members: list[MemberPlan], minutes: int, only: frozenset[str] = frozenset()
+) -> tuple[Fault, ...]:
+    """Return the faults of a seed, in the order of their times.
+
+    Args:
+        seed: The seed.
+        members: Whom they can hit.
+        minutes: How long they happen.
+        only: Kinds to draw from; empty: all of them.
+    """
+    faults: list[Fault] = []
+    for kind, (make, most) in PALETTE.items():
+        chance = Stream(seed, "fault", kind)
+        on = chance.happens(_ON)
+        count = chance.between(1, most * minutes // 10)
+        if (kind in only) if only else on:
+            for _ in range(count):
+                at = chance.between(1_000, minutes * 60_000 - 1)
+                faults.append(make(chance, members, at))
+    return tuple(sorted(faults, key=lambda each: (each.at_ms, each.kind, each.target)))
+
+
+def _members(chance: Stream, protocol: str) -> list[MemberPlan]:
+    count = chance.between(3, 6)
+    session = chance.choice((6, 10, 10, 45)) * _S
+    poll = chance.choice((20, 60, 60, 300)) * _S
+    static = chance.choice((0.0, 0.0, 0.5, 1.0))
+    slow = chance.choice((0, 0, 500, 5_000))
+    drift = chance.choice((0, 0, 500, 20_000))
+    return [
+        MemberPlan(
+            name=f"member-{number}",
+            start_ms=int(chance.exponential(chance.choice((10, 20_000)))),
+            topics=chance.choice((("flights",), ("flights",), ("flights", "delays"))),
+            assignors=_assignors(chance, protocol),
+            instance=f"instance-{number}" if chance.happens(static) else "",
+            session_timeout_ms=session,
+            heartbeat_interval_ms=min(3_000, session // 3),
+            max_poll_interval_ms=poll,
+            commit=chance.choice(("auto", "auto", "sync", "async")),
+            process_ms=chance.choice((5, 50, 500)),
+            listener_ms=int(chance.exponential(slow)) if slow else 0,
+            drift_ppm=chance.between(-drift, drift),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def _assignors(chance: Stream, protocol: str) -> tuple[str, ...]:
+    number = chance.uniform()
+    if protocol != "classic":
+        return ()
+    return ("range",) if number < 0.8 else ("roundrobin", "range")
+
+
+def _topics(chance: Stream) -> tuple[TopicPlan, ...]:
+    return tuple(
+        TopicPlan(
+            name=name,
+            partitions=chance.between(1, 8),
+            every_ms=chance.choice((5_000, 20_000, 60_000)),
+            burst=chance.choice((3, 20, 200)),
+        )
+        for name in ("flights", "delays")
+    )
+
+
+def _weather(chance: Stream) -> Weather:
+    kind = chance.between(0, 3)
+    mean = chance.choice((1, 3, 20, 100))
+    tail = chance.choice((0.01, 0.05))
+    loss = chance.choice((0.0, 0.001, 0.01))
+    if kind < 2:
+        return Weather(delay_ms=mean)
+    return Weather(delay_ms=mean, tail=tail, tail_ms=3_000, loss=loss if kind == 3 else 0.0)

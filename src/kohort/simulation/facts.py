@@ -1,0 +1,152 @@
+"""What the checkers are told: each fact says what one event touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from kohort.group.coordinator.events import RequestArrived, ShardEvent
+from kohort.group.events import GroupEvent, Ownership
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.session import ShardSession
+    from kohort.group.effects import Effects
+    from kohort.simulation.client import Client
+    from kohort.simulation.coordinator import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The coordinator answered a request.
+
+    Attributes:
+        node: The node that did.
+        arrived: The request.
+        response: The answer.
+        repeated: Whether the same request was answered before.
+    """
+
+    node: Node
+    arrived: RequestArrived[Message]
+    response: Message
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Records were appended to the group log, and applied."""
+
+    node: Node
+    records: tuple[GroupRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The coordinator dealt with an event, and something of its session may have changed."""
+
+    node: Node
+    event: ShardEvent
+    effects: Effects[ShardSession]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A node has read the log and is ready."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A member dealt with an event, and is another one than before, or sends something.
+
+    Attributes:
+        client: The member.
+        sends: What it sends.
+        observed: What it reports.
+    """
+
+    client: Client
+    sends: tuple[Message, ...]
+    observed: tuple[GroupEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call into an application begins or has ended.
+
+    Attributes:
+        client: Whose application.
+        change: Which call.
+        partitions: About which partitions.
+        begins: Whether it begins.
+    """
+
+    client: Client
+    change: Ownership
+    partitions: frozenset[TopicPartition]
+    begins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An application got records.
+
+    Attributes:
+        client: Whose application.
+        partition: From which partition.
+        first: Offset of the first record.
+        end: Offset after the last one.
+    """
+
+    client: Client
+    partition: TopicPartition
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Positioned:
+    """An application learned where to begin in a partition: the committed offset, -1 for none."""
+
+    client: Client
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """An application asks for positions to be stored."""
+
+    client: Client
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Time to look at everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Faults have stopped, and the time in which the group must have converged is over."""
+
+    bound_ms: int
+
+
+Fact: TypeAlias = (
+    Answered
+    | Recorded
+    | Decided
+    | Loaded
+    | Moved
+    | Called
+    | Delivered
+    | Positioned
+    | Committing
+    | Looked
+    | Settled
+)

@@ -1,0 +1,360 @@
+"""The faults: each is one function of the world and of what the scenario says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.simulation.client import Client
+from kohort.simulation.scenario import Fault
+from kohort.simulation.strangers import send_stranger
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+Act = Callable[["World", Fault], None]
+FAULTS: dict[str, Act] = {}
+
+
+def fault(act: Act) -> Act:
+    """Register a fault under the name of its function."""
+    FAULTS[act.__name__] = act
+    return act
+
+
+def plan_faults(world: World) -> None:
+    """Let every fault of the scenario happen at its time."""
+    for each in world.scenario.faults:
+        world.engine.at(each.at_ms, None, _happen, world, each)
+
+
+def _happen(world: World, each: Fault) -> None:
+    if world.calm:
+        return
+    world.note(f"fault {each.kind}")
+    world.disturbed(each.lasts_ms)
+    if world.tracing:
+        text = f"{each.target} {each.detail} {each.lasts_ms or ''}".strip()
+        world.trace.line(world.engine.now, "fault", each.kind, text)
+    FAULTS[each.kind](world, each)
+
+
+def _client(world: World, each: Fault) -> Client | None:
+    client = world.members.get(each.target)
+    return client if client is not None and client.alive else None
+
+
+def heal(world: World) -> None:
+    """Stop all faults: what was cut is joined, who stood still goes on."""
+    world.calm = True
+    world.ledger.generations_at_calm = world.ledger.generations
+    now = world.engine.now
+    world.lookups_fail = False
+    world.failing_assignors.clear()
+    world.repeat_next = 0
+    for node in world.coordinator.nodes:
+        node.crash_at, node.refuse_appends = "", None
+        node.answers.clear()
+        node.paused_until = min(node.paused_until, now)
+    for client in world.living():
+        client.paused_until = min(client.paused_until, now)
+        client.up_blocked_until = client.down_blocked_until = now
+        client.crash_at, client.looks_at_old_leader = "", False
+        application = client.application
+        application.listener, application.slow_ms = "", 0
+        application.stalled_until = min(application.stalled_until, now)
+
+
+# ------------------------------------------------------------------------------------- network
+
+
+@fault
+def reset(world: World, each: Fault) -> None:
+    """Connections break; what is on its way may arrive all the same ("lingers")."""
+    client = _client(world, each)
+    if client is not None:
+        client.reset(lingers=each.detail == "lingers")
+
+
+@fault
+def half_open(world: World, each: Fault) -> None:
+    """Connections are dead and nobody is told."""
+    client = _client(world, each)
+    if client is not None:
+        client.fall_silent()
+
+
+@fault
+def cut(world: World, each: Fault) -> None:
+    """A member and the cluster do not reach each other: "up", "down" or both ways."""
+    client = _client(world, each)
+    if client is not None:
+        until = world.engine.now + each.lasts_ms
+        if each.detail != "down":
+            client.up_blocked_until = max(client.up_blocked_until, until)
+        if each.detail != "up":
+            client.down_blocked_until = max(client.down_blocked_until, until)
+
+
+@fault
+def cut_all(world: World, each: Fault) -> None:
+    """The coordinator is out of reach for everybody."""
+    for client in world.living():
+        until = world.engine.now + each.lasts_ms
+        client.up_blocked_until = client.down_blocked_until = until
+
+
+@fault
+def repeat(world: World, _each: Fault) -> None:
+    """The next requests arrive twice, the second time late."""
+    world.repeat_next += 3
+
+
+# ------------------------------------------------------------------------------------- processes
+
+
+@fault
+def kill(world: World, each: Fault) -> None:
+    """A member's process ends without a word, and starts again after a while, or never (0)."""
+    client = _client(world, each)
+    if client is not None:
+        client.die(each.lasts_ms)
+
+
+@fault
+def die_in_the_middle(world: World, each: Fault) -> None:
+    """A member's process ends the next time it has something to do: "before" or "after sends"."""
+    client = _client(world, each)
+    if client is not None:
+        client.crash_at = each.detail
+
+
+@fault
+def pause(world: World, each: Fault) -> None:
+    """A member's process stands still: it is a zombie when it goes on."""
+    client = _client(world, each)
+    if client is not None:
+        client.paused_until = max(client.paused_until, world.engine.now + each.lasts_ms)
+
+
+@fault
+def stall(world: World, each: Fault) -> None:
+    """An application does not come back to poll for a while."""
+    client = _client(world, each)
+    if client is not None:
+        until = world.engine.now + each.lasts_ms
+        client.application.stall(until)
+
+
+@fault
+def listener(world: World, each: Fault) -> None:
+    """Calls into an application: "raises", "commits", "rejoins", or are slow."""
+    client = _client(world, each)
+    if client is not None:
+        client.application.listener = each.detail
+        client.application.slow_ms = each.lasts_ms
+
+
+@fault
+def close(world: World, each: Fault) -> None:
+    """An application closes its consumer; a new process starts later, or never (0)."""
+    client = _client(world, each)
+    if client is not None and not client.application.closing:
+        client.application.close()
+        if each.lasts_ms:
+            world.engine.after(each.lasts_ms, None, world.restart, each.target)
+
+
+@fault
+def unsubscribe(world: World, each: Fault) -> None:
+    """An application wants nothing for a while."""
+    client = _client(world, each)
+    if client is not None and not client.application.closing:
+        client.application.unsubscribe()
+        application = client.application
+        world.engine.after(each.lasts_ms, client, application.subscribe, client.plan.topics)
+
+
+@fault
+def resubscribe(world: World, each: Fault) -> None:
+    """An application wants other topics (`detail`, separated by commas)."""
+    client = _client(world, each)
+    if client is not None and not client.application.closing:
+        client.application.subscribe(tuple(each.detail.split(",")))
+
+
+@fault
+def rejoin(world: World, each: Fault) -> None:
+    """An application asks for a rebalance (KIP-568)."""
+    client = _client(world, each)
+    if client is not None:
+        client.application.rejoin()
+
+
+@fault
+def twin(world: World, each: Fault) -> None:
+    """A second process with the same group instance id starts."""
+    plan = world.plans.get(each.target)
+    if plan is not None and plan.instance:
+        name = f"{plan.name}-twin"
+        world.add(replace(plan, name=name, start_ms=0))
+
+
+@fault
+def upgrade(world: World, each: Fault) -> None:
+    """A process is replaced by one with other assignors (`detail`, separated by commas)."""
+    client = _client(world, each)
+    world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
+    if client is not None and not client.application.closing:
+        client.application.close()
+        world.engine.after(each.lasts_ms or 1_000, None, world.restart, each.target)
+
+
+@fault
+def assignor_raises(world: World, each: Fault) -> None:
+    """The next assignment that a member makes as leader fails."""
+    world.failing_assignors.add(each.target)
+
+
+# ------------------------------------------------------------------------------------- time
+
+
+@fault
+def clock_jump(world: World, each: Fault) -> None:
+    """A member's clock jumps forward."""
+    client = _client(world, each)
+    if client is not None:
+        client.skip(each.lasts_ms)
+
+
+@fault
+def wall_step(world: World, each: Fault) -> None:
+    """The coordinators' time of day is set, back or forth."""
+    for node in world.coordinator.nodes:
+        node.wall_skew_ms = each.lasts_ms if each.detail != "back" else -each.lasts_ms
+
+
+# ------------------------------------------------------------------------------------- coordinator
+
+
+@fault
+def failover(world: World, each: Fault) -> None:
+    """Another node leads; `detail` is how long the old one goes on answering."""
+    world.coordinator.move(each.lasts_ms, int(each.detail or 0))
+
+
+@fault
+def coordinator_crash(world: World, each: Fault) -> None:
+    """The coordinator's process dies."""
+    leader = world.coordinator.ready
+    if leader is not None:
+        leader.crash(max(each.lasts_ms, 1_000))
+
+
+@fault
+def coordinator_dies_writing(world: World, each: Fault) -> None:
+    """It dies at its next write: before, in, or after the append, or after the first reply."""
+    leader = world.coordinator.ready
+    if leader is not None:
+        leader.crash_at = each.detail
+
+
+@fault
+def coordinator_pause(world: World, each: Fault) -> None:
+    """The coordinator stands still; another leads meanwhile, it wakes as a zombie."""
+    leader = world.coordinator.leader
+    if leader is not None:
+        leader.paused_until = max(leader.paused_until, world.engine.now + each.lasts_ms)
+        if each.detail == "replaced":
+            world.coordinator.move(100, each.lasts_ms + 2_000)
+
+
+@fault
+def append_fails(world: World, each: Fault) -> None:
+    """The log refuses the next append."""
+    leader = world.coordinator.ready
+    if leader is not None:
+        leader.refuse_appends = ErrorCode[each.detail]
+
+
+@fault
+def compact(world: World, _each: Fault) -> None:
+    """The log is compacted up to its last batch."""
+    world.note("compaction")
+    world.log.compact(max(len(world.log) - 1, 0))
+
+
+@fault
+def inject(world: World, each: Fault) -> None:
+    """The coordinator answers the next request of a kind with an error: "Kind=CODE"."""
+    kind, _, code = each.detail.partition("=")
+    for node in world.coordinator.nodes:
+        node.answers[f"{kind}Request"] = ErrorCode[code]
+
+
+@fault
+def lookups_fail(world: World, each: Fault) -> None:
+    """FindCoordinator finds nobody for a while."""
+    world.lookups_fail = True
+    world.engine.after(each.lasts_ms, None, _lookups_work, world)
+
+
+def _lookups_work(world: World) -> None:
+    world.lookups_fail = False
+
+
+@fault
+def stale_lookups(world: World, each: Fault) -> None:
+    """A member's look-ups find the old leader for a while."""
+    client = _client(world, each)
+    if client is not None:
+        client.looks_at_old_leader = True
+        world.engine.after(each.lasts_ms, client, _look_up_to_date, client)
+
+
+def _look_up_to_date(client: Client) -> None:
+    client.looks_at_old_leader = False
+
+
+@fault
+def stranger(world: World, each: Fault) -> None:
+    """Somebody who is no member of the group sends a request (`detail` says which)."""
+    send_stranger(world, each.detail, each.target)
+
+
+@fault
+def shrink_group(world: World, each: Fault) -> None:
+    """`group.max.size` is lowered; the next load finds the group too large (C72)."""
+    world.config = replace(world.config, group_max_size=int(each.detail))
+    world.coordinator.move(100, 0)
+    world.engine.after(each.lasts_ms, None, _grow_back, world)
+
+
+def _grow_back(world: World) -> None:
+    world.config = replace(world.config, group_max_size=world.scenario.group_max_size)
+    world.coordinator.move(100, 0)
+
+
+# ------------------------------------------------------------------------------------- topics
+
+
+@fault
+def grow(world: World, each: Fault) -> None:
+    """A topic gets more partitions; the members learn it one after the other."""
+    world.topics.grow(each.target, int(each.detail or 1))
+    world.spread_metadata(each.lasts_ms)
+
+
+@fault
+def delete_topic(world: World, each: Fault) -> None:
+    """A topic is deleted, and made again under the same name after a while, or never (0)."""
+    topic = world.topics.present.get(each.target)
+    if topic is None:
+        return
+    partitions = len(topic.ends)
+    world.delete_topic(each.target)
+    world.spread_metadata(2_000)
+    if each.lasts_ms:
+        world.engine.after(each.lasts_ms, None, world.create_topic, each.target, partitions)

@@ -1,0 +1,122 @@
+"""The simulation's own books, kept apart from the machines: what checkers compare with.
+
+Nothing here asks a machine what it thinks. The group log is folded anew from its bytes, deliveries
+and accepted commits are written down as they happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kohort.group.coordinator.classic.fold import StoredGroup
+from kohort.group.coordinator.records import LogState
+from kohort.group.events import GenerationStarted, GroupEvent, RebalanceStarted
+from kohort.group.subscription import decode_subscription
+from kohort.types import TopicPartition
+from kohort.wire import group_log
+from kohort.wire.messages.group_records import GroupMetadataKey, GroupRecord
+
+GROUP = "delays"
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far a partition was read by the group.
+
+    Attributes:
+        delivered: Every record below was handed to some member.
+        is_clean: Whether the last owner gave it up with everything it had read committed.
+        is_tainted: Whether the topic was deleted: a late commit for the old one cannot be told
+            from one for the new one, so nothing is promised (KIP-516 came for that).
+        repeated: How many records were handed out more than once.
+    """
+
+    delivered: int = 0
+    is_clean: bool = False
+    is_tainted: bool = False
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What happened so far.
+
+    Attributes:
+        fold: What the group log adds up to, by its bytes.
+        readings: How far each partition was read.
+        positions: For each client and partition the next offset it has to be given.
+        generations: How many generations began.
+        rebalances: How many rebalances began.
+        lost_at: Since when a client is no member although it was one.
+        newest: The newest generation the coordinator has begun, or loaded.
+        generations_at_calm: How many generations had begun when faults stopped.
+        before: Each group as it was before its last record.
+    """
+
+    fold: LogState = field(default_factory=LogState)
+    readings: dict[TopicPartition, Reading] = field(default_factory=dict)
+    positions: dict[tuple[str, int, TopicPartition], int] = field(default_factory=dict)
+    generations: int = 0
+    rebalances: int = 0
+    lost_at: dict[tuple[str, int], int] = field(default_factory=dict)
+    newest: int = -1
+    generations_at_calm: int = 0
+    before: dict[str, StoredGroup | None] = field(default_factory=dict)
+
+    def append(self, records: tuple[GroupRecord, ...]) -> None:
+        """Add records to the fold, by way of their bytes."""
+        for record in records:
+            read = group_log.decode_record(*group_log.encode_record(record.key, record.value))
+            if read is not None:
+                if isinstance(read.key, GroupMetadataKey):
+                    self.before[read.key.group] = self.fold.groups.get(read.key.group)
+                self.fold = self.fold.apply(read)
+
+    def loaded(self, log: LogState) -> None:
+        """A coordinator begins again where its log ends."""
+        stored = log.groups.get(GROUP)
+        self.newest = stored.generation if stored is not None else 0
+
+    def before_last(self, group_id: str) -> StoredGroup | None:
+        """Return a group as it was before its last record."""
+        return self.before.get(group_id)
+
+    def members(self, group_id: str) -> frozenset[str]:
+        """Return the ids of the members that are in the log."""
+        stored = self.fold.groups.get(group_id)
+        return frozenset(stored.members) if stored is not None else frozenset()
+
+    def subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
+        """Return the topics that each member in the log subscribes to."""
+        stored = self.fold.groups.get(group_id)
+        if stored is None:
+            return {}
+        return {
+            member_id: decode_subscription(member.subscription).topics
+            for member_id, member in sorted(stored.members.items())
+        }
+
+    def reading(self, partition: TopicPartition) -> Reading:
+        """Return how far a partition was read."""
+        found = self.readings.get(partition)
+        if found is None:
+            found = self.readings[partition] = Reading()
+        return found
+
+    def committed(self, group_id: str, partition: TopicPartition) -> int:
+        """Return the offset stored for a partition, -1 for none."""
+        stored = self.fold.offsets_of(group_id).get(partition)
+        return stored.offset if stored is not None else -1
+
+    def note_reset(self, partition: TopicPartition) -> None:
+        """A position beyond the end of a topic that was made anew starts again."""
+        self.reading(partition).is_tainted = True
+
+    def observe(self, event: GroupEvent) -> None:
+        """Count what the coordinator reports."""
+        if isinstance(event, GenerationStarted):
+            self.generations += 1
+            if event.group == GROUP:
+                self.newest = event.generation
+        elif isinstance(event, RebalanceStarted):
+            self.rebalances += 1

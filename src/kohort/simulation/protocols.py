@@ -1,0 +1,139 @@
+"""The group protocols a member may speak: how to make its machine, and what to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol as Face
+
+from kohort.errors import ConfigError
+from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor, RebalanceProtocol
+from kohort.group.effects import Effects
+from kohort.group.member.classic.machine import ClassicMember
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.events import MemberEvent
+from kohort.simulation.scenario import MemberPlan
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.offsets import OffsetCommitRequest
+
+
+class Machine(Face):
+    """The face that every member machine has."""
+
+    config: MemberConfig
+
+    @property
+    def state(self) -> Enum:
+        """Its state."""
+
+    @property
+    def member_id(self) -> str:
+        """Its id in the group."""
+
+    @property
+    def generation_id(self) -> int:
+        """Its generation or member epoch, -1 when it has none."""
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """What it was given and has not given up."""
+
+    @property
+    def fetchable(self) -> frozenset[TopicPartition]:
+        """What may be read now."""
+
+    @property
+    def group_topics(self) -> frozenset[str]:
+        """Topics to watch in the group's name."""
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom a commit is made."""
+
+    def commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        """Return the request that stores positions."""
+
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """Say what the answer to a commit means."""
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[object]:
+        """Work out what an event leads to."""
+
+    def install(self, session: object) -> None:
+        """Take over what effects lead to."""
+
+    def next_deadline(self) -> int | None:
+        """Return when it has to be told that time has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """One group protocol, as a member speaks it.
+
+    Attributes:
+        name: Its name in scenarios.
+        make: Makes a member's machine from its settings, its assignors and a string that was never
+            used before.
+        assignors: The assignors that its members name when the scenario does not say.
+        is_eager: Whether members give everything up before every rebalance.
+        is_classic: Whether the group has generations and a leader.
+        stable: Names of the states of a member at rest that has joined.
+        closed: Names of the states of a member that is done.
+        fatal: Names of the states of a member that cannot go on.
+    """
+
+    name: str
+    make: Callable[[MemberConfig, tuple[Assignor, ...], str], Machine]
+    assignors: tuple[str, ...] = ()
+    is_eager: bool = False
+    is_classic: bool = True
+    stable: frozenset[str] = frozenset({"STABLE"})
+    closed: frozenset[str] = frozenset({"CLOSED"})
+    fatal: frozenset[str] = frozenset({"FATAL"})
+
+
+def _classic(config: MemberConfig, assignors: tuple[Assignor, ...], _unique: str) -> Machine:
+    return ClassicMember(config, assignors)  # type: ignore[return-value]  # it takes its own session only, which is what it is given
+
+
+CLASSIC = Protocol(name="classic", make=_classic, assignors=("range",), is_eager=True)
+COOPERATIVE = Protocol(name="cooperative", make=_classic, assignors=("cooperative-sticky",))
+
+PROTOCOLS: dict[str, Protocol] = {each.name: each for each in (CLASSIC, COOPERATIVE)}
+
+
+def protocol_of(plan: MemberPlan, default: str) -> Protocol:
+    """Return the protocol of a member.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    name = plan.protocol or default
+    if name not in PROTOCOLS:
+        raise ConfigError(f"no protocol {name!r}; there are: {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+def assignors_of(
+    plan: MemberPlan, protocol: Protocol, own: Mapping[str, Assignor]
+) -> tuple[Assignor, ...]:
+    """Return the assignors of a member; `own` are those that a user brings.
+
+    Raises:
+        ConfigError: There is none of a name.
+    """
+    known = {**BUILTIN_ASSIGNORS, **own}
+    names = plan.assignors or protocol.assignors
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ConfigError(f"no assignor {missing[0]!r}; there are: {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
+def is_eager(assignors: tuple[Assignor, ...]) -> bool:
+    """Whether members with these assignors give everything up before they join (KIP-429)."""
+    return not all(RebalanceProtocol.COOPERATIVE in a.supported_protocols for a in assignors)

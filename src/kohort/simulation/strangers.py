@@ -1,0 +1,199 @@
+"""Requests of somebody who is no member: tools, old clients, and what is plainly wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.group.subscription import Subscription, encode_subscription
+from kohort.simulation.ledger import GROUP
+from kohort.simulation.network import Pending
+from kohort.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+OTHER = "tools"
+
+
+def send_stranger(world: World, kind: str, name: str) -> None:
+    """Send one request to the leader, in the name of nobody.
+
+    Args:
+        world: The world.
+        kind: Which request, a key of `REQUESTS`.
+        name: A member whose name, instance or id the request misuses.
+    """
+    leader = world.coordinator.leader
+    client = world.members.get(name)
+    if leader is None or not leader.alive or client is None:
+        return
+    request, version = _request(world, kind, name)
+    pending = Pending(world.engine.now, _nobody, request, version)
+    connection = world.network.connect(client, leader, f"stranger-{world.tokens}")
+    connection.is_open = False
+    leader.receive(connection, pending)
+
+
+def _nobody(_response: Message | None) -> None:
+    """Nobody waits for the answer."""
+
+
+def _request(world: World, kind: str, name: str) -> tuple[Message, int]:
+    """Return a request and its version."""
+    client = world.members[name]
+    known = client.machine.member_id
+    make = REQUESTS[kind]
+    return make(known, client.plan.instance)
+
+
+def _join(group: str, member_id: str, instance: str, **changes: object) -> JoinGroupRequest:
+    metadata = encode_subscription(Subscription(topics=frozenset({"flights"})))
+    fields: dict[str, object] = {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 20_000,
+        "member_id": member_id,
+        "group_instance_id": instance or None,
+        "protocol_type": "consumer",
+        "protocols": (
+            JoinGroupRequestProtocol(name="range", metadata=metadata),
+            JoinGroupRequestProtocol(name="cooperative-sticky", metadata=metadata),
+        ),
+        "reason": None,
+    }
+    return JoinGroupRequest(**{**fields, **changes})  # type: ignore[arg-type]  # the keys are its fields
+
+
+def _old_join(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "", ""), 3
+
+
+def _join_and_go(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "", ""), 9
+
+
+def _short_session(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "", "", session_timeout_ms=1), 9
+
+
+def _other_type(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "", "", protocol_type="connect"), 9
+
+
+def _unknown_member(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "nobody", ""), 9
+
+
+def _old_twin(_known: str, instance: str) -> tuple[Message, int]:
+    return _join(GROUP, "", instance or "old-twin"), 5
+
+
+def _join_other(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(OTHER, "nobody", ""), 9
+
+
+def _sync_other(_known: str, _instance: str) -> tuple[Message, int]:
+    request = SyncGroupRequest(group_id=OTHER, generation_id=1, member_id="nobody", assignments=())
+    return request, 5
+
+
+def _beat_other(_known: str, _instance: str) -> tuple[Message, int]:
+    return HeartbeatRequest(group_id=OTHER, generation_id=1, member_id="nobody"), 4
+
+
+def _leave_other(_known: str, _instance: str) -> tuple[Message, int]:
+    members = (MemberIdentity(member_id="nobody"),)
+    return LeaveGroupRequest(group_id=OTHER, members=members), 5
+
+
+def _leave_instance(_known: str, instance: str) -> tuple[Message, int]:
+    members = (MemberIdentity(member_id="", group_instance_id=instance or "nobody"),)
+    return LeaveGroupRequest(group_id=GROUP, members=members), 5
+
+
+def _leave_old(known: str, _instance: str) -> tuple[Message, int]:
+    return LeaveGroupRequest(group_id=GROUP, member_id=known or "nobody"), 2
+
+
+def _stale_sync(known: str, _instance: str) -> tuple[Message, int]:
+    request = SyncGroupRequest(
+        group_id=GROUP, generation_id=0, member_id=known or "nobody", assignments=()
+    )
+    return request, 5
+
+
+def _stale_beat(known: str, _instance: str) -> tuple[Message, int]:
+    return HeartbeatRequest(group_id=GROUP, generation_id=0, member_id=known or "nobody"), 4
+
+
+def _commit(group: str, member_id: str, generation: int) -> OffsetCommitRequest:
+    entry = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1_000_000, committed_metadata=""
+    )
+    topics = (OffsetCommitRequestTopic(name="flights", partitions=(entry,)),)
+    return OffsetCommitRequest(
+        group_id=group,
+        member_id=member_id,
+        generation_id_or_member_epoch=generation,
+        topics=topics,
+    )
+
+
+def _tool_commits(_known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(OTHER, "", -1), 8
+
+
+def _tool_commits_as_member(_known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(OTHER, "nobody", 3), 9
+
+
+def _stale_commit(known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(GROUP, known or "nobody", 0), 8
+
+
+def _delete(_known: str, _instance: str) -> tuple[Message, int]:
+    return DeleteGroupsRequest(groups_names=(GROUP, OTHER)), 2
+
+
+def _describe(_known: str, _instance: str) -> tuple[Message, int]:
+    return DescribeGroupsRequest(groups=(GROUP, OTHER)), 5
+
+
+REQUESTS = {
+    each.__name__.strip("_"): each
+    for each in (
+        _old_join,
+        _join_and_go,
+        _short_session,
+        _other_type,
+        _unknown_member,
+        _old_twin,
+        _join_other,
+        _sync_other,
+        _beat_other,
+        _leave_other,
+        _leave_instance,
+        _leave_old,
+        _stale_sync,
+        _stale_beat,
+        _tool_commits,
+        _tool_commits_as_member,
+        _stale_commit,
+        _delete,
+        _describe,
+    )
+}

@@ -1,0 +1,66 @@
+"""Topics of the simulated cluster: how far each partition goes, and which topic it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kohort.types import TopicPartition
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic; one that is deleted and made again is another one.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id; differs between two topics of one name.
+        ends: For each partition the offset of the next record.
+    """
+
+    name: str
+    topic_id: UUID
+    ends: list[int] = field(default_factory=list)
+
+
+class Topics:
+    """All topics of the cluster."""
+
+    def __init__(self) -> None:
+        self.present: dict[str, Topic] = {}
+        self._made = 0
+
+    def create(self, name: str, partitions: int) -> Topic:
+        """Make a topic; one of that name must not exist."""
+        self._made += 1
+        topic = Topic(name, UUID(int=(1 << 64) + self._made), [0] * partitions)
+        self.present[name] = topic
+        return topic
+
+    def delete(self, name: str) -> bool:
+        """Delete a topic; return whether it existed."""
+        return self.present.pop(name, None) is not None
+
+    def grow(self, name: str, by: int) -> None:
+        """Add partitions to a topic, if it exists."""
+        if name in self.present:
+            self.present[name].ends += [0] * by
+
+    def end(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record of a partition, 0 where there is no such one."""
+        topic = self.present.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.ends):
+            return 0
+        return topic.ends[partition.partition]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of partitions of each topic."""
+        return {name: len(topic.ends) for name, topic in sorted(self.present.items())}
+
+    def partitions(self, names: tuple[str, ...] | frozenset[str]) -> Iterator[TopicPartition]:
+        """Yield the partitions of those topics that exist."""
+        for name in sorted(names):
+            if name in self.present:
+                for number in range(len(self.present[name].ends)):
+                    yield TopicPartition(name, number)

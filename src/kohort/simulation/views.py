@@ -1,0 +1,66 @@
+"""What the coordinator says of the group, in one shape for all group protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.session import Lifecycle
+from kohort.group.coordinator.shard import Shard
+from kohort.group.subscription import decode_assignment
+from kohort.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member, as the coordinator knows it.
+
+    Attributes:
+        epoch: Its generation or member epoch.
+        instance: Its group instance id, None for a dynamic member.
+        assigned: What it was given; None when that is not decided.
+    """
+
+    epoch: int
+    instance: str | None
+    assigned: frozenset[TopicPartition] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The group.
+
+    Attributes:
+        state: Name of its state.
+        epoch: Its generation or epoch.
+        members: Its members by member id.
+        is_settled: Whether nothing is to be done.
+    """
+
+    state: str
+    epoch: int
+    members: Mapping[str, MemberView]
+    is_settled: bool
+
+    def is_current(self, member_id: str, epoch: int) -> bool:
+        """Whether somebody who says so is a member now."""
+        member = self.members.get(member_id)
+        return member is not None and member.epoch == epoch
+
+
+def view(shard: Shard, group_id: str) -> GroupView:
+    """Return what a shard says of a group."""
+    return _classic(shard, shard.session.group(shard.log, group_id))
+
+
+def _classic(shard: Shard, group: ClassicGroup) -> GroupView:
+    stored = shard.log.groups.get(group.group_id)
+    stable = group.state is GroupState.STABLE and shard.state is Lifecycle.READY
+    members: dict[str, MemberView] = {}
+    for member in group.sorted_members():
+        assigned = None
+        if stable and stored is not None:
+            assigned = decode_assignment(stored.assignment_of(member.member_id))[0]
+        members[member.member_id] = MemberView(group.generation, member.group_instance_id, assigned)
+    return GroupView(group.state.name, group.generation, members, stable)

@@ -1,0 +1,365 @@
+"""The simulated world of one run: engine, network, coordinator, clients, topics and the books."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from kohort.errors import KohortError
+from kohort.group.assignors import Assignor
+from kohort.group.coordinator.events import TopicsDeleted
+from kohort.group.coordinator.session import Lifecycle, ShardSession
+from kohort.group.effects import Effects
+from kohort.group.events import GroupEvent, Ownership
+from kohort.simulation.chance import Stream
+from kohort.simulation.client import Client
+from kohort.simulation.coordinator import Coordinator, Node, make_config
+from kohort.simulation.engine import Engine
+from kohort.simulation.facts import Fact, Looked, Recorded
+from kohort.simulation.ledger import GROUP, Ledger
+from kohort.simulation.log import GroupLog
+from kohort.simulation.network import Connection, Network, Pending
+from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
+from kohort.simulation.topics import Topics
+from kohort.simulation.trace import Trace
+from kohort.simulation.views import GroupView, view
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.schema import Message
+
+Checker = Callable[["World", Fact], "str | None"]
+Checkers = Mapping[type, tuple[tuple[str, Checker], ...]]
+NO_CHECKERS: Checkers = {}
+_LOOK_EVERY_MS = 60_000
+_LOOK_EVERY_STEPS = 1_000
+
+
+class ViolationError(KohortError):
+    """A checker found that a rule is broken.
+
+    Attributes:
+        checker: Name of the checker.
+    """
+
+    def __init__(self, checker: str, complaint: str) -> None:
+        super().__init__(f"{checker}: {complaint}")
+        self.checker = checker
+
+
+class MachineFailedError(KohortError):
+    """A machine raised something: a bug, but none that a checker has found."""
+
+
+class World:
+    """Everything of one run.
+
+    Attributes:
+        scenario: What is to happen.
+        members: The present life of each member, by name.
+        tokens: How many requests the coordinator has seen.
+        checking: Whether there are checkers.
+        tracing: Whether a trace is made.
+        calm: Whether faults have stopped.
+        notes: How often which rare thing happened.
+    """
+
+    CRASH_RESTART_MS = 5_000
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        checkers: Checkers = NO_CHECKERS,
+        trace: Trace | None = None,
+        assignors: Mapping[str, Assignor] | None = None,
+        survives_failures: bool = False,
+    ) -> None:
+        """Make a world in which nothing has happened.
+
+        Args:
+            scenario: What is to happen.
+            checkers: Which rules are checked.
+            trace: Where events are written down; None: nowhere.
+            assignors: Assignors that a user brings, by name.
+            survives_failures: Whether a machine that raises only ends its process, not the run.
+        """
+        self.scenario = scenario
+        self.config = make_config(scenario.initial_delay_ms, scenario.group_max_size)
+        self.engine = Engine()
+        self.network = Network(self.engine, scenario.weather, scenario.seed)
+        self.log = GroupLog()
+        self.topics = Topics()
+        self.ledger = Ledger()
+        self.assignors = dict(assignors or {})
+        self.trace = trace if trace is not None else Trace(keep=False)
+        self.tracing = trace is not None
+        self.checking = bool(checkers)
+        self.survives_failures = survives_failures
+        self.notes: Counter[str] = Counter()
+        self.tokens = 0
+        self.calm = False
+        self.repeat_next = 0
+        self.lookups_fail = False
+        self.failing_assignors: set[str] = set()
+        self.members: dict[str, Client] = {}
+        self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}
+        self.listeners: list[Callable[[Client, Ownership, frozenset[TopicPartition]], None]] = []
+        self.observers: list[Callable[[GroupEvent], None]] = []
+        self.last_change_ms = 0
+        self._disturbed_until = 0
+        self._checkers = checkers
+        self._lives: Counter[str] = Counter()
+        self._looked_at = 0
+        self._versions: dict[type[Message], int] = {}
+        self._jobs: dict[str, Stream] = {}
+        self._lookups: dict[str, Stream] = {}
+        self.coordinator = Coordinator(self)
+
+    # ------------------------------------------------------------------------------- beginning
+
+    def begin(self) -> None:
+        """Create the topics, start the coordinator, and plan when members start."""
+        for plan in self.scenario.topics:
+            self.topics.create(plan.name, plan.partitions)
+            if plan.every_ms:
+                stream = Stream(self.scenario.seed, "produce", plan.name)
+                self.engine.at(plan.every_ms, None, self._produce, plan, stream)
+        self.coordinator.start()
+        for plan in self.scenario.members:
+            self.engine.at(plan.start_ms, None, self.restart, plan.name)
+        if self.checking:
+            self.engine.after(_LOOK_EVERY_MS, None, self._look)
+
+    def _look(self) -> None:
+        self.check(Looked())
+        self._looked_at = self.engine.steps
+        self.engine.after(_LOOK_EVERY_MS, None, self._look)
+
+    def _produce(self, plan: TopicPlan, stream: Stream) -> None:
+        if self.calm:
+            return
+        topic = self.topics.present.get(plan.name)
+        count = stream.between(0, plan.burst)
+        if topic is not None and count:
+            topic.ends[:] = [end + count for end in topic.ends]
+            for client in self.living():
+                client.application.wake()
+        self.engine.after(plan.every_ms, None, self._produce, plan, stream)
+
+    # ------------------------------------------------------------------------------- members
+
+    def restart(self, name: str) -> None:
+        """Start a member's process, unless it runs."""
+        present = self.members.get(name)
+        if present is not None and present.alive:
+            return
+        self._lives[name] += 1
+        client = Client(self, self.plans[name], self._lives[name])
+        if self.calm:
+            client.looks_at_old_leader = False
+        self.members[name] = client
+        if self.tracing:
+            self.trace.line(self.engine.now, name, "started", f"life {self._lives[name]}")
+        client.application.start()
+
+    def add(self, plan: MemberPlan) -> None:
+        """Start a member that the scenario did not begin with."""
+        self.plans[plan.name] = plan
+        self.restart(plan.name)
+
+    def change_plan(self, name: str, **changes: object) -> None:
+        """Let the next life of a member be another one."""
+        self.plans[name] = replace(self.plans[name], **changes)  # type: ignore[arg-type]  # keys and values come from `Fault`, which names fields of MemberPlan
+
+    def living(self) -> list[Client]:
+        """Return the members whose process runs, by name."""
+        return [client for _, client in sorted(self.members.items()) if client.alive]
+
+    def client_died(self, client: Client) -> None:
+        """Note that what a client had is without an owner, and not given up."""
+        application = client.application
+        for partition in sorted(application.believes):
+            self.ledger.reading(partition).is_clean = False
+        if self.tracing:
+            self.trace.line(self.engine.now, client.name, "died", f"life {client.life}")
+        for listener in self.listeners:
+            listener(client, Ownership.LOST, frozenset(application.believes))
+        self.ledger.lost_at.pop((client.name, client.life), None)
+
+    def owned(
+        self,
+        client: Client,
+        change: Ownership,
+        partitions: frozenset[TopicPartition],
+        _begins: bool,
+    ) -> None:
+        """Tell whoever watches that an application owns other partitions now."""
+        self.last_change_ms = self.engine.now
+        for listener in self.listeners:
+            listener(client, change, partitions)
+
+    # ------------------------------------------------------------------------------- durations
+
+    def lookup_ms(self, client: Client) -> int:
+        """Return how long a look-up takes."""
+        stream = self._lookups.get(client.name)
+        if stream is None:
+            stream = Stream(self.scenario.seed, "lookup", client.name)
+            self._lookups[client.name] = stream
+        return stream.between(1, 20)
+
+    def job_ms(self, client: Client) -> int:
+        """Return how long a leader's assignment takes."""
+        stream = self._jobs.get(client.name)
+        if stream is None:
+            stream = self._jobs[client.name] = Stream(self.scenario.seed, "job", client.name)
+        slow = stream.happens(0.02) and not self.calm
+        return 15_000 if slow else stream.between(1, 10)
+
+    def assignor_fails(self, client: Client) -> bool:
+        """Whether the next assignment of this leader raises."""
+        if client.name in self.failing_assignors:
+            self.failing_assignors.discard(client.name)
+            self.note("assignor raised")
+            return True
+        return False
+
+    def version_of(self, request: type[Message]) -> int:
+        """Return the version in which requests of a class are sent."""
+        version = self._versions.get(request)
+        if version is None:
+            version = self._versions[request] = request.max_version
+        return version
+
+    def repeat(self, connection: Connection, pending: Pending) -> None:
+        """Let a request arrive a second time, later, as when a client or proxy tries again."""
+        self.repeat_next -= 1
+        self.note("request repeated")
+        copy = Pending(pending.due, _nobody, pending.request, pending.version, is_copy=True)
+        other = self.network.connect(connection.client, connection.node, f"copy-{self.tokens}")
+        other.up.append(copy)
+        self.engine.after(400, connection.node, self._deliver_copy, other)
+
+    def _deliver_copy(self, connection: Connection) -> None:
+        connection.is_open = False
+        connection.node.receive(connection, connection.up.popleft())
+
+    # ------------------------------------------------------------------------------- topics
+
+    def tell_topics_deleted(self, topics: frozenset[str]) -> None:
+        """Tell the coordinator that topics are gone."""
+        leader = self.coordinator.ready
+        if leader is not None:
+            leader.run(TopicsDeleted(topics))
+        else:
+            self.coordinator.untold |= topics
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; every client notices at once that its positions mean nothing."""
+        for partition in list(self.topics.partitions((name,))):
+            self.ledger.reading(partition).is_tainted = True
+        self.topics.delete(name)
+        for client in self.living():
+            client.application.forget_topic(name)
+        self.tell_topics_deleted(frozenset({name}))
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic, if there is none of that name."""
+        if name not in self.topics.present:
+            self.topics.create(name, partitions)
+            self.spread_metadata(2_000)
+
+    def spread_metadata(self, within_ms: int) -> None:
+        """Let every client learn, one after the other, which topics there are."""
+        for number, client in enumerate(self.living(), start=1):
+            delay = within_ms * number // len(self.members)
+            self.engine.after(delay, client, self._refresh, client)
+
+    def _refresh(self, client: Client) -> None:
+        client.learn_topics(self.topics.counts())
+
+    # ------------------------------------------------------------------------------- the books
+
+    def recorded(self, node: Node, records: tuple[GroupRecord, ...]) -> None:
+        """Records are in the log: check them against the books, then write those on."""
+        if self.checking:
+            self.check(Recorded(node, records))
+            self.ledger.append(records)
+
+    def disturbed(self, lasts_ms: int = 0) -> None:
+        """Something happened that excuses delays until it is over."""
+        self._disturbed_until = max(self._disturbed_until, self.engine.now + lasts_ms)
+
+    def is_disturbed(self, within_ms: int) -> bool:
+        """Whether something that excuses delays happened a short time ago."""
+        return self.is_loading or self.engine.now - self._disturbed_until < within_ms
+
+    def note(self, what: str) -> None:
+        """Count something rare."""
+        self.notes[what] += 1
+
+    def observe(self, events: Iterable[GroupEvent]) -> None:
+        """Take note of what a machine reports."""
+        for event in events:
+            for observer in self.observers:
+                observer(event)
+
+    def observe_coordinator(self, node: Node, effects: Effects[ShardSession]) -> None:
+        """Take note of what the coordinator's machine reports."""
+        if not effects.observed:
+            return
+        if node is self.coordinator.leader:
+            for event in effects.observed:
+                self.ledger.observe(event)
+        self.observe(effects.observed)
+
+    def view(self) -> GroupView | None:
+        """Return what the coordinator says of the group; None: there is nobody to ask."""
+        node = self.coordinator.ready
+        return view(node.shard, GROUP) if node is not None else None
+
+    def check(self, fact: Fact) -> None:
+        """Run the checkers of a fact.
+
+        Raises:
+            ViolationError: One of them complains.
+        """
+        for name, checker in self._checkers.get(type(fact), ()):
+            complaint = checker(self, fact)
+            if complaint is not None:
+                self.fail(name, complaint)
+        if self.engine.steps - self._looked_at >= _LOOK_EVERY_STEPS:
+            self._looked_at = self.engine.steps
+            self.check(Looked())
+
+    def fail(self, checker: str, complaint: str) -> None:
+        """End the run: a rule is broken.
+
+        Raises:
+            ViolationError: Always, when rules are checked.
+        """
+        if self.checking:
+            raise ViolationError(checker, f"at {self.engine.now} ms: {complaint}")
+
+    def machine_failed(self, who: str, error: Exception) -> None:
+        """A machine raised something.
+
+        Raises:
+            MachineFailedError: Unless the run is to survive that.
+        """
+        self.note("machine failed")
+        if not self.survives_failures:
+            raise MachineFailedError(
+                f"at {self.engine.now} ms {who} raised {type(error).__name__}: {error}"
+            ) from error
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the coordinator reads its log now."""
+        leader = self.coordinator.leader
+        return leader is None or leader.shard.state is not Lifecycle.READY
+
+
+def _nobody(_response: Message | None) -> None:
+    """Nobody waits for the answer to a repeated request."""
