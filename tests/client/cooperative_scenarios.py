@@ -105,11 +105,9 @@ async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
     reader.subscribe([topic])
     slow.subscribe([topic, other], listener=holds)
     both = partitions_of(topic, 4) | partitions_of(other, 1)
-    await poll_until(
-        lambda: reader.assignment() | slow.assignment() == both and len(reader.assignment()) == 2,
-        reader,
-        slow,
-    )
+    members = [reader, slow]
+    await poll_until(lambda: reader.assignment() | slow.assignment() == both, *members)
+    await poll_until(lambda: is_at_rest(members), *members)
     kept = reader.assignment()
     slow.subscribe([topic])  # now it has to give up the other topic, and does not
     await poll_until(lambda: bool(holds.told) and holds.told[-1][0] == "revoked", reader, slow)
@@ -124,10 +122,10 @@ async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
     with pytest.raises(RebalanceInProgressError):
         await reader.commit()
     holds.done.set_result(None)
-    await poll_until(lambda: is_shared([reader, slow], topic, 4), reader, slow)
-    await poll_until(lambda: state_of(reader) is MemberState.STABLE, reader, slow)
+    await poll_until(lambda: is_shared(members, topic, 4), *members)
+    await poll_until(lambda: is_at_rest(members), *members)
     await reader.commit()
-    assert reader.assignment() == kept
+    assert len(reader.assignment() & kept) == 2
     await reader.close()
     await slow.close()
 
