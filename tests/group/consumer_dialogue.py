@@ -11,8 +11,10 @@ from typing import Any
 
 from kohort.broker import jobs
 from kohort.errors import ErrorCode
+from kohort.group.assignors import SERVER_ASSIGNORS
+from kohort.group.coordinator.consumer import target
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
-from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.jobs import ConsumerJob, TargetJob
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import JobDone, ShardEvent, TopicsChanged
 from kohort.group.coordinator.shard import Shard
@@ -78,7 +80,12 @@ class ConsumerDialogue(Dialogue):
             self.finish(self.held_back.pop(0))
 
     def finish(self, job: ConsumerJob) -> None:
-        self.run(JobDone(job.token, job.group_id, jobs.do(job), WALL + self.now))
+        result = (
+            target.make(job, SERVER_ASSIGNORS)
+            if isinstance(job, TargetJob)
+            else (jobs.match_topics(job))
+        )
+        self.run(JobDone(job.token, job.group_id, result, WALL + self.now))
 
     # ------------------------------------------------------------------------------- requests
 

@@ -41,8 +41,7 @@ def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerD
     run = draft.session.targets.get(draft.group_id)
     if run is None or run.token != token:
         return draft
-    targets = draft.session.targets.delete(draft.group_id)
-    draft.session = replace(draft.session, targets=targets)
+    target.end(draft, run)
     if draft.group is not None and made.error is None:
         target.store(draft, run.epoch, made)
     return attempt(draft, run.waiting.arrived, lambda trial: _resume(trial, run.waiting, made))

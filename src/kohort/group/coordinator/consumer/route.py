@@ -55,7 +55,7 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
         shard.consumer_groups[group_id] = draft.group
     consumer = draft.session
     if draft.group is None and group_id in consumer.seen:
-        consumer = replace(consumer, seen=consumer.seen.delete(group_id))
+        consumer = consumer.without(group_id)
     if consumer is not session.consumer or draft.deadlines is not session.deadlines:
         shard.session = replace(session, consumer=consumer, deadlines=draft.deadlines)
     shard.records += draft.records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from immutables import Map
 
@@ -33,10 +33,18 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TargetRun:
-    """A target assignment that is being made; at most one for each group."""
+    """A target assignment that is being made; at most one for each group.
+
+    Attributes:
+        token: The job's number.
+        epoch: The epoch it is for.
+        started: When it began, in milliseconds.
+        waiting: The heartbeat that waits for it.
+    """
 
     token: int
     epoch: int
+    started: int
     waiting: Waiting
 
 
@@ -48,6 +56,7 @@ class ConsumerSession:
         topics: The topics of the cluster.
         seen: The version of the topics that each group was last held against (K14).
         targets: Target assignments that are being made, by group.
+        resting: Until when a group whose last target took long gets no other one.
         checking: Heartbeats that wait to hear whether what they bring is a regular expression at
             all, by the job that finds out.
         resolving: The job that resolves the expressions of a group anew, at most one each.
@@ -57,9 +66,17 @@ class ConsumerSession:
     topics: TopicsImage = NO_TOPICS
     seen: Map[str, int] = Map()
     targets: Map[str, TargetRun] = Map()
+    resting: Map[str, int] = Map()
     checking: Map[int, Heartbeat] = Map()
     resolving: Map[str, int] = Map()
     next_token: int = 1
+
+    def without(self, group_id: str) -> ConsumerSession:
+        """Forget a group that is gone; its jobs will find nobody."""
+        resting = self.resting
+        if group_id in resting:
+            resting = resting.delete(group_id)
+        return replace(self, seen=self.seen.delete(group_id), resting=resting)
 
 
 NOTHING_KNOWN = ConsumerSession()

@@ -21,13 +21,22 @@ from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.events import Assigned
 from kohort.types import TopicPartition
 
+_WORTH_A_REST_MS = 5
+_REST = 4
+
 # --------------------------------------------------------------------------------------- before
 
 
 def is_due(draft: ConsumerDraft) -> bool:
-    """Whether the group's epoch has no target yet, and it is not too soon to make one (K56)."""
-    group = draft.existing
-    if group.assignment_epoch >= group.epoch or group.group_id in draft.session.targets:
+    """Whether the group's epoch has no target yet, and it is not too soon to make one (K56).
+
+    Where the target of a group takes long to make, it may not take more than a fifth of the time: a
+    thousand members that join one after the other then cost a few targets, not a thousand.
+    """
+    group, session = draft.existing, draft.session
+    if group.assignment_epoch >= group.epoch or group.group_id in session.targets:
+        return False
+    if draft.now < session.resting.get(group.group_id, draft.now):
         return False
     made, interval = group.assignment_timestamp, draft.config.group_consumer_assignment_interval_ms
     return made == 0 or interval == 0 or draft.wall_ms >= made + interval
@@ -42,9 +51,22 @@ def start(
     default = draft.config.group_consumer_assignors[0]
     name = group.preferred_assignor(default)
     draft.jobs.append(TargetJob(token, group, draft.topics, name))
-    run = TargetRun(token, group.epoch, Waiting(arrived, member_id, before, resubscribed))
+    waiting = Waiting(arrived, member_id, before, resubscribed)
+    run = TargetRun(token, group.epoch, draft.now, waiting)
     targets = draft.session.targets.set(group.group_id, run)
     draft.session = replace(draft.session, targets=targets)
+
+
+def end(draft: ConsumerDraft, run: TargetRun) -> None:
+    """Take note that it is made, or could not be."""
+    group_id, session = draft.group_id, draft.session
+    took = draft.now - run.started
+    resting = session.resting
+    if took >= _WORTH_A_REST_MS:
+        resting = resting.set(group_id, draft.now + _REST * took)
+    elif group_id in resting:
+        resting = resting.delete(group_id)
+    draft.session = replace(session, targets=session.targets.delete(group_id), resting=resting)
 
 
 # ------------------------------------------------------------------------------------- the job
