@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import xxhash
 from immutables import Map
@@ -72,6 +74,8 @@ class TopicsImage:
 NO_TOPICS = TopicsImage()
 
 
+# Every change of a group's members asks for it again; topics change rarely.
+@lru_cache(maxsize=10_000)
 def _topic_hash(name: str, view: TopicView) -> int:
     """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
     text = name.encode("utf-16-le", "surrogatepass")
@@ -83,7 +87,7 @@ def _topic_hash(name: str, view: TopicView) -> int:
         text,
         (len(text) // 2).to_bytes(4, "little"),
         view.partitions.to_bytes(4, "little"),
-        b"".join(number.to_bytes(4, "little") for number in range(view.partitions)),
+        struct.pack(f"<{view.partitions}i", *range(view.partitions)),
     )
     return xxhash.xxh3_64_intdigest(b"".join(parts))
 
