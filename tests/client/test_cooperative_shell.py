@@ -26,7 +26,7 @@ from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.events import GroupEvent, MemberLeft, RebalanceStarted
 from kohort.types import TopicPartition
 from tests.client.cooperative_scenarios import cooperative, is_at_rest
-from tests.client.group_scenarios import Notes, member, partitions_of, poll_until
+from tests.client.group_scenarios import Notes, is_shared, member, partitions_of, poll_until
 from tests.client.loops import on_a_loop
 from tests.real_kafka import foreign
 
@@ -147,16 +147,17 @@ async def test_kip_429_a_leader_asks_anew_before_it_takes_what_it_does_not_know(
         members = [fresh, *old]
         fresh.subscribe([topic])
         await poll_until(lambda: len(fresh.assignment()) == 2, fresh)
-        for consumer, note in zip(old, notes, strict=True):
-            consumer.subscribe([topic], listener=note)
-        await poll_until(lambda: owned(members) == partitions_of(topic, 2), *members)
-        grow(address, topic, 6)
-        await poll_until(lambda: owned(members) == partitions_of(topic, 6), *members)
+        old[0].subscribe([topic], listener=notes[0])
+        await poll_until(lambda: is_shared([fresh, old[0]], topic, 2), fresh, old[0])
+        old[1].subscribe([topic], listener=notes[1])
+        await poll_until(lambda: is_at_rest(members), *members)
+        grow(address, topic, 3)  # the third partition is for who has none, and others do not know
+        await poll_until(lambda: is_shared(members, topic, 3), *members)
         await poll_until(lambda: is_at_rest(members), *members)
         for note in notes:
             note.told.clear()
         await fresh.close()
-        await poll_until(lambda: owned(old) == partitions_of(topic, 6), *old)
+        await poll_until(lambda: owned(old) == partitions_of(topic, 3), *old)
         await poll_until(lambda: is_at_rest(old), *old)
         assert {what for note in notes for what, _ in note.told} == {"assigned"}
         for consumer in old:
