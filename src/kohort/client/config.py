@@ -79,7 +79,8 @@ class ConsumerConfig(ClientConfig):
     Attributes:
         group_id: The group to be a member of, and to commit offsets to.
         group_instance_id: Static membership (KIP-345).
-        group_protocol: "classic", or "consumer" for that of KIP-848, in which the broker assigns.
+        group_protocol: "classic", or "consumer" for that of KIP-848, in which the broker assigns;
+            "draft" is for study (docs/draft.md) and needs a Kohort broker that serves it.
         group_remote_assignor: With "consumer": the broker's assignor to ask for, "uniform" or
             "range"; None leaves it the choice.
         session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
@@ -106,7 +107,7 @@ class ConsumerConfig(ClientConfig):
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    group_protocol: Literal["classic", "consumer"] = "classic"
+    group_protocol: Literal["classic", "consumer", "draft"] = "classic"
     group_remote_assignor: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
@@ -132,8 +133,8 @@ class ConsumerConfig(ClientConfig):
     def __post_init__(self) -> None:
         """Check the values."""
         ClientConfig.__post_init__(self)
-        _one_of("group.protocol", self.group_protocol, ("classic", "consumer"))
-        if self.group_remote_assignor is not None and self.group_protocol == "classic":
+        _one_of("group.protocol", self.group_protocol, ("classic", "consumer", "draft"))
+        if self.group_remote_assignor is not None and self.group_protocol != "consumer":
             raise ConfigError("group.remote.assignor needs group.protocol=consumer")
         _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
         levels = ("read_uncommitted", "read_committed")
@@ -237,6 +238,8 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
     values: dict[str, Any] = {name: _typed(kind, name, value) for name, value in settings.items()}
     if values.get("group_protocol") == "consumer":
         _refuse_classic_only(values)
+    if values.get("group_protocol") == "draft":
+        _refuse_what_draft_lacks(values)
     return kind(**values)
 
 
@@ -255,6 +258,12 @@ def _refuse_classic_only(values: Mapping[str, object]) -> None:
             raise ConfigError(
                 f"{dotted(name)} has no effect with group.protocol=consumer: set {instead}"
             )
+
+
+def _refuse_what_draft_lacks(values: Mapping[str, object]) -> None:
+    for name in ("partition_assignment_strategy", "group_instance_id", "client_rack"):
+        if name in values:
+            raise ConfigError(f"{dotted(name)} has no effect with group.protocol=draft")
 
 
 def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:

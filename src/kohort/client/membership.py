@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -28,6 +29,7 @@ from kohort.group.member.classic.machine import MemberSession as ClassicSession
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.consumer.machine import MemberSession as ConsumerSession
+from kohort.group.member.draft.machine import DraftMember, DraftMemberSession
 from kohort.group.member.events import (
     Closing,
     CoordinatorKnown,
@@ -45,6 +47,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
@@ -213,7 +216,7 @@ class Membership:
     async def _send(self, send: Send) -> None:
         request = send.request
         assert isinstance(request, Request)
-        waits = isinstance(request, (JoinGroupRequest, SyncGroupRequest))
+        waits = isinstance(request, (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest))
         try:
             response: Message = await self._coordinator.send(
                 request,
@@ -318,9 +321,11 @@ class Membership:
                 self._counts = present
 
 
-def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember:
+def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember | DraftMember:
     if config.group_protocol == "consumer":
         return ConsumerMember(_member_config(config), _new_member_id())
+    if config.group_protocol == "draft":
+        return DraftMember(_member_config(config), socket.gethostname())
     return ClassicMember(_member_config(config), config.assignors())
 
 
@@ -330,12 +335,16 @@ def _new_member_id() -> str:
 
 
 def _advance(
-    member: ClassicMember | ConsumerMember, event: MemberEvent
-) -> Effects[ClassicSession] | Effects[ConsumerSession]:
+    member: ClassicMember | ConsumerMember | DraftMember, event: MemberEvent
+) -> Effects[ClassicSession] | Effects[ConsumerSession] | Effects[DraftMemberSession]:
     if isinstance(member, ConsumerMember):
         decided = member.decide(event, now_ms())
         member.install(decided.session)
         return decided
+    if isinstance(member, DraftMember):
+        changed = member.decide(event, now_ms())
+        member.install(changed.session)
+        return changed
     effects = member.decide(event, now_ms())
     member.install(effects.session)
     return effects
@@ -343,7 +352,7 @@ def _advance(
 
 def _hopeless(request: Message, error: KohortError) -> int | None:
     """Return the code of an error that no later attempt can avoid."""
-    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+    if not isinstance(request, (ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)):
         return None
     # a pattern needs version 1: what the broker's version cannot say is refused before it is sent
     too_old = isinstance(error, LocalProtocolError)

@@ -85,7 +85,10 @@ def wait_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None
 def give_up(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
     """Nothing that we could do would help."""
     code = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
-    join.fail(change, code, f"could not join group {change.config.group_id}")
+    what = f"could not join group {change.config.group_id}"
+    if code == ErrorCode.UNSUPPORTED_VERSION:
+        what += ": the draft protocol needs a Kohort broker that has it among its protocols"
+    join.fail(change, code, what)
 
 
 # ---------------------------------------------------------------------------- heartbeat and commit

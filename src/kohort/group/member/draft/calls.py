@@ -7,7 +7,11 @@ from dataclasses import replace
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.events import Ownership, OwnershipChanged
 from kohort.group.member.draft import coordinator, join, leave
-from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.draft.session import (
+    DraftMemberState,
+    MemberChange,
+    heartbeat_interval_ms,
+)
 from kohort.group.member.events import (
     CallbackDone,
     CoordinatorKnown,
@@ -216,7 +220,7 @@ def beat(change: MemberChange, _event: HeartbeatDue) -> None:
     session = change.session
     if not session.is_member:
         return
-    change.start(HeartbeatDue(), change.heartbeat_interval_ms)
+    change.start(HeartbeatDue(), heartbeat_interval_ms(change.config))
     if session.coordinator_known and session.heartbeat is None and not is_silent(change):
         request = DraftHeartbeatRequest(
             group_id=change.config.group_id,

@@ -7,7 +7,12 @@ from dataclasses import replace
 from kohort.errors import KafkaError
 from kohort.group.events import Ownership
 from kohort.group.member.draft import coordinator
-from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.draft.session import (
+    DraftMemberState,
+    MemberChange,
+    heartbeat_frequency,
+    heartbeat_interval_ms,
+)
 from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
@@ -53,7 +58,7 @@ def _join(change: MemberChange) -> None:
         group_id=config.group_id,
         consumer_host=change.host,
         session_timeout_ms=config.session_timeout_ms,
-        heartbeat_frequency=change.heartbeat_frequency,
+        heartbeat_frequency=heartbeat_frequency(config),
         topics=tuple(sorted(session.topics)),
         consumer_id=session.member_id,
     )
@@ -91,7 +96,7 @@ def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
         failures=0,
     )
     change.enter(PART_OF_GROUP)
-    change.start(HeartbeatDue(), change.heartbeat_interval_ms)
+    change.start(HeartbeatDue(), heartbeat_interval_ms(change.config))
     change.start(SessionOverdue(), change.config.session_timeout_ms)
     change.call(Ownership.ASSIGNED, change.session.owned)
 

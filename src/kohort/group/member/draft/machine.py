@@ -18,6 +18,7 @@ from kohort.group.member.draft.session import (
     DraftMemberState,
     MemberChange,
     Sent,
+    heartbeat_interval_ms,
 )
 from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.group.member.events import (
@@ -32,7 +33,7 @@ from kohort.group.member.events import (
     Tick,
 )
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.wire.messages.draft import DraftHeartbeatResponse
+from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 __all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
@@ -65,6 +66,16 @@ class DraftMember:
     def state(self) -> DraftMemberState:
         """Its state."""
         return self._session.state
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has left for good."""
+        return self._session.state is DraftMemberState.CLOSED
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """Time between heartbeats, in milliseconds (D25)."""
+        return heartbeat_interval_ms(self.config)
 
     @property
     def member_id(self) -> str:
@@ -157,8 +168,7 @@ def _run(change: MemberChange, event: MemberEvent) -> None:
         case ResponseArrived():
             _answer(change, event)
         case RequestFailed():
-            waited = _forget_sent(change, event.token) is not None
-            _put(change, CoordinatorLost(event.cause) if waited else StaleReport(event.token))
+            _fail(change, event)
         case CallbackDone():
             callback = change.session.callback
             known = callback is not None and callback.token == event.token
@@ -190,6 +200,16 @@ def _answer(change: MemberChange, event: ResponseArrived) -> None:
         _put(change, HeartbeatAnswered(identity, event.response.error_code))
     else:
         _put(change, event.response)
+
+
+def _fail(change: MemberChange, event: RequestFailed) -> None:
+    if _forget_sent(change, event.token) is None:
+        _put(change, StaleReport(event.token))
+    elif event.error_code is not None:
+        group_id = change.config.group_id
+        _put(change, DraftJoinGroupResponse(error_code=event.error_code, group_id=group_id))
+    else:
+        _put(change, CoordinatorLost(event.cause))
 
 
 def _forget_sent(change: MemberChange, token: int) -> Sent | None:

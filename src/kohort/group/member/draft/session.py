@@ -32,6 +32,17 @@ class DraftMemberState(Enum):
     FATAL = "cannot go on until it is unsubscribed"
 
 
+def heartbeat_frequency(config: MemberConfig) -> int:
+    """Return how many heartbeats there are in one session timeout (D25)."""
+    most = config.session_timeout_ms // max(config.heartbeat_interval_ms, 1)
+    return min(max(most, 1), _MOST_HEARTBEATS)
+
+
+def heartbeat_interval_ms(config: MemberConfig) -> int:
+    """Return the time between two heartbeats (D25)."""
+    return config.session_timeout_ms // heartbeat_frequency(config)
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request on its way, and who the consumer was when it was sent."""
@@ -119,17 +130,6 @@ class MemberChange:
     def state(self) -> DraftMemberState:
         """The consumer's state."""
         return self.session.state
-
-    @property
-    def heartbeat_frequency(self) -> int:
-        """How many heartbeats there are in one session timeout (D25)."""
-        most = self.config.session_timeout_ms // max(self.config.heartbeat_interval_ms, 1)
-        return min(max(most, 1), _MOST_HEARTBEATS)
-
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        """Time between two heartbeats (D25)."""
-        return self.config.session_timeout_ms // self.heartbeat_frequency
 
     def enter(self, state: DraftMemberState, reason: str = "") -> None:
         """Change the state, and say so."""
