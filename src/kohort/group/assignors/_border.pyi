@@ -3,9 +3,13 @@ from collections.abc import Collection, Sequence
 
 from kohort.types import TopicPartition
 
+def read_wanted(
+    wanted: Sequence[Collection[str]], numbers: dict[str, int]
+) -> tuple[array[int], array[int], array[int], array[int]]: ...
 def read_owned(
     owned: Sequence[Collection[TopicPartition]],
-    wanted: list[array[int]],
+    wanted_start: array[int],
+    wanted: array[int],
     numbers: dict[str, int],
     starts: array[int],
     owner: array[int],

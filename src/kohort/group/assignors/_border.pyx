@@ -26,9 +26,53 @@ cdef extern from *:
 cdef array.array INT32 = array.array("i")
 
 
+def read_wanted(list wanted, dict numbers):
+    """Return who wants what as numbers, both ways: by member, and by topic with members in order.
+
+    Args:
+        wanted: For each member the topics it subscribes to; those without a number are left out.
+        numbers: The number of each topic, from 0.
+
+    Returns:
+        Where the topics of each member start, and where the last one's end; these topics; where the
+        members of each topic start, and where the last one's end; these members.
+    """
+    cdef int32_t member, at
+    cdef Py_ssize_t total = 0
+    member_starts = array.clone(INT32, len(wanted) + 1, True)
+    topic_starts = array.clone(INT32, len(numbers) + 1, True)
+    cdef int32_t[::1] member_start = member_starts
+    cdef int32_t[::1] topic_start = topic_starts
+    for topics in wanted:
+        total += len(topics)
+    found = array.clone(INT32, total, False)
+    cdef int32_t[::1] topic = found
+    total = 0
+    for member in range(len(wanted)):
+        for name in wanted[member]:
+            number = numbers.get(name)
+            if number is not None:
+                topic[total] = number
+                topic_start[topic[total] + 1] += 1
+                total += 1
+        member_start[member + 1] = <int32_t>total
+    array.resize(found, total)
+    for at in range(len(numbers)):
+        topic_start[at + 1] += topic_start[at]
+    members = array.clone(INT32, total, False)
+    cdef int32_t[::1] into = members
+    cdef int32_t[::1] free = topic_start.copy()
+    for member in range(len(wanted)):
+        for at in range(member_start[member], member_start[member + 1]):
+            into[free[topic[at]]] = member
+            free[topic[at]] += 1
+    return member_starts, found, topic_starts, members
+
+
 def read_owned(
     list owned,
-    list wanted,
+    const int32_t[::1] wanted_start,
+    const int32_t[::1] wanted,
     dict numbers,
     const int64_t[::1] starts,
     int32_t[::1] owner,
@@ -38,14 +82,14 @@ def read_owned(
 
     Args:
         owned: For each member the partitions it says it owns.
-        wanted: For each member the topics it subscribes to, as numbers; only these it may keep.
+        wanted_start: Where the topics of each member start, and where the last one's end.
+        wanted: The topics each member subscribes to, as numbers; only these it may keep.
         numbers: The number of each topic.
         starts: Where the partitions of each topic start, and where the last one's end.
         owner: For each partition its owner, to be filled.
         claimed: For each partition whether anybody says it owns it, to be filled.
     """
     cdef int32_t[::1] wanted_by = array.clone(INT32, starts.shape[0], False)
-    cdef const int32_t[::1] wish
     cdef Py_ssize_t at
     cdef int64_t number, partition
     cdef int32_t member
@@ -56,9 +100,8 @@ def read_owned(
         claims = owned[member]
         if not claims:
             continue
-        wish = wanted[member]
-        for at in range(wish.shape[0]):
-            wanted_by[wish[at]] = member
+        for at in range(wanted_start[member], wanted_start[member + 1]):
+            wanted_by[wanted[at]] = member
         for pair in claims:
             if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
                 raise TypeError(f"{pair!r} is not a TopicPartition")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, pairwise, repeat
 
 from kohort.group.assignors import _border
 from kohort.group.assignors._flow import Flow
-from kohort.group.assignors.interface import ClusterView, member_order, subscribed_topics
+from kohort.group.assignors.interface import ClusterView, java_order, member_order
 from kohort.group.assignors.ownership import settle_claims
 from kohort.group.assignors.racks import racks_that_count
 from kohort.group.assignors.server import PartitionRacks
@@ -78,22 +78,19 @@ def build(
         subscriptions: What each member wants and says it owns, by member id.
     """
     members = tuple(member_order(subscriptions))
-    topics = tuple(subscribed_topics(cluster, subscriptions))
-    sizes = [cluster.partitions[topic] for topic in topics]
-    starts = array("q", accumulate(sizes, initial=0))
-    numbers = {topic: number for number, topic in enumerate(topics)}
-    wanted = _wanted(numbers, [subscriptions[member].topics for member in members])
-    rows, row_of_topic = _rows(wanted, len(topics))
-    racks = racks_that_count(cluster, subscriptions, topics)
+    wishes = _Wishes.read(cluster, [subscriptions[member].topics for member in members])
+    sizes = [cluster.partitions[topic] for topic in wishes.topics]
+    racks = racks_that_count(cluster, subscriptions, wishes.topics)
     if racks is None:
-        classes = _classes(sizes, rows, row_of_topic)
+        classes = _classes(sizes, wishes)
     else:
-        near = _Racks(topics, racks, [subscriptions[member].rack_id for member in members])
-        classes = near.classes(sizes, rows, row_of_topic)
-    owner, claimed = _owners(subscriptions, members, wanted, numbers, starts)
+        near = _Racks(wishes.topics, racks, [subscriptions[m].rack_id for m in members])
+        classes = near.classes(sizes, wishes)
+    starts = array("q", accumulate(sizes, initial=0))
+    owner, claimed = _owners(subscriptions, members, wishes, starts)
     return Problem(
         members=members,
-        topics=topics,
+        topics=wishes.topics,
         starts=starts,
         classes=classes,
         owner=owner,
@@ -134,41 +131,64 @@ def by_member(problem: Problem, assigned: array[int]) -> dict[str, list[TopicPar
     return dict(zip(problem.members, lists, strict=True))
 
 
-def _wanted(numbers: dict[str, int], wanted: list[frozenset[str]]) -> list[array[int]]:
-    """Return the topics of each member as numbers; equal subscriptions are one array."""
-    existing = numbers.keys()
-    seen: dict[frozenset[str], array[int]] = {}
-    for topics in wanted:
-        if topics not in seen:
-            seen[topics] = array("i", sorted(map(numbers.__getitem__, topics & existing)))
-    return [seen[topics] for topics in wanted]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """Who wants what.
+
+    Attributes:
+        topics: Topics that exist and that somebody wants.
+        numbers: Their numbers by name.
+        start: Where the topics of each member start, and where the last one's end.
+        topic: The topics that each member wants.
+        rows: The different sets of members that want a topic.
+        row_of: For each topic its set.
+    """
+
+    topics: tuple[str, ...]
+    numbers: dict[str, int]
+    start: array[int]
+    topic: array[int]
+    rows: list[array[int]]
+    row_of: list[int]
+
+    @classmethod
+    def read(cls, cluster: ClusterView, wanted: list[frozenset[str]]) -> _Wishes:
+        """Return the members' wishes."""
+        exist = (topic for topic, count in cluster.partitions.items() if count)
+        topics = tuple(sorted(exist, key=java_order))
+        numbers = {topic: number for number, topic in enumerate(topics)}
+        start, topic, ends, members = _border.read_wanted(wanted, numbers)
+        rows: dict[bytes, int] = {}
+        row_of = [
+            rows.setdefault(members[first:last].tobytes(), len(rows))
+            for first, last in pairwise(ends)
+        ]
+        if b"" in rows:
+            # Nobody wants some of them: once more, without these.
+            counts = {
+                name: cluster.partitions[name]
+                for name, row in zip(topics, row_of, strict=True)
+                if row != rows[b""]
+            }
+            return cls.read(ClusterView(counts), wanted)
+        return cls(
+            topics=topics,
+            numbers=numbers,
+            start=start,
+            topic=topic,
+            rows=[array("i", row) for row in rows],
+            row_of=row_of,
+        )
 
 
-def _rows(wanted: list[array[int]], topics: int) -> tuple[list[array[int]], list[int]]:
-    """Return the different sets of members that want a topic, and for each topic which it is."""
-    members: list[list[int]] = [[] for _ in range(topics)]
-    by_wish: dict[int, tuple[array[int], list[int]]] = {}
-    for member, wish in enumerate(wanted):
-        by_wish.setdefault(id(wish), (wish, []))[1].append(member)
-    for wish, those in by_wish.values():
-        for topic in wish:
-            members[topic] += those
-    rows: dict[bytes, int] = {}
-    row_of_topic = []
-    for those in members:
-        those.sort()
-        row_of_topic.append(rows.setdefault(array("i", those).tobytes(), len(rows)))
-    return [array("i", row) for row in rows], row_of_topic
-
-
-def _classes(sizes: list[int], rows: list[array[int]], row_of_topic: list[int]) -> Classes:
+def _classes(sizes: list[int], wishes: _Wishes) -> Classes:
     """Return the classes when racks do not count: one for each set of members."""
-    size = array("i", bytes(4 * len(rows)))
+    size = array("i", bytes(4 * len(wishes.rows)))
     of = array("i")
-    for row, count in zip(row_of_topic, sizes, strict=True):
+    for row, count in zip(wishes.row_of, sizes, strict=True):
         size[row] += count
         of.frombytes(array("i", (row,)).tobytes() * count)
-    return _with_edges(of, size, rows, range(len(rows)), array("b"))
+    return _with_edges(of, size, wishes.rows, range(len(wishes.rows)), array("b"))
 
 
 def _with_edges(
@@ -202,18 +222,20 @@ class _Racks:
         self.rack_of_member = rack_of_member
         self.inhabited = frozenset(rack for rack in rack_of_member if rack)
 
-    def classes(self, sizes: list[int], rows: list[array[int]], row_of_topic: list[int]) -> Classes:
+    def classes(self, sizes: list[int], wishes: _Wishes) -> Classes:
         """Return the classes: partitions for the same members, in the same racks."""
         numbers: dict[tuple[int, frozenset[str]], int] = {}
         of = array("i")
-        for topic, count, row in zip(self.topics, sizes, row_of_topic, strict=True):
+        for topic, count, row in zip(self.topics, sizes, wishes.row_of, strict=True):
             for known in self.racks_of(topic, count):
                 of.append(numbers.setdefault((row, known & self.inhabited), len(numbers)))
         size = array("i", bytes(4 * len(numbers)))
         for number in of:
             size[number] += 1
-        far = array("b", chain.from_iterable(self.far(rows[row], near) for row, near in numbers))
-        return _with_edges(of, size, rows, [row for row, _ in numbers], far)
+        far = array("b")
+        for row, near in numbers:
+            far.extend(self.far(wishes.rows[row], near))
+        return _with_edges(of, size, wishes.rows, [row for row, _ in numbers], far)
 
     def racks_of(self, topic: str, count: int) -> list[frozenset[str]]:
         """Return the racks of each partition, none where they are not known."""
@@ -228,19 +250,19 @@ class _Racks:
 def _owners(
     subscriptions: Mapping[str, Subscription],
     members: tuple[str, ...],
-    wanted: list[array[int]],
-    numbers: dict[str, int],
+    wishes: _Wishes,
     starts: array[int],
 ) -> tuple[array[int], array[int]]:
     """Return the owner of each partition, and whether anybody claims it."""
+    start, topic, numbers = wishes.start, wishes.topic, wishes.numbers
     owned = [subscriptions[member].owned for member in members]
     owner, claimed = _nobody(starts[-1])
-    if _border.read_owned(owned, wanted, numbers, starts, owner, claimed):
+    if _border.read_owned(owned, start, topic, numbers, starts, owner, claimed):
         # Two claims to one partition are rare, and rules decide between them (KIP-792).
         settled = settle_claims(subscriptions)
         owner, ignored = _nobody(starts[-1])
         owned = [settled[member] for member in members]
-        _border.read_owned(owned, wanted, numbers, starts, owner, ignored)
+        _border.read_owned(owned, start, topic, numbers, starts, owner, ignored)
     return owner, claimed
 
 
