@@ -46,25 +46,24 @@ def _client(world: World, each: Fault) -> Client | None:
     return client if client is not None and client.alive else None
 
 
-def heal(world: World) -> None:
-    """Stop all faults: what was cut is joined, who stood still goes on."""
+def stop_faults(world: World) -> int:
+    """Let no new fault begin; return when those that have begun are over."""
     world.calm = True
-    world.ledger.generations_at_calm = world.ledger.generations
-    now = world.engine.now
+    over = world.engine.now
     world.lookups_fail = False
     world.failing_assignors.clear()
     world.repeat_next = 0
     for node in world.coordinator.nodes:
         node.crash_at, node.refuse_appends = "", None
         node.answers.clear()
-        node.paused_until = min(node.paused_until, now)
+        over = max(over, node.paused_until)
     for client in world.living():
-        client.paused_until = min(client.paused_until, now)
-        client.up_blocked_until = client.down_blocked_until = now
+        over = max(over, client.paused_until, client.up_blocked_until, client.down_blocked_until)
         client.crash_at, client.looks_at_old_leader = "", False
         application = client.application
         application.listener, application.slow_ms = "", 0
-        application.stalled_until = min(application.stalled_until, now)
+        over = max(over, application.stalled_until)
+    return over
 
 
 # ------------------------------------------------------------------------------------- network

@@ -10,7 +10,7 @@ from kohort.group.assignors import Assignor
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.checkers.liveness import is_converged
 from kohort.simulation.facts import Looked, Settled
-from kohort.simulation.faults import heal, plan_faults
+from kohort.simulation.faults import plan_faults, stop_faults
 from kohort.simulation.scenario import Scenario, Weather
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import Checkers, MachineFailedError, ViolationError, World
@@ -132,8 +132,9 @@ def settle(world: World) -> None:
         ViolationError: It did not.
     """
     scenario, engine = world.scenario, world.engine
-    heal(world)
     world.network.weather = Weather()
+    engine.run(stop_faults(world))
+    world.ledger.generations_at_calm = world.ledger.generations
     bound = convergence_bound_ms(scenario)
     end = engine.now + bound
     while engine.now < end and not is_converged(world):

@@ -31,6 +31,7 @@ from kohort.wire.schema import Message
 Checker = Callable[["World", Fact], "str | None"]
 Checkers = Mapping[type, tuple[tuple[str, Checker], ...]]
 NO_CHECKERS: Checkers = {}
+_LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000
 _LOOK_EVERY_STEPS = 1_000
 
@@ -120,11 +121,11 @@ class World:
 
     def begin(self) -> None:
         """Create the topics, start the coordinator, and plan when members start."""
-        for plan in self.scenario.topics:
-            self.topics.create(plan.name, plan.partitions)
-            if plan.every_ms:
-                stream = Stream(self.scenario.seed, "produce", plan.name)
-                self.engine.at(plan.every_ms, None, self._produce, plan, stream)
+        for topic in self.scenario.topics:
+            self.topics.create(topic.name, topic.partitions)
+            if topic.every_ms:
+                stream = Stream(self.scenario.seed, "produce", topic.name)
+                self.engine.at(topic.every_ms, None, self._produce, topic, stream)
         self.coordinator.start()
         for plan in self.scenario.members:
             self.engine.at(plan.start_ms, None, self.restart, plan.name)
@@ -319,6 +320,12 @@ class World:
         node = self.coordinator.ready
         return view(node.shard, GROUP) if node is not None else None
 
+    def is_current(self, client: Client) -> bool:
+        """Whether a client is what it believes to be: a member of the present generation."""
+        group = self.view()
+        machine = client.machine
+        return group is not None and group.is_current(machine.member_id, machine.generation_id)
+
     def check(self, fact: Fact) -> None:
         """Run the checkers of a fact.
 
@@ -331,7 +338,7 @@ class World:
                 self.fail(name, complaint)
         if self.engine.steps - self._looked_at >= _LOOK_EVERY_STEPS:
             self._looked_at = self.engine.steps
-            self.check(Looked())
+            self.engine.after(0, None, self.check, _LOOKED)
 
     def fail(self, checker: str, complaint: str) -> None:
         """End the run: a rule is broken.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.simulation.checkers import classic, coordinator, delivery, liveness, ownership
-from kohort.simulation.checkers.registry import RULES, Rule, by_fact
+from kohort.simulation.checkers.registry import RULES, by_fact
 
 MODULES = (ownership, classic, coordinator, delivery, liveness)
 

@@ -25,9 +25,7 @@ def begins_at_committed(world: World, fact: Positioned) -> str | None:
     client, ledger = fact.client, world.ledger
     key = (client.name, client.life, fact.partition)
     ledger.positions[key] = max(fact.offset, 0)
-    group = world.view()
-    machine = client.machine
-    if group is None or not group.is_current(machine.member_id, machine.generation_id):
+    if not world.is_current(client):
         return None
     committed = ledger.committed(GROUP, fact.partition)
     if fact.offset != committed and not ledger.reading(fact.partition).is_tainted:
@@ -70,10 +68,11 @@ def nothing_skipped(world: World, fact: Delivered) -> str | None:
     again = min(before, fact.end) - fact.first
     if again > 0:
         reading.repeated += again
-        if reading.is_clean:
+        if reading.is_clean and world.is_current(fact.client):
             return f"{again} records of {fact.partition} came twice after a graceful change"
+    if fact.end > before or world.is_current(fact.client):
+        reading.is_clean = False
     reading.delivered = max(before, fact.end)
-    reading.is_clean = False
     return None
 
 
