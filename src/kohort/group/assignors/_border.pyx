@@ -56,7 +56,6 @@ def read_wanted(list wanted, dict numbers):
                 topic_start[topic[total] + 1] += 1
                 total += 1
         member_start[member + 1] = <int32_t>total
-    array.resize(found, total)
     for at in range(len(numbers)):
         topic_start[at + 1] += topic_start[at]
     members = array.clone(INT32, total, False)
@@ -66,7 +65,7 @@ def read_wanted(list wanted, dict numbers):
         for at in range(member_start[member], member_start[member + 1]):
             into[free[topic[at]]] = member
             free[topic[at]] += 1
-    return member_starts, found, topic_starts, members
+    return member_starts, found[:total], topic_starts, members
 
 
 def read_owned(
