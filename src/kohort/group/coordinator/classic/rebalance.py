@@ -61,9 +61,13 @@ def prepare(draft: GroupDraft, cause: Cause, member_id: str, reason: str = "") -
 
 
 def _send_back_syncing(draft: GroupDraft) -> None:
-    """C26: who waits for an assignment of the old generation has to join again."""
-    for _, parked in sorted(draft.group.syncing.items()):
+    """C26: who waits for an assignment of the old generation has to join again.
+
+    Its session may have run out while it waited (C17): nobody else would watch over it now.
+    """
+    for member_id, parked in sorted(draft.group.syncing.items()):
         draft.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
+        restart_session(draft, draft.group.members[member_id])
     draft.group = replace(draft.group, syncing=Map(), unsynced=Map())
 
 
