@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig, from_kafka, make
 from kohort.client.core import Caller, ConsumerCore
-from kohort.client.listener import Listens
+from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST
 from kohort.client.reading import Records, read_columns, read_records
@@ -119,6 +119,7 @@ class AsyncConsumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
+        refuse_in_listener("unsubscribe")
         await self.core.unsubscribe(DIRECT)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -175,9 +176,11 @@ class AsyncConsumer:
 
         Returns after a callback, a `wakeup`, or the time-out.
         """
+        refuse_in_listener("poll_membership")
         await self.core.ready(Deadline(timeout_ms), DIRECT, reads=False)
 
     async def _ready(self, timeout_ms: int) -> None:
+        refuse_in_listener("poll")
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
         self._is_polling = True
@@ -383,6 +386,7 @@ class AsyncConsumer:
             operation: Whether the group is told that the member leaves (KIP-1092).
             caller: Who calls listeners; the loop by default.
         """
+        refuse_in_listener("close")
         if self._is_closed:
             return
         core = self._core

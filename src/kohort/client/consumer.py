@@ -17,7 +17,7 @@ from kohort.client.async_consumer import AsyncConsumer
 from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig, from_kafka
 from kohort.client.core import ConsumerCore
-from kohort.client.listener import Listens
+from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.loop_thread import LoopThread, Serve
 from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records, read_columns, read_records
@@ -90,6 +90,7 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
+        refuse_in_listener("unsubscribe")
         self._thread.run_serving(self._unsubscribe)
 
     async def _unsubscribe(self, serve: Serve) -> None:
@@ -153,6 +154,7 @@ class Consumer:
     def _ready(
         self, timeout_ms: int, *, reads: bool = True, takes_all: bool = False
     ) -> ConsumerCore:
+        refuse_in_listener("poll")
         if not self._polling.acquire(blocking=False):
             raise LocalProtocolError("another poll of this consumer is running")
         try:
@@ -308,6 +310,7 @@ class Consumer:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
         """
+        refuse_in_listener("close")
         if self._async.is_closed:
             return
         try:

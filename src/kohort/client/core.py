@@ -17,7 +17,13 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import plain_buffer
-from kohort.client.listener import Listens, RebalanceListener, Told
+from kohort.client.listener import (
+    Listens,
+    RebalanceListener,
+    Told,
+    call_listener,
+    enter_listener,
+)
 from kohort.client.membership import Membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
@@ -307,7 +313,7 @@ class ConsumerCore:
         method = self._method(change)
         self._begun[callback.token] = change, now_ms()
         try:
-            told = await caller.call(lambda: method(callback.partitions))
+            told = await caller.call(lambda: call_listener(method, callback.partitions))
         except asyncio.CancelledError:  # an interrupted listener has been told
             self._done(callback, None)
             raise
@@ -353,6 +359,7 @@ class ConsumerCore:
         return revoked
 
     async def _later(self, callback: Callback, told: Told) -> None:
+        enter_listener()
         try:
             await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
         except Exception as error:  # noqa: BLE001  # the next poll raises it

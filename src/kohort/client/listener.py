@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
+from kohort.errors import LocalProtocolError
 from kohort.types import TopicPartition
 
 Told: TypeAlias = Awaitable[object] | Future[object] | None
@@ -30,7 +32,8 @@ class RebalanceListener:
     """A listener that does nothing; override what matters.
 
     Methods are called inside the application's own `poll`. They may be coroutine functions, which
-    then run on the client's loop.
+    then run on the client's loop. They may use the consumer, but not `poll`, `unsubscribe` or
+    `close` it, which would wait for the listener itself.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
@@ -42,3 +45,32 @@ class RebalanceListener:
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
         """Partitions belong to others already: commits for them will be refused (KIP-429)."""
         return self.on_partitions_revoked(partitions)
+
+
+_inside: ContextVar[bool] = ContextVar("kohort_listener", default=False)
+
+
+def enter_listener() -> None:
+    """Note that a listener's coroutine runs from here on, in the present task."""
+    _inside.set(True)
+
+
+def call_listener(
+    method: Callable[[frozenset[TopicPartition]], Told], partitions: frozenset[TopicPartition]
+) -> Told:
+    """Call a listener's method in the present thread."""
+    before = _inside.set(True)
+    try:
+        return method(partitions)
+    finally:
+        _inside.reset(before)
+
+
+def refuse_in_listener(call: str) -> None:
+    """Keep a listener from a call that would wait for that very listener.
+
+    Raises:
+        LocalProtocolError: A listener makes the call.
+    """
+    if _inside.get():
+        raise LocalProtocolError(f"{call} was called inside a listener, whose return it waits for")
