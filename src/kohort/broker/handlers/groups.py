@@ -130,7 +130,7 @@ def offset_commit(
         absent = tuple(
             OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
             for p in topic.partitions
-            if p not in there
+            if not (found and _has(found, p.partition_index))
         )
         if absent:
             name, topic_id = topic.name, topic.topic_id
@@ -178,7 +178,7 @@ def offset_delete(
                 partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
             for p in topic.partitions
-            if p not in there
+            if not (found and _has(found, p.partition_index))
         )
         if absent:
             refused[topic.name] = absent
