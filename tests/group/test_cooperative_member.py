@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kohort.errors import ErrorCode, RebalanceInProgressError
@@ -21,8 +23,13 @@ from kohort.group.member.events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.group.subscription import Subscription, decode_subscription
+from kohort.group.subscription import Subscription, decode_subscription, encode_subscription
 from kohort.types import TopicPartition
+from kohort.wire import consumer_protocol
+from kohort.wire.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartitions,
+)
 from kohort.wire.messages.membership import HeartbeatResponse, JoinGroupRequest, SyncGroupRequest
 from tests.group.cooperative import Keep
 from tests.group.world import GROUP, Application, World
@@ -384,3 +391,55 @@ def test_l1_with_an_eager_assignor_beside_it_everything_is_given_up() -> None:
     owned = north.member.assigned
     world.tell(north, RejoinAsked(""))
     assert (north.callbacks[0].change, north.callbacks[0].partitions) == (REVOKED, owned)
+
+
+def test_l9_heartbeats_go_out_from_the_second_phase_on() -> None:
+    world, north = alone()
+    world.tell(north, RejoinAsked(""))
+    north.requests.clear()  # JoinGroup waits at the coordinator
+    world.now += 20_000
+    while world.expire():
+        pass
+    assert not north.requests
+    world, north = alone()
+    world.tell(north, RejoinAsked(""))
+    until(world, north, S.COMPLETING_REBALANCE)
+    world.now += 3_000
+    world.expire()
+    assert [type(send.request).__name__ for send in north.requests] == ["HeartbeatRequest"]
+
+
+def test_l25_the_coordinator_does_not_look_at_the_generation_of_a_subscription() -> None:
+    """KIP-792 rejected that it should; the leader does (L21)."""
+    world, north = alone()
+    world.tell(north, RejoinAsked(""))
+    send = north.requests[0]
+    assert isinstance(send.request, JoinGroupRequest)
+    stale = Subscription(topics=FLIGHTS, owned=flights(0, 1), generation=0)
+    protocol = replace(send.request.protocols[0], metadata=encode_subscription(stale))
+    north.requests[0] = replace(send, request=replace(send.request, protocols=(protocol,)))
+    until(world, north, S.COMPLETING_REBALANCE)
+    assert north.member.generation_id == 2
+    (said,) = north.jobs[0].subscriptions.values()
+    assert (said.owned, said.generation) == (flights(0, 1), 0)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_l20_each_version_of_a_subscription_says_more_than_the_one_before(version: int) -> None:
+    message = ConsumerProtocolSubscription(
+        topics=("flights",),
+        user_data=b"u",
+        owned_partitions=(ConsumerProtocolTopicPartitions(topic="flights", partitions=(1,)),),
+        generation_id=7,
+        rack_id="r",
+    )
+    data = consumer_protocol.encode_subscription(message, version)
+    # a version of the future is read as far as it is known
+    for each in (data, b"\x00\x63" + data[2:] + b"more") if version == 3 else (data,):
+        assert decode_subscription(each) == Subscription(
+            topics=FLIGHTS,
+            user_data=b"u",
+            owned=flights(1) if version >= 1 else frozenset(),
+            generation=7 if version >= 2 else -1,
+            rack_id="r" if version >= 3 else None,
+        )
