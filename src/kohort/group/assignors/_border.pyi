@@ -7,11 +7,13 @@ def read_wanted(
     wanted: Sequence[Collection[str]], numbers: dict[str, int]
 ) -> tuple[array[int], array[int], array[int], array[int]]: ...
 def read_owned(
+    first: int,
     owned: Sequence[Collection[TopicPartition]],
     wanted_start: array[int],
     wanted: array[int],
     numbers: dict[str, int],
     starts: array[int],
+    wanted_by: array[int],
     owner: array[int],
     claimed: array[int],
 ) -> bool: ...
@@ -34,6 +36,10 @@ def place(
     members: int,
 ) -> array[int]: ...
 def withhold(owner: array[int], claimed: array[int], given: array[int]) -> None: ...
-def to_lists(
-    given: array[int], topics: tuple[str, ...], starts: array[int], members: int
-) -> list[list[TopicPartition]]: ...
+def add_pairs(
+    lists: list[list[TopicPartition]],
+    given: array[int],
+    topic: str,
+    start: int,
+    integers: list[int],
+) -> None: ...

@@ -69,34 +69,37 @@ def read_wanted(list wanted, dict numbers):
 
 
 def read_owned(
+    int first,
     list owned,
     const int32_t[::1] wanted_start,
     const int32_t[::1] wanted,
     dict numbers,
     const int64_t[::1] starts,
+    int32_t[::1] wanted_by,
     int32_t[::1] owner,
     int8_t[::1] claimed,
 ):
     """Note who owns what; return whether a partition is claimed twice, which leaves it undecided.
 
+    For some members after the others, so that other threads have their turn in between.
+
     Args:
-        owned: For each member the partitions it says it owns.
+        first: The first of the members.
+        owned: For each of them the partitions it says it owns.
         wanted_start: Where the topics of each member start, and where the last one's end.
         wanted: The topics each member subscribes to, as numbers; only these it may keep.
         numbers: The number of each topic.
         starts: Where the partitions of each topic start, and where the last one's end.
-        owner: For each partition its owner, to be filled.
-        claimed: For each partition whether anybody says it owns it, to be filled.
+        wanted_by: For each topic the last member seen that wants it, -1 at first.
+        owner: For each partition its owner, -1 at first.
+        claimed: For each partition whether anybody says it owns it, 0 at first.
     """
-    cdef int32_t[::1] wanted_by = array.clone(INT32, starts.shape[0], False)
     cdef Py_ssize_t at
     cdef int64_t number, partition
     cdef int32_t member
     cdef bint twice = False
-    for at in range(wanted_by.shape[0]):
-        wanted_by[at] = -1
-    for member in range(len(owned)):
-        claims = owned[member]
+    for member in range(first, first + <int>len(owned)):
+        claims = owned[member - first]
         if not claims:
             continue
         for at in range(wanted_start[member], wanted_start[member + 1]):
@@ -255,25 +258,25 @@ def withhold(
             given[partition] = -1
 
 
-def to_lists(const int32_t[::1] given, tuple topics, const int64_t[::1] starts, int members):
-    """Return the partitions of each member by name, in order; a member -1 gets none."""
-    cdef list lists = [[] for _ in range(members)]
-    cdef list integers = []
+def add_pairs(list lists, const int32_t[::1] given, str topic, int64_t start, list integers):
+    """Add the partitions of one topic to the lists of their members; a member -1 has none.
+
+    Args:
+        lists: The list of each member.
+        given: The member of each partition of all topics.
+        topic: The topic.
+        start: Where its partitions start.
+        integers: 0, 1, .. one for each of its partitions; these very objects are used.
+    """
     cdef PyTypeObject* make = <PyTypeObject*>TopicPartition
-    cdef Py_ssize_t topic, partition
-    cdef int64_t start, number
-    for topic in range(len(topics)):
-        name = topics[topic]
-        start = starts[topic]
-        if len(integers) < starts[topic + 1] - start:
-            integers += range(len(integers), starts[topic + 1] - start)
-        for number in range(starts[topic + 1] - start):
-            if given[start + number] >= 0:
-                integer = integers[number]
-                pair = new_pair(make)
-                Py_INCREF(name)
-                PyTuple_SET_ITEM(pair, 0, name)
-                Py_INCREF(integer)
-                PyTuple_SET_ITEM(pair, 1, integer)
-                (<list>lists[given[start + number]]).append(pair)
-    return lists
+    cdef int32_t member
+    for integer in integers:
+        member = given[start]
+        start += 1
+        if member >= 0:
+            pair = new_pair(make)
+            Py_INCREF(topic)
+            PyTuple_SET_ITEM(pair, 0, topic)
+            Py_INCREF(integer)
+            PyTuple_SET_ITEM(pair, 1, integer)
+            (<list>lists[member]).append(pair)

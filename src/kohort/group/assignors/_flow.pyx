@@ -113,14 +113,15 @@ cdef class Flow:
         while todo:
             self.first, self.last = todo.pop()
             parts += 1
-            middle = self.solve_part(parts)
+            with nogil:
+                middle = self.solve_part(parts)
             if middle >= 0:
                 todo += [(self.first, middle), (middle, self.last)]
         return self.carried.base
 
     # ------------------------------------------------------------------------------ one part
 
-    cdef int32_t solve_part(self, int32_t part) noexcept:
+    cdef int32_t solve_part(self, int32_t part) noexcept nogil:
         """Solve the part of the nodes [first, last); -1, or where its two halves meet."""
         self.start(part)
         while True:
@@ -131,7 +132,7 @@ cdef class Flow:
             else:
                 return self.split()
 
-    cdef void start(self, int32_t part) noexcept:
+    cdef void start(self, int32_t part) noexcept nogil:
         """Let everybody keep everything and deal what is free; nothing of that costs too much."""
         cdef int64_t partitions = 0, members = 0
         cdef int32_t position, node, member
@@ -161,7 +162,7 @@ cdef class Flow:
                 self.excess[self.sink] += self.into_sink[member]
         self.potential[self.sink] = self.move_cost
 
-    cdef void keep(self) noexcept:
+    cdef void keep(self) noexcept nogil:
         cdef int32_t position, node, edge, other
         for position in range(self.first, self.last):
             node = self.nodes[position]
@@ -176,7 +177,7 @@ cdef class Flow:
                     self.excess[node] -= self.owned[edge]
                     self.excess[other] += self.owned[edge]
 
-    cdef void deal(self) noexcept:
+    cdef void deal(self) noexcept nogil:
         """Deal what nobody keeps to members that have room, so that little is left to be sent.
 
         Each class is spread over its members; who may have less of the classes that follow gets
@@ -197,7 +198,7 @@ cdef class Flow:
             if node < self.classes and self.excess[node]:
                 self.deal_class(node, ahead)
 
-    cdef void deal_class(self, int32_t node, int64_t[::1] ahead) noexcept:
+    cdef void deal_class(self, int32_t node, int64_t[::1] ahead) noexcept nogil:
         cdef int32_t edge, other
         cdef int64_t free = self.excess[node], dealt = 0, some
         cdef double all_shares = 0, so_far = 0
@@ -218,13 +219,13 @@ cdef class Flow:
             ahead[other] -= free
         self.excess[node] -= dealt
 
-    cdef inline bint may_deal(self, int32_t node, int32_t edge) noexcept:
+    cdef inline bint may_deal(self, int32_t node, int32_t edge) noexcept nogil:
         cdef int32_t other = self.classes + self.row_member[edge]
         if self.far.shape[0] and self.far[edge]:
             return False
         return self.part_of[other] == self.part_of[node] and self.excess[other] < self.upper
 
-    cdef bint is_solved(self) noexcept:
+    cdef bint is_solved(self) noexcept nogil:
         cdef int32_t position
         if self.excess[self.sink]:
             return False
@@ -233,7 +234,7 @@ cdef class Flow:
                 return False
         return True
 
-    cdef int32_t split(self) noexcept:
+    cdef int32_t split(self) noexcept nogil:
         """Put the nodes that surplus reaches before the others; return where the others start."""
         cdef int32_t position, node, middle = self.first, others = 0
         for position in range(self.first, self.last):
@@ -250,17 +251,17 @@ cdef class Flow:
 
     # ---------------------------------------------------------------------------------- arcs
 
-    cdef inline int64_t cost_of_more(self, int32_t edge) noexcept:
+    cdef inline int64_t cost_of_more(self, int32_t edge) noexcept nogil:
         cdef int64_t cost = 0 if self.carried[edge] < self.owned[edge] else self.move_cost
         return cost + self.far[edge] if self.far.shape[0] else cost
 
-    cdef inline int64_t cost_of_less(self, int32_t edge) noexcept:
+    cdef inline int64_t cost_of_less(self, int32_t edge) noexcept nogil:
         cdef int64_t cost = -self.move_cost if self.carried[edge] > self.owned[edge] else 0
         return cost - self.far[edge] if self.far.shape[0] else cost
 
     # -------------------------------------------------------------------------------- search
 
-    cdef bint search(self) noexcept:
+    cdef bint search(self) noexcept nogil:
         """Find how far every node is from surplus; whether any node that lacks some is reached.
 
         Afterwards the arcs on shortest paths are those that cost nothing, reckoned with potentials.
@@ -287,7 +288,7 @@ cdef class Flow:
             self.next_arc[node] = self.first_arc(node)
         return True
 
-    cdef int64_t nearest_unsettled(self) noexcept:
+    cdef int64_t nearest_unsettled(self) noexcept nogil:
         cdef int32_t position, node
         cdef int64_t nearest = INT64_MAX
         for position in range(self.first, self.last + 1):
@@ -296,7 +297,7 @@ cdef class Flow:
                 nearest = min(nearest, self.distance[node])
         return nearest
 
-    cdef bint search_at(self, int64_t here) noexcept:
+    cdef bint search_at(self, int64_t here) noexcept nogil:
         """Settle the nodes at this distance; whether one of them lacks some."""
         cdef int32_t position, node, done = 0, known = 0, deepest = 2147483647
         for position in range(self.first, self.last + 1):
@@ -315,7 +316,7 @@ cdef class Flow:
                 known = self.relax(node, here, known)
         return deepest < 2147483647
 
-    cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept:
+    cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
         cdef int32_t edge, at, other, member
         cdef int64_t cost
         cdef int64_t base = here + self.potential[node]
@@ -348,7 +349,7 @@ cdef class Flow:
 
     cdef inline int32_t reach(
         self, int32_t node, int32_t other, int64_t cost, int64_t here, int32_t known
-    ) noexcept:
+    ) noexcept nogil:
         if cost < self.distance[other]:
             self.distance[other] = cost
             self.level[other] = self.level[node] + 1
@@ -360,21 +361,21 @@ cdef class Flow:
 
     # ------------------------------------------------------------------------------- augment
 
-    cdef inline int32_t first_arc(self, int32_t node) noexcept:
+    cdef inline int32_t first_arc(self, int32_t node) noexcept nogil:
         if node < self.classes:
             return self.row_start[node]
         if node < self.sink:
             return self.column_start[node - self.classes]
         return self.first
 
-    cdef void augment_all(self) noexcept:
+    cdef void augment_all(self) noexcept nogil:
         cdef int32_t position, node
         for position in range(self.first, self.last + 1):
             node = self.sink if position == self.last else self.nodes[position]
             if self.excess[node] > 0:
                 self.augment(node)
 
-    cdef void augment(self, int32_t source) noexcept:
+    cdef void augment(self, int32_t source) noexcept nogil:
         """Send the surplus of one node along free arcs, level by level, as far as they carry."""
         cdef int32_t depth = 0, node, other
         self.path_node[0] = source
@@ -393,7 +394,7 @@ cdef class Flow:
                 self.level[node] = -1
                 depth -= 1
 
-    cdef int32_t advance(self, int32_t node, int32_t* arc) noexcept:
+    cdef int32_t advance(self, int32_t node, int32_t* arc) noexcept nogil:
         """Return the next node on a free arc, or -1; the arc is an edge, a member or -1."""
         cdef int32_t end, at, edge, other
         cdef int32_t below = self.level[node] + 1
@@ -439,7 +440,7 @@ cdef class Flow:
         self.next_arc[node] = at
         return -1
 
-    cdef int64_t room(self, int32_t step) noexcept:
+    cdef int64_t room(self, int32_t step) noexcept nogil:
         """Return how much the arc of a step of the path can carry at its present cost."""
         cdef int32_t node = self.path_node[step], arc = self.path_arc[step]
         if node < self.classes:
@@ -454,7 +455,7 @@ cdef class Flow:
             return self.carried[arc] - self.owned[arc]
         return self.carried[arc]
 
-    cdef int32_t send(self, int32_t depth) noexcept:
+    cdef int32_t send(self, int32_t depth) noexcept nogil:
         """Send what the path can carry; return the depth up to which it can carry more."""
         cdef int32_t step, full = depth, node, arc
         cdef int64_t amount = min(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise, repeat
 
 from kohort.group.assignors import _border
@@ -23,6 +24,9 @@ from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 
 NOBODY = -1
+
+# Members whose claims are read in one go: a broker's other threads wait for so long.
+_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +131,13 @@ def by_member(problem: Problem, assigned: array[int]) -> dict[str, list[TopicPar
         problem: The problem.
         assigned: For each partition the member that gets it, or NOBODY.
     """
-    lists = _border.to_lists(assigned, problem.topics, problem.starts, len(problem.members))
+    lists: list[list[TopicPartition]] = [[] for _ in problem.members]
+    integers: dict[int, list[int]] = {}
+    for topic, (first, last) in zip(problem.topics, pairwise(problem.starts), strict=True):
+        count = last - first
+        if count not in integers:
+            integers[count] = list(range(count))
+        _border.add_pairs(lists, assigned, topic, first, integers[count])
     return dict(zip(problem.members, lists, strict=True))
 
 
@@ -187,7 +197,7 @@ def _classes(sizes: list[int], wishes: _Wishes) -> Classes:
     of = array("i")
     for row, count in zip(wishes.row_of, sizes, strict=True):
         size[row] += count
-        of.frombytes(array("i", (row,)).tobytes() * count)
+        of += array("i", (row,)) * count
     return _with_edges(of, size, wishes.rows, range(len(wishes.rows)), array("b"))
 
 
@@ -254,17 +264,33 @@ def _owners(
     starts: array[int],
 ) -> tuple[array[int], array[int]]:
     """Return the owner of each partition, and whether anybody claims it."""
-    start, topic, numbers = wishes.start, wishes.topic, wishes.numbers
-    owned = [subscriptions[member].owned for member in members]
-    owner, claimed = _nobody(starts[-1])
-    if _border.read_owned(owned, start, topic, numbers, starts, owner, claimed):
+    read = partial(_read_owned, wishes=wishes, starts=starts)
+    owner, claimed, is_settled = read([subscriptions[member].owned for member in members])
+    if not is_settled:
         # Two claims to one partition are rare, and rules decide between them (KIP-792).
         settled = settle_claims(subscriptions)
-        owner, ignored = _nobody(starts[-1])
-        owned = [settled[member] for member in members]
-        _border.read_owned(owned, start, topic, numbers, starts, owner, ignored)
+        owner, _, _ = read([settled[member] for member in members])
     return owner, claimed
 
 
-def _nobody(partitions: int) -> tuple[array[int], array[int]]:
-    return array("i", b"\xff" * 4 * partitions), array("b", bytes(partitions))
+def _read_owned(
+    owned: list[frozenset[TopicPartition]], *, wishes: _Wishes, starts: array[int]
+) -> tuple[array[int], array[int], bool]:
+    """Return who claims each partition, whether anybody does, and whether no two do."""
+    owner = array("i", (NOBODY,)) * starts[-1]
+    claimed = array("b", bytes(starts[-1]))
+    wanted_by = array("i", (NOBODY,)) * len(wishes.topics)
+    twice = False
+    for first in range(0, len(owned), _AT_ONCE):
+        twice |= _border.read_owned(
+            first,
+            owned[first : first + _AT_ONCE],
+            wishes.start,
+            wishes.topic,
+            wishes.numbers,
+            starts,
+            wanted_by,
+            owner,
+            claimed,
+        )
+    return owner, claimed, not twice
