@@ -49,6 +49,8 @@ _APPEND_ERRORS = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _LOAD_RECORDS_PER_STEP = 500
+# Of a check of what is too old, or of a new target: many small records, each right by itself.
+_RECORDS_PER_BATCH = 5_000
 _NEVER = 1 << 63
 # Members and partitions, or names and expressions, that take about two milliseconds.
 _AT_ONCE = 2_000
@@ -174,9 +176,11 @@ class GroupCoordinator:
         effects = shard.decide(event, self._now())
         if effects.records:
             try:
-                self._append(number, effects.records)
+                self._append(number, event, effects.records)
             except KafkaError as error:
-                self._demote(number, event, error)
+                if not _is_refused(event, error):
+                    self._demote(number, error)
+                self._answer_failed(event, error)
                 return
             for record in effects.records:
                 shard.apply(record)
@@ -229,23 +233,30 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------------------- the log
 
-    def _append(self, number: int, records: tuple[GroupRecord, ...]) -> None:
+    def _append(self, number: int, event: ShardEvent, records: tuple[GroupRecord, ...]) -> None:
+        """Write what a request leads to as one batch, and what time leads to in pieces."""
         now = self._wall_ms()
-        encoded = [
-            Record(at, now, *encode_record(record.key, record.value))
-            for at, record in enumerate(records)
-        ]
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
-        log.append(encode_batch(encoded), now)
+        whole = isinstance(event, RequestArrived)
+        step = len(records) if whole else _RECORDS_PER_BATCH
+        for first in range(0, len(records), step):
+            encoded = [
+                Record(at, now, *encode_record(record.key, record.value))
+                for at, record in enumerate(records[first : first + step])
+            ]
+            log.append(encode_batch(encoded), now)
 
-    def _demote(self, number: int, event: ShardEvent, error: KafkaError) -> None:
-        """Give the shard up after its log failed, and load it again from what the log has."""
-        logger.error("the group log of shard %d failed: %s", number, error)
+    def _answer_failed(self, event: ShardEvent, error: KafkaError) -> None:
+        """C7: tell whose request it was; the log's own errors mean nothing to a client."""
         if isinstance(event, RequestArrived):
             known = ErrorCode(error.code)
             code = _APPEND_ERRORS.get(known, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             request = cast("Request[Message]", event.request)
             self._release(event.token, refuse(request, event.version, code))
+
+    def _demote(self, number: int, error: KafkaError) -> None:
+        """Give the shard up after its log failed, and load it again from what the log has."""
+        logger.error("the group log of shard %d failed: %s", number, error)
         old = self.shards[number]
         for reply in old.decide(Unload(), self._now()).replies:
             self._release(reply.token, reply.response)
@@ -290,6 +301,11 @@ class GroupCoordinator:
 
     def _wall_ms(self) -> int:
         return int(time.time() * 1000)
+
+
+def _is_refused(event: ShardEvent, error: KafkaError) -> bool:
+    """C6: whether the log is sound, and nothing of the request was written: it was too large."""
+    return isinstance(event, RequestArrived) and error.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def _records(log: PartitionLog) -> Iterator[GroupRecord]:

@@ -26,6 +26,7 @@ _HOUSEKEEPING_S = 5.0
 # Kafka's log.retention.check.interval.ms. Sooner, records that bear a date of long ago, as those of
 # replays and tests do, would go before anybody has read them.
 _RETENTION_CHECK_S = 300.0
+_GROUP_RECORD_MAX = 16 * 1024 * 1024
 
 
 class Broker:
@@ -79,6 +80,8 @@ class Broker:
             settings = {
                 "cleanup.policy": "compact",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
+                # A group is one record; what its members may put into it has its own limits.
+                "max.message.bytes": str(_GROUP_RECORD_MAX),
             }
             data.create_topic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, settings)
         partitions = data.topics[OFFSETS_TOPIC].partitions

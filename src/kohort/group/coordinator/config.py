@@ -15,6 +15,12 @@ class CoordinatorConfig:
         group_initial_rebalance_delay_ms: How long the first rebalance of an empty group waits for
             more members (KIP-134).
         group_max_size: Most members of one group (KIP-389).
+        group_max_pending_members: Most ids given out that have not come back (C15); Kafka has no
+            limit.
+        group_max_bytes: Most bytes that the members of a classic group may put into its record in
+            the log: ids, lists of assignors, subscriptions. Kafka has no limit but that of the
+            record, which then fails the whole group.
+        group_member_max_bytes: Most bytes of one member.
         offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
         offsets_retention_check_interval_ms: How often the coordinator looks for older ones.
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
@@ -38,6 +44,9 @@ class CoordinatorConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
+    group_max_pending_members: int = 10_000
+    group_max_bytes: int = 6 * 1024 * 1024
+    group_member_max_bytes: int = 1024 * 1024
     offsets_retention_ms: int = 7 * 24 * 3_600 * 1_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096

@@ -60,6 +60,13 @@ class Member:
     protocols: tuple[Protocol, ...]
     is_new: bool = False
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in the log: what its client chose freely."""
+        ids = (self.member_id, self.group_instance_id or "", self.client_id)
+        lists = sum(len(each.name) + len(each.metadata) for each in self.protocols)
+        return lists + sum(map(len, ids))
+
     def metadata(self, protocol: str | None) -> bytes:
         """Return its subscription for an assignor, empty when it does not know it."""
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
@@ -87,6 +94,7 @@ class ClassicGroup:
         members: Members by member id.
         static: Member ids by group instance id.
         pending: Ids given out that have not come back yet, with the deadline of each running (C15).
+        size: About how many bytes the members take in the log; kept with `members`.
         support: How many members know each assignor; kept with `members`, for O(1) checks.
         joining: Members whose JoinGroup is parked.
         syncing: Members whose SyncGroup is parked.
@@ -106,6 +114,7 @@ class ClassicGroup:
     members: Map[str, Member] = Map()
     static: Map[str, str] = Map()
     pending: Map[str, None] = Map()
+    size: int = 0
     support: Map[str, int] = Map()
     joining: Map[str, Parked] = Map()
     syncing: Map[str, Parked] = Map()
@@ -144,6 +153,7 @@ class ClassicGroup:
             members=self.members.set(member.member_id, member),
             static=static,
             pending=_without(self.pending, member.member_id),
+            size=self.size + member.size - (old.size if old else 0),
             support=_recount(self.support, old.protocols if old else (), member.protocols),
             leader=self.leader if self.leader is not None else member.member_id,
         )
@@ -164,6 +174,7 @@ class ClassicGroup:
             self,
             members=members,
             static=static,
+            size=self.size - member.size,
             support=_recount(self.support, member.protocols, ()),
             leader=leader,
             joining=_without(self.joining, member_id),

@@ -25,6 +25,17 @@ Join: TypeAlias = RequestArrived[JoinGroupRequest]
 
 # KIP-394: from this version on a client comes back with the id it was told.
 _MEMBER_ID_REQUIRED_SINCE = 4
+# Of four bytes each at most, in a string of 32,767 bytes.
+_ID_PREFIX_MAX = 8_000
+_NOBODY = Member(
+    member_id="",
+    group_instance_id=None,
+    client_id="",
+    client_host="",
+    rebalance_timeout_ms=0,
+    session_timeout_ms=0,
+    protocols=(),
+)
 
 
 def _refuse(draft: GroupDraft, join: Join, code: ErrorCode, member_id: str | None = None) -> None:
@@ -69,11 +80,27 @@ def create_group(draft: GroupDraft, _join: Join) -> None:
 # ------------------------------------------------------------------------------------ group is full
 
 
+def is_too_large(draft: GroupDraft, join: Join) -> bool:
+    """Whether one member wants more room than any may have."""
+    return member_of(join).size > draft.config.group_member_max_bytes
+
+
+def refuse_too_large(draft: GroupDraft, join: Join) -> None:
+    """Kafka fails when it writes the group, and with it all members; here only the sender does."""
+    _refuse(draft, join, ErrorCode.MESSAGE_TOO_LARGE)
+
+
 def is_full(draft: GroupDraft, join: Join) -> bool:
     """C14 (KIP-389): whether the group has no room for this join."""
     group, member_id, limit = draft.group, join.request.member_id, draft.config.group_max_size
+    pending_max = draft.config.group_max_pending_members
+    if needs_member_id(draft, join) and len(group.pending) >= pending_max:
+        return True
     if group.state is GroupState.EMPTY:
         return False
+    before = group.members.get(member_id)
+    if group.size + member_of(join).size > draft.config.group_max_bytes + (before or _NOBODY).size:
+        return True
     if group.state is GroupState.PREPARING_REBALANCE:
         # Counted are those who are there again, so the first to come may stay.
         return member_id not in group.joining and len(group.joining) >= limit
@@ -113,10 +140,15 @@ def needs_member_id(_draft: GroupDraft, join: Join) -> bool:
 def hand_out_member_id(draft: GroupDraft, join: Join) -> None:
     """C15 (KIP-394): a client that never comes back does not leave a member behind."""
     group = draft.group
-    member_id = f"{join.client_id}-{join.unique_id}"
+    member_id = _new_member_id(join.client_id, join)
     draft.group = replace(group, pending=group.pending.set(member_id, None))
     draft.start(PendingExpired(group.group_id, member_id), join.request.session_timeout_ms)
     _refuse(draft, join, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+
+def _new_member_id(prefix: str, join: Join) -> str:
+    """C15: the client's own name and a unique part, cut to what a string of the protocol holds."""
+    return f"{prefix[:_ID_PREFIX_MAX]}-{join.unique_id}"
 
 
 def is_new(draft: GroupDraft, join: Join) -> bool:
@@ -166,7 +198,7 @@ def member_of(join: Join) -> Member:
     prefix = instance if instance is not None else join.client_id
     timeout_ms = request.rebalance_timeout_ms
     return Member(
-        member_id=request.member_id or f"{prefix}-{join.unique_id}",
+        member_id=request.member_id or _new_member_id(prefix, join),
         group_instance_id=instance,
         client_id=join.client_id,
         client_host=join.client_host,

@@ -89,6 +89,7 @@ def on(
 _JOIN = JoinGroupRequest
 JOIN_ROWS: Rows = (
     on(ANY, _JOIN, join.refuse_session_timeout, when=join.has_bad_session_timeout, rule="C10"),
+    on(ANY, _JOIN, join.refuse_too_large, when=join.is_too_large, rule="C14"),
     on(DEAD, _JOIN, join.refuse_unknown, when=join.has_member_id, rule="C11"),
     on(DEAD, _JOIN, join.create_group, to=EMPTY, again=True, rule="C11"),
     on(EXISTS, _JOIN, join.refuse_full, when=join.is_full, rule="C14 KIP-389"),

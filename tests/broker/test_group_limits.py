@@ -1,0 +1,219 @@
+"""Groups and the members of an enemy: what is too large, too long or unknown hurts who sent it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.broker import EmbeddedBroker
+from kohort.client import Consumer
+from kohort.errors import ErrorCode
+from kohort.types import TopicPartition
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+)
+from tests.broker.log.batches import batch
+from tests.broker.peer import Peer
+
+# One shard, so that every group is a neighbour of every other.
+SETTINGS = {"offsets_topic_num_partitions": 1}
+LONG = 32_767
+MIB = 1 << 20
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "data", **SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
+    with Peer(broker.bootstrap_servers) as made:
+        yield made
+
+
+def join_request(group: str, metadata: bytes, member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
+    )
+
+
+def alone(peer: Peer, group: str, assignment: bytes = b"all") -> tuple[str, int]:
+    """Be the one member of a group; return member id and generation."""
+    joined = peer.ask(join_request(group, b"m"), 3)
+    given = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=(given,),
+    )
+    assert peer.ask(sync, 2).assignment == assignment
+    return joined.member_id, joined.generation_id
+
+
+def beat(peer: Peer, group: str, member_id: str, generation: int) -> int:
+    request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+    return peer.ask(request, 2).error_code
+
+
+def commit_many(peer: Peer, group: str, count: int) -> set[int]:
+    positions = tuple(
+        OffsetCommitRequestPartition(
+            partition_index=number, committed_offset=1, committed_metadata=""
+        )
+        for number in range(count)
+    )
+    topic = OffsetCommitRequestTopic(name="t", partitions=positions)
+    answer = peer.ask(OffsetCommitRequest(group_id=group, member_id="", topics=(topic,)), 7)
+    return {each.error_code for each in answer.topics[0].partitions}
+
+
+def committed(peer: Peer, group: str) -> int:
+    answer = peer.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+    return sum(len(topic.partitions) for topic in answer.topics)
+
+
+def test_c6_c7_what_the_log_cannot_take_is_refused_and_the_neighbours_stay(peer: Peer) -> None:
+    peer.create("t", 8_000)
+    member_id, generation = alone(peer, "neighbour")
+    group = "g" * LONG  # which is in the key of every position
+    assert commit_many(peer, group, 3) == {ErrorCode.NONE}
+    assert commit_many(peer, group, 1_000) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert committed(peer, group) == 3
+    assert beat(peer, "neighbour", member_id, generation) == ErrorCode.NONE
+    assert commit_many(peer, group, 4) == {ErrorCode.NONE}
+
+
+def test_c14_huge_subscriptions_are_refused_and_the_group_lives(peer: Peer) -> None:
+    member_id, generation = alone(peer, "g")
+    refused = peer.ask(join_request("g", bytes(MIB + 1)), 3)
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert beat(peer, "g", member_id, generation) == ErrorCode.NONE
+
+
+def test_a_large_assignment_is_stored_whole(broker: EmbeddedBroker, peer: Peer) -> None:
+    assignment = bytes(7 * MIB)
+    member_id, generation = alone(peer, "g", assignment)
+    broker.stop()
+    broker.start()
+    with Peer(broker.bootstrap_servers) as other:
+        assert beat(other, "g", member_id, generation) == ErrorCode.NONE
+        (described,) = other.ask(DescribeGroupsRequest(groups=("g",)), 5).groups
+        assert described.members[0].member_assignment == assignment
+
+
+def test_c60_more_positions_than_one_batch_holds_expire(tmp_path: Path) -> None:
+    soon = {"offsets_retention_ms": 1, "offsets_retention_check_interval_ms": 100}
+    group = "g" * 2_000
+    with (
+        EmbeddedBroker(tmp_path, **SETTINGS, **soon) as broker,
+        Peer(broker.bootstrap_servers) as peer,
+    ):
+        peer.create("t", 8_000)
+        for _ in range(2):
+            assert commit_many(peer, group, 7_000) == {ErrorCode.NONE}
+        end = time.monotonic() + 20
+        while committed(peer, group):
+            assert time.monotonic() < end
+
+
+def test_the_longest_ids_of_everything(broker: EmbeddedBroker, peer: Peer) -> None:
+    group, name = "g" * LONG, "s" * LONG
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id=name,
+        protocol_type="t" * LONG,
+        protocols=(JoinGroupRequestProtocol(name="p" * LONG, metadata=b""),),
+    )
+    joined = peer.ask(request, 5)
+    assert joined.error_code == ErrorCode.NONE
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id=name,
+        assignments=(),
+    )
+    assert peer.ask(sync, 3).error_code == ErrorCode.NONE
+    (described,) = peer.ask(DescribeGroupsRequest(groups=(group,)), 5).groups
+    assert described.members[0].group_instance_id == name
+    broker.stop()
+    broker.start()
+    with Peer(broker.bootstrap_servers) as other:
+        (again,) = other.ask(DescribeGroupsRequest(groups=(group,)), 5).groups
+    assert again == described
+
+
+def test_values_that_no_enum_has(peer: Peer) -> None:
+    peer.create("t")
+    peer.produce(TopicPartition("t", 0), batch(b"a"))
+    alone(peer, "g")
+    for kind in (-1, 2, 99, 127):
+        asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=("g",))
+        assert peer.ask(asked, 4).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+    unknown = ListGroupsRequest(states_filter=("Nonsense",), types_filter=("nonsense",))
+    assert peer.ask(unknown, 5).groups == ()
+    for level in (-1, 2, 127):
+        partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        topic = ListOffsetsTopic(name="t", partitions=(partition,))
+        asked_offsets = ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=(topic,))
+        assert peer.ask(asked_offsets, 2).topics[0].partitions[0].offset == 1
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\xff" * 40, b"\0\1\x7f\xff\xff\xff", b"\x7f\xff\0"])
+def test_a_member_with_bytes_that_are_no_subscription_gets_nothing(
+    metadata: bytes, broker: EmbeddedBroker, peer: Peer
+) -> None:
+    broker.create_topic("t", 4)
+    with Consumer(
+        "t",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        heartbeat_interval_ms=100,
+    ) as honest:
+        end = time.monotonic() + 20
+        while len(honest.assignment()) < 4:
+            honest.poll(100)
+            assert time.monotonic() < end
+        peer.send(join_request("g", metadata), 3)
+        peer.socket.settimeout(0.05)
+        joined = None
+        while joined is None:
+            honest.poll(50)
+            try:
+                joined = peer.frame()
+            except TimeoutError:
+                assert time.monotonic() < end
+        while len(honest.assignment()) < 4:
+            honest.poll(100)
+            assert time.monotonic() < end
