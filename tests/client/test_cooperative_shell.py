@@ -14,10 +14,13 @@ from confluent_kafka.cimpl import NewPartitions
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncConsumer, Consumer
 from kohort.client.config import ConsumerConfig, make
+from kohort.client.membership import cluster_view
+from kohort.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from kohort.errors import ConfigError
 from kohort.group.assignors import (
     ClusterView,
     CooperativeStickyAssignor,
+    RackedClusterView,
     RangeAssignor,
     RebalanceProtocol,
     Subscription,
@@ -197,3 +200,18 @@ async def test_l8_a_static_leader_that_comes_back_watches_topics(tmp_path: Path)
         grow(address, topic, 3)
         await poll_until(lambda: again.assignment() == partitions_of(topic, 3), again)
         await again.close()
+
+
+def test_l2_a_leader_shows_its_assignor_where_replicas_are() -> None:
+    """KIP-881: as far as brokers say it."""
+    topics = frozenset({"t", "not there"})
+
+    def metadata(rack: str | None) -> ClusterMetadata:
+        nodes = {n: Node(n, "h", 1, rack and f"{rack}{n}") for n in range(2)}
+        partitions = {n: PartitionMetadata(n, 0, replicas=(n, 5)) for n in (1, 0)}
+        topic = TopicMetadata("t", uuid.UUID(int=1), partitions)
+        return ClusterMetadata(nodes=nodes, topics={"t": topic, "u": topic})
+
+    assert cluster_view(metadata(None), topics) == ClusterView({"t": 2})
+    racks = {"t": [frozenset({"r0"}), frozenset({"r1"})]}
+    assert cluster_view(metadata("r"), topics) == RackedClusterView({"t": 2}, racks)

@@ -17,10 +17,10 @@ from kohort.client.backoff import JITTER, Backoff, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
-from kohort.client.metadata import from_response
+from kohort.client.metadata import ClusterMetadata, from_response
 from kohort.client.transport import now_ms
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
-from kohort.group.assignors import ClusterView
+from kohort.group.assignors import ClusterView, RackedClusterView
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent
 from kohort.group.member import leader
@@ -279,10 +279,10 @@ class Membership:
         try:
             deadline = Deadline(self._cluster.config.default_api_timeout_ms)
             await self._cluster.ensure_topics(topics, deadline)
-            view = ClusterView(self._count(topics))
+            view = cluster_view(self._cluster.metadata, topics)
             if leader.unknown_claims(job, view):
                 await self._cluster.refresh(deadline)
-                view = ClusterView(self._count(topics))
+                view = cluster_view(self._cluster.metadata, topics)
             self._counts = dict(view.partitions)
             assignments = await asyncio.to_thread(leader.compute, job, member.assignors, view)
         except Exception as error:
@@ -299,13 +299,6 @@ class Membership:
             log.warning("topics of group %s: %s", self._coordinator.group_id, error)
         self._check_partitions()
 
-    def _count(self, topics: frozenset[str]) -> dict[str, int]:
-        return {
-            name: len(topic.partitions)
-            for name, topic in self._cluster.metadata.topics.items()
-            if name in topics and topic.partitions
-        }
-
     def _check_partitions(self) -> None:
         """As leader, rebalance when topics of the group got partitions, came or went."""
         member = self.member
@@ -313,12 +306,36 @@ class Membership:
         if not topics or not isinstance(member, ClassicMember):
             self._counts = None
         elif topics <= self._cluster.metadata.topics.keys():
-            present = self._count(topics)
+            present = _count(self._cluster.metadata, topics)
             if self._counts is not None and present != self._counts:
                 self._counts = present
                 self.run(RejoinAsked("the partitions of a subscribed topic changed"))
             elif self._counts is None and member.session.job is None:
                 self._counts = present
+
+
+def cluster_view(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterView:
+    """Return what an assignor sees: sizes of topics, and racks if brokers say theirs (KIP-881)."""
+    counts = _count(metadata, topics)
+    rack_of = {node.node_id: node.rack for node in metadata.nodes.values() if node.rack}
+    if not rack_of:
+        return ClusterView(counts)
+    racks = {
+        name: [
+            frozenset(rack_of[node] for node in partition.replicas if node in rack_of)
+            for _, partition in sorted(metadata.topics[name].partitions.items())
+        ]
+        for name in counts
+    }
+    return RackedClusterView(counts, racks)
+
+
+def _count(metadata: ClusterMetadata, topics: frozenset[str]) -> dict[str, int]:
+    return {
+        name: len(topic.partitions)
+        for name, topic in metadata.topics.items()
+        if name in topics and topic.partitions
+    }
 
 
 def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember | DraftMember:
