@@ -13,7 +13,7 @@ from hypothesis import given
 from kohort.broker import EmbeddedBroker
 from kohort.client.metrics import GroupMetrics, Sensor
 from kohort.errors import ErrorCode
-from kohort.group.events import Ownership
+from kohort.group.events import MemberStateChanged, Ownership
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -122,6 +122,23 @@ def test_l12_failed_rebalances_heartbeats_and_commits() -> None:
     assert (found["heartbeat-total"], found["heartbeat-response-time-max"]) == (1, 7)
     assert found["last-heartbeat-seconds-ago"] == 2
     assert (found["commit-total"], found["commit-latency-avg"]) == (1, 9)
+
+
+def moved(after: str) -> MemberStateChanged:
+    return MemberStateChanged(group="g", now=0, member="m", generation=1, before="", after=after)
+
+
+def test_l12_under_kip_848_a_reconciliation_is_a_rebalance() -> None:
+    metrics = GroupMetrics()
+    for after, now in (("RECONCILING", 100), ("ACKNOWLEDGING", 150), ("STABLE", 400)):
+        metrics.observed(moved(after), now)
+    metrics.observed(moved("STABLE"), 500)
+    metrics.observed(moved("RECONCILING"), 600)
+    metrics.observed(moved("FENCED"), 700)
+    found = metrics.values(0, 1_400)
+    assert (found["rebalance-total"], found["rebalance-latency-max"]) == (1, 300)
+    assert found["failed-rebalance-total"] == 1
+    assert found["last-rebalance-seconds-ago"] == 1
 
 
 KAFKA = {

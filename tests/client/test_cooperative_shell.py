@@ -16,7 +16,7 @@ from kohort.client import AsyncConsumer, Consumer
 from kohort.client.config import ConsumerConfig, make
 from kohort.client.membership import cluster_view
 from kohort.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
-from kohort.errors import ConfigError
+from kohort.errors import ConfigError, LocalProtocolError
 from kohort.group.assignors import (
     ClusterView,
     CooperativeStickyAssignor,
@@ -215,3 +215,27 @@ def test_l2_a_leader_shows_its_assignor_where_replicas_are() -> None:
     assert cluster_view(metadata(None), topics) == ClusterView({"t": 2})
     racks = {"t": [frozenset({"r0"}), frozenset({"r1"})]}
     assert cluster_view(metadata("r"), topics) == RackedClusterView({"t": 2}, racks)
+
+
+@on_a_loop
+async def test_l12_a_member_of_the_consumer_protocol_measures_too(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        topic = foreign.new_topic(broker.bootstrap_servers, 2)
+        consumer = AsyncConsumer(
+            topic,
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            group_protocol="consumer",
+        )
+        await poll_until(lambda: consumer.assignment() == partitions_of(topic, 2), consumer)
+
+        def measured() -> dict[str, float]:
+            return consumer.metrics()["consumer-coordinator-metrics"]
+
+        await poll_until(lambda: measured()["rebalance-total"] >= 1, consumer)
+        assert measured()["heartbeat-total"] >= 1
+        assert measured()["assigned-partitions"] == 2
+        assert measured()["join-total"] == 0
+        with pytest.raises(LocalProtocolError):
+            consumer.enforce_rebalance()  # L39
+        await consumer.close()

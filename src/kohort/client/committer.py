@@ -94,6 +94,8 @@ class Committer:
         """As `commit`, for auto-commit: what fails is logged."""
         try:
             await self.commit(self.news(offsets), deadline, is_ours=is_ours)
+        except RebalanceInProgressError:
+            log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
             log.warning("auto-commit failed: %s", error)
 

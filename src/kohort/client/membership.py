@@ -154,6 +154,7 @@ class Membership:
 
     def _publish(self, fact: GroupEvent) -> None:
         log.debug("%s", fact)
+        self._coordinator.metrics.observed(fact, now_ms())
         if self._event_listener is not None:
             try:
                 self._event_listener(fact)

@@ -1,8 +1,9 @@
 """The metrics of a consumer's group, by Kafka's names (KIP-429 and before).
 
-Fed by the requests to the group's coordinator, as they are sent and answered, and by the calls into
-the application. As in Kafka averages and maxima are of the last minute at most, and NaN when there
-was nothing; totals are of all time.
+Fed by the requests to the group's coordinator, as they are sent and answered, by the calls into the
+application, and, where there is no JoinGroup (KIP-848), by what the member reports. As in Kafka
+averages and maxima are of the last minute at most, and NaN when there was nothing; totals are of
+all time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from kohort.errors import ErrorCode
-from kohort.group.events import Ownership
+from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -102,6 +107,7 @@ class GroupMetrics:
         self._commit = Sensor()
         self._calls = {change: Sensor() for change in Ownership}
         self._rebalance_start: float | None = None
+        self._is_reconciling = False
         self._last_rebalance: float | None = None
         self._last_heartbeat: float | None = None
 
@@ -109,7 +115,7 @@ class GroupMetrics:
         """Take note of a request to the coordinator."""
         if isinstance(request, JoinGroupRequest) and self._rebalance_start is None:
             self._rebalance_start = now
-        elif isinstance(request, HeartbeatRequest):
+        elif isinstance(request, (HeartbeatRequest, ConsumerGroupHeartbeatRequest)):
             self._last_heartbeat = now
 
     def answered(self, response: Message, latency_ms: float, now: float) -> None:
@@ -124,7 +130,7 @@ class GroupMetrics:
                 self._rebalanced(now)
             case JoinGroupResponse() | SyncGroupResponse():
                 self._failed_rebalance.record(1, now)
-            case HeartbeatResponse():
+            case HeartbeatResponse() | ConsumerGroupHeartbeatResponse():
                 self._heartbeat.record(latency_ms, now)
             case OffsetCommitResponse():
                 self._commit.record(latency_ms, now)
@@ -133,6 +139,21 @@ class GroupMetrics:
         """Take note of a request that gets no answer."""
         if isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
             self._failed_rebalance.record(1, now)
+
+    def observed(self, fact: GroupEvent, now: float) -> None:
+        """Take note of what the member reports: under KIP-848 a reconciliation is a rebalance."""
+        if not isinstance(fact, MemberStateChanged):
+            return
+        if fact.after == "RECONCILING" and not self._is_reconciling:
+            self._is_reconciling = True
+            self._rebalance_start = now
+        elif self._is_reconciling and fact.after in ("STABLE", "FENCED", "FATAL", "STALE"):
+            self._is_reconciling = False
+            if fact.after == "STABLE":
+                self._rebalanced(now)
+            else:
+                self._rebalance_start = None
+                self._failed_rebalance.record(1, now)
 
     def _rebalanced(self, now: float) -> None:
         """L14: a rebalance counts as done before the application is told."""
