@@ -16,9 +16,11 @@ from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Table, TableError, row
 from kohort.group.member.classic.session import MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.consumer.session import MemberState as ConsumerState
+from kohort.group.member.consumer.table import CONSUMER_MEMBER
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagrams"
-TABLES = [SHARD, CLASSIC_GROUP, CLASSIC_MEMBER]
+TABLES = [SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, CONSUMER_MEMBER]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -30,7 +32,11 @@ def test_every_state_answers_every_trigger(table: Table[Any, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("table", "start"),
-    [(CLASSIC_GROUP, GroupState.DEAD), (CLASSIC_MEMBER, MemberState.UNSUBSCRIBED)],
+    [
+        (CLASSIC_GROUP, GroupState.DEAD),
+        (CLASSIC_MEMBER, MemberState.UNSUBSCRIBED),
+        (CONSUMER_MEMBER, ConsumerState.UNSUBSCRIBED),
+    ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_every_state_can_be_reached(table: Table[Any, Any], start: Enum) -> None:

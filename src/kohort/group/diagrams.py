@@ -12,6 +12,7 @@ from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Draft, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
 
 S = TypeVar("S", bound=Enum)
@@ -87,6 +88,7 @@ def pages() -> Mapping[str, str]:
         "coordinator-shard.md": page(SHARD),
         "classic-group.md": page(CLASSIC_GROUP),
         "classic-member.md": page(CLASSIC_MEMBER),
+        "consumer-member.md": page(CONSUMER_MEMBER),
         "draft-group.md": page(DRAFT_GROUP),
         "draft-member.md": page(DRAFT_MEMBER),
     }

@@ -20,7 +20,7 @@ def look_up(draft: MemberDraft) -> None:
 
 def forget(draft: MemberDraft) -> None:
     """The coordinator is not where it was; to the next one everything is said anew (L31)."""
-    draft.session = replace(draft.session, coordinator_known=False, heartbeat=None, sent=None)
+    draft.session = replace(draft.session, coordinator_known=False, sent=None)
 
 
 def found(draft: MemberDraft) -> None:

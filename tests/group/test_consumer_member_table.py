@@ -1,0 +1,87 @@
+"""The table of the KIP-848 member: complete, and as Kafka allows (L30)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from kohort.group.machine import TableError
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer.session import (
+    PREDECESSORS,
+    MemberDraft,
+    MemberSession,
+    MemberState,
+)
+from kohort.group.member.consumer.table import CONSUMER_MEMBER
+
+S = MemberState
+
+# L30, in the words of Kafka's MemberState.java.
+ALLOWED = """
+UNSUBSCRIBED: PREPARE_LEAVING LEAVING FENCED
+JOINING: FENCED UNSUBSCRIBED STALE
+RECONCILING: STABLE JOINING ACKNOWLEDGING RECONCILING
+ACKNOWLEDGING: RECONCILING
+STABLE: JOINING ACKNOWLEDGING RECONCILING
+FENCED: JOINING STABLE RECONCILING ACKNOWLEDGING PREPARE_LEAVING LEAVING
+PREPARE_LEAVING: JOINING STABLE RECONCILING ACKNOWLEDGING UNSUBSCRIBED
+LEAVING: PREPARE_LEAVING
+FATAL: JOINING STABLE RECONCILING ACKNOWLEDGING PREPARE_LEAVING LEAVING UNSUBSCRIBED
+STALE: LEAVING
+"""
+
+# Kafka allows these, and this member has no need of them.
+UNUSED = {
+    (S.PREPARE_LEAVING, S.FENCED),  # it leaves all the same, without a good-bye
+    (S.LEAVING, S.FENCED),
+    (S.UNSUBSCRIBED, S.PREPARE_LEAVING),  # there is nothing to leave
+    (S.LEAVING, S.FATAL),  # whatever is answered, it is out
+    (S.UNSUBSCRIBED, S.FATAL),
+}
+
+
+def allowed() -> set[tuple[MemberState, MemberState]]:
+    lines = [line.split(": ") for line in ALLOWED.strip().splitlines()]
+    return {
+        (MemberState[before], MemberState[after])
+        for after, befores in lines
+        for before in befores.split()
+    }
+
+
+def test_l30_the_states_and_where_each_comes_from() -> None:
+    ours = {(before, after) for after, befores in PREDECESSORS.items() for before in befores}
+    assert ours == allowed()
+    assert PREDECESSORS.keys() == set(S)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(S, S)))
+def test_l30_no_state_is_entered_from_elsewhere(before: MemberState, after: MemberState) -> None:
+    session = MemberSession(member_id="m", state=before)
+    draft = MemberDraft(MemberConfig(group_id="g"), session, 0)
+    if (before, after) in allowed():
+        draft.enter(after)
+        assert draft.state is after
+    else:
+        with pytest.raises(TableError):
+            draft.enter(after)
+
+
+def test_l30_no_row_claims_more_than_kafka_allows() -> None:
+    """A row may pass through states; each way from where it begins to where it ends is allowed."""
+    ways = {
+        (before, after) for line in CONSUMER_MEMBER.rows for before in line.states
+        for after in line.to if before is not after
+    }  # fmt: skip
+    assert ways & UNUSED == set()
+    reachable = {state: reached_from(state) for state in S}
+    assert {(before, after) for before, after in ways if after not in reachable[before]} == set()
+
+
+def reached_from(state: MemberState) -> set[MemberState]:
+    reached = {state}
+    for _ in S:
+        reached |= {after for before, after in allowed() if before in reached}
+    return reached
