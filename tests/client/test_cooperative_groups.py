@@ -1,4 +1,4 @@
-"""Cooperative groups of our members on the embedded broker."""
+"""Cooperative groups on the embedded broker: our members, and other people's with them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from tests.client.cooperative_mixed import STRANGERS, MakeStranger, each_record_is_read_once
 from tests.client.cooperative_scenarios import SCENARIOS
 from tests.client.group_scenarios import Scenario
 from tests.client.loops import on_a_loop
@@ -26,3 +27,13 @@ async def test_cooperative_members_on_the_embedded_broker(
     embedded: EmbeddedBroker, play: Scenario
 ) -> None:
     await play(embedded.bootstrap_servers)
+
+
+@pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")  # kafka-python's own
+@pytest.mark.parametrize("make_stranger", STRANGERS)
+@pytest.mark.parametrize("stranger_leads", [True, False])
+@on_a_loop
+async def test_a_cooperative_group_of_our_members_and_others(
+    embedded: EmbeddedBroker, make_stranger: MakeStranger, stranger_leads: bool
+) -> None:
+    await each_record_is_read_once(embedded.bootstrap_servers, make_stranger, stranger_leads)
