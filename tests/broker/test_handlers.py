@@ -378,5 +378,6 @@ def test_settings_are_told_of_topics_and_of_the_broker(peer: Peer) -> None:
     assert code == 0
     assert broker["offsets.retention.minutes"] == "10080"
     assert broker["auto.create.topics.enable"] == "true"
-    for kind, name in ((4, "2"), (8, "1"), (99, "")):
+    assert described(peer, 32, "any")[1]["consumer.session.timeout.ms"] == "45000"
+    for kind, name in ((4, "2"), (8, "1"), (32, ""), (99, "")):
         assert described(peer, kind, name)[0] == ErrorCode.INVALID_REQUEST

@@ -264,6 +264,24 @@ def test_c24_each_member_votes_for_the_first_of_its_list_that_all_know() -> None
     assert talk.answers[tokens[0]].protocol_name == "r"
 
 
+def test_c24_a_tie_goes_to_the_name_that_sorts_first() -> None:
+    for lists in (("sr", "rs"), ("rs", "sr")):
+        talk = Dialogue()
+        first, _ = (
+            talk.join(version=3, protocols=[(name, b"") for name in names]) for names in lists
+        )
+        talk.advance(1_000)
+        assert talk.answers[first].protocol_name == "r"
+
+
+def test_c25_of_several_the_id_that_sorts_first_leads() -> None:
+    talk = Dialogue()
+    z, b, a, c = talk.stable("z", "b", "a", "c")
+    talk.leave((z, None))
+    tokens = [talk.join(member_id) for member_id in (c, b, a)]
+    assert {talk.answers[token].leader for token in tokens} == {a}
+
+
 def test_c25_when_the_leader_leaves_another_one_leads() -> None:
     talk = Dialogue()
     a, b = talk.stable("a", "b")

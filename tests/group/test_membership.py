@@ -202,6 +202,22 @@ def test_c47_leaving_one_by_one_and_all_at_once() -> None:
     assert result.error_code == ErrorCode.NONE
 
 
+def test_c47_a_static_name_and_another_members_id_take_nobody_out() -> None:
+    talk = Dialogue()
+    _s, a = talk.stable("s1", "a")
+    assert talk.leave((a, "s1")).members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert talk.state == "Stable"
+    assert talk.leave(("", "s1"), (a, None)).members[1].error_code == ErrorCode.NONE
+    assert talk.state == "Empty"  # one rebalance for both
+
+
+def test_c47_of_no_group_each_is_unknown_and_the_call_is_not() -> None:
+    talk = Dialogue()
+    result = talk.leave(("who", None), ("", "s1"))
+    assert [m.error_code for m in result.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert result.error_code == ErrorCode.NONE
+
+
 def test_c47_before_version_3_the_error_is_that_of_the_call() -> None:
     talk = Dialogue()
     (a,) = talk.stable("a")

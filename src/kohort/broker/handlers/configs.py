@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
+from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.config import log_config
 from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
@@ -17,7 +18,7 @@ from kohort.wire.messages.configs import (
     DescribeConfigsResult,
 )
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 # Where a value comes from: the topic's own, what the broker was started with, or its default.
 _TOPIC_SOURCE, _STATIC_BROKER_SOURCE, _DEFAULT_SOURCE = 1, 4, 5
 
@@ -25,6 +26,8 @@ _BROKER_KEYS = {
     "auto.create.topics.enable": "auto_create_topics",
     "connections.max.idle.ms": "connections_max_idle_ms",
     "fetch.max.bytes": "fetch_max_bytes",
+    "group.consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
+    "group.consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_max_size",
@@ -40,13 +43,17 @@ _BROKER_KEYS = {
     "offsets.topic.num.partitions": "offsets_topic_num_partitions",
     "offsets.topic.segment.bytes": "offsets_topic_segment_bytes",
 }
+_GROUP_KEYS = {
+    "consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
+    "consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
+}
 _MINUTE_MS = 60_000
 
 
 def describe_configs(
     broker: BrokerContext, request: DescribeConfigsRequest, _caller: Caller
 ) -> DescribeConfigsResponse:
-    """Return the settings of topics and of the broker; other resources have none here."""
+    """Return the settings of topics, of the broker and of groups; nothing else has any here."""
     results = tuple(_describe(broker, resource) for resource in request.resources)
     return DescribeConfigsResponse(results=results)
 
@@ -56,12 +63,16 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
     configs: dict[str, DescribeConfigsResourceResult] = {}
     if resource.resource_type == _TOPIC:
         topic = broker.data.topics.get(name)
-        if topic is None:
+        if topic is not None:
+            configs = _of_topic(broker, topic)
+        elif is_legal(name):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            configs = _of_topic(broker, topic)
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif resource.resource_type == _BROKER and name in ("", str(NODE_ID)):
         configs = _of_broker(broker.config)
+    elif resource.resource_type == _GROUP and name:
+        configs = _of_group(broker.config)
     else:
         code = ErrorCode.INVALID_REQUEST
         message = f"nothing of type {resource.resource_type} is called {name!r} here"
@@ -102,6 +113,14 @@ def _of_broker(config: BrokerConfig) -> dict[str, DescribeConfigsResourceResult]
     if config.offsets_retention_ms != usual.offsets_retention_ms:
         own.add("offsets.retention.minutes")
     return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=True)
+
+
+def _of_group(config: BrokerConfig) -> dict[str, DescribeConfigsResourceResult]:
+    """What a consumer group could override (KIP-848), and what holds while none of them does."""
+    usual = BrokerConfig()
+    values = {key: getattr(config, name) for key, name in _GROUP_KEYS.items()}
+    own = {key for key, name in _GROUP_KEYS.items() if values[key] != getattr(usual, name)}
+    return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=False)
 
 
 def _settings(

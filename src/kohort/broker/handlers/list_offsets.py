@@ -10,6 +10,7 @@ from kohort.wire.messages.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 from kohort.wire.messages.list_offsets import (
@@ -45,7 +46,7 @@ def _one(
     broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, with_epoch: bool
 ) -> ListOffsetsPartitionResponse:
     try:
-        log = _log(broker, topic, wanted.partition_index)
+        log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         offset, timestamp = _find(log, wanted.timestamp)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
@@ -74,34 +75,41 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     return log.offset_for_timestamp(timestamp) or (-1, -1)
 
 
-def _log(broker: BrokerContext, name: str, number: int) -> PartitionLog:
+def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> PartitionLog:
+    """Return a partition's log, if the client's idea of who leads it is ours (KIP-320)."""
     topic = broker.data.topics.get(name)
     if topic is None or not 0 <= number < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if known_epoch > LEADER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     return broker.data.log(TopicPartition(name, number))
 
 
 def offset_for_leader_epoch(
     broker: BrokerContext, request: OffsetForLeaderEpochRequest, _caller: Caller
 ) -> OffsetForLeaderEpochResponse:
-    """Say where an epoch ended: there is one, and it ends where the log does."""
-    topics = []
-    for topic in request.topics:
-        parts = []
-        for wanted in topic.partitions:
-            try:
-                end = _log(broker, topic.topic, wanted.partition).log_end_offset
-                code = ErrorCode.NONE
-            except KafkaError:
-                end, code = -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            known = code is ErrorCode.NONE and wanted.leader_epoch == LEADER_EPOCH
-            parts.append(
-                EpochEndOffset(
-                    error_code=code,
-                    partition=wanted.partition,
-                    leader_epoch=LEADER_EPOCH if known else -1,
-                    end_offset=end if known else -1,
-                )
-            )
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(parts)))
-    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+    """Say where an epoch ended (KIP-320): there is one, and it ends where the log does."""
+    topics = tuple(
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=tuple(_end(broker, topic.topic, wanted) for wanted in topic.partitions),
+        )
+        for topic in request.topics
+    )
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end(broker: BrokerContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        log = _log(broker, topic, wanted.partition, wanted.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(
+            error_code=error.code, partition=wanted.partition, leader_epoch=-1, end_offset=-1
+        )
+    known = wanted.leader_epoch == LEADER_EPOCH
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=wanted.partition,
+        leader_epoch=LEADER_EPOCH if known else -1,
+        end_offset=log.log_end_offset if known else -1,
+    )

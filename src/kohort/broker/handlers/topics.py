@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 from kohort.broker.context import BrokerContext, Caller
@@ -33,9 +34,14 @@ _MAX_PARTITIONS = 10_000
 _TOPIC_CONFIG_SOURCE = 1
 
 
+def is_legal(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def creation_error(broker: BrokerContext, name: str, partitions: int) -> ErrorCode | None:
     """Return why a topic cannot be created, None when it can."""
-    if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+    if not is_legal(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if name in broker.data.topics:
         return ErrorCode.TOPIC_ALREADY_EXISTS
@@ -158,8 +164,17 @@ def create_partitions(
     broker: BrokerContext, request: CreatePartitionsRequest, _caller: Caller
 ) -> CreatePartitionsResponse:
     """Give topics more partitions; they never get fewer."""
-    results = (_grow(broker, topic, request.validate_only) for topic in request.topics)
-    return CreatePartitionsResponse(results=tuple(results))
+    counted = Counter(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if counted[topic.name] == 1]
+    repeated = tuple(
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="named more than once"
+        )
+        for name, count in counted.items()
+        if count > 1
+    )
+    results = tuple(_grow(broker, topic, request.validate_only) for topic in once)
+    return CreatePartitionsResponse(results=repeated + results)
 
 
 def _grow(

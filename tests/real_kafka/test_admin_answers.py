@@ -1,0 +1,125 @@
+"""The broker answers administrators' mistakes as a real Kafka does: the same requests to both."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from kohort.broker import EmbeddedBroker
+from kohort.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kohort.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
+from tests.broker.peer import Peer
+from tests.real_kafka.broker import RealKafka
+from tests.real_kafka.foreign import new_topic, produce
+
+
+def answers(bootstrap: str) -> list[Any]:
+    """What a broker answers, without names and messages, which are its own."""
+    topic = new_topic(bootstrap)
+    produce(bootstrap, topic, [b"one", b"two"])
+    found: list[Any] = []
+    with Peer(bootstrap) as peer:
+        found += leader_epochs(peer, topic)
+        found += list_offsets(peer, topic)
+        found += configs(peer, topic)
+        found += growing(peer, topic)
+    return found
+
+
+def leader_epochs(peer: Peer, topic: str) -> list[Any]:
+    asked = [(0, -1, 0), (0, -1, 9), (0, -1, -1), (0, 0, 0), (0, 7, 0), (5, -1, 0), (1, -1, 0)]
+    partitions = tuple(
+        OffsetForLeaderPartition(partition=p, current_leader_epoch=known, leader_epoch=epoch)
+        for p, known, epoch in asked
+    )
+    found = []
+    for partition in partitions:  # a broker may put the same partition asked twice together
+        wanted = OffsetForLeaderTopic(topic=topic, partitions=(partition,))
+        (answer,) = peer.ask(OffsetForLeaderEpochRequest(topics=(wanted,)), 4).topics
+        (each,) = answer.partitions
+        found.append((each.error_code, each.leader_epoch, each.end_offset))
+    return found
+
+
+def list_offsets(peer: Peer, topic: str) -> list[Any]:
+    found = []
+    for known, timestamp in ((-1, -1), (0, -2), (7, -1), (-1, 2**60)):
+        partition = ListOffsetsPartition(
+            partition_index=0, current_leader_epoch=known, timestamp=timestamp
+        )
+        wanted = ListOffsetsTopic(name=topic, partitions=(partition,))
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=(wanted,))
+        (answer,) = peer.ask(request, 7).topics
+        (each,) = answer.partitions
+        found.append((each.error_code, each.offset, each.leader_epoch))
+    return found
+
+
+def configs(peer: Peer, topic: str) -> list[Any]:
+    asked = (
+        (2, topic),
+        (2, "nowhere"),
+        (2, "a/b"),
+        (4, "1"),
+        (4, ""),
+        (4, "77"),
+        (4, "x"),
+        (99, ""),
+    )
+    found = []
+    for kind, name in asked:
+        wanted = DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=("cleanup.policy",)
+        )
+        (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
+        settings = [(each.name, each.value, each.config_source) for each in result.configs]
+        found.append((kind, result.error_code, settings))
+    return found + group_configs(peer)
+
+
+def group_configs(peer: Peer) -> list[Any]:
+    """Names; the values are each broker's own, and so is whether it was started with them."""
+    found = []
+    keys = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+    for name in ("any", ""):
+        wanted = DescribeConfigsResource(
+            resource_type=32, resource_name=name, configuration_keys=keys
+        )
+        (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
+        settings = sorted(each.name for each in result.configs)
+        found.append((name, result.error_code, settings))
+    return found
+
+
+def growing(peer: Peer, topic: str) -> list[Any]:
+    found = []
+    for wanted in ([(topic, 0)], [(topic, 1)], [("nowhere", 3)], [(topic, 3)] * 2, [(topic, -1)]):
+        request = CreatePartitionsRequest(
+            topics=tuple(
+                CreatePartitionsTopic(name=name, count=count, assignments=None)
+                for name, count in wanted
+            ),
+            timeout_ms=10_000,
+            validate_only=False,
+        )
+        results = peer.ask(request, 3).results
+        found.append((wanted[0][1], [each.error_code for each in results]))
+    return found
+
+
+def test_both_brokers_answer_alike(real_kafka: RealKafka, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / str(uuid.uuid4())) as broker:
+        ours = answers(broker.bootstrap_servers)
+    theirs = answers(real_kafka.bootstrap_servers)
+    assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
