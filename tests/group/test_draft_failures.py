@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,15 @@ from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.events import Cause, GenerationStarted, MemberLeft, RebalanceStarted
+from kohort.group.subscription import decode_assignment, decode_subscription
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft_records import DraftGroupKey
-from kohort.wire.messages.groups import DeleteGroupsRequest
+from kohort.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from kohort.wire.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from tests.group.dialogue import GROUP
 from tests.group.draft_dialogue import DraftDialogue, owned
 
@@ -322,6 +330,71 @@ def test_d16_a_group_that_is_deleted_is_free_for_any_protocol() -> None:
     assert GROUP not in d.shard.log.draft_groups
     d.stable("m")
     d.reload()
+
+
+def test_d16_a_member_of_the_consumer_protocol_is_refused_and_the_reverse() -> None:
+    d = DraftDialogue()
+    (first,) = d.steady("a")
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("flights",),
+        topic_partitions=(),
+    )
+    assert d.get(beat).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert d.ping(first, 1) == ErrorCode.NONE
+    other = replace(beat, group_id="other")
+    d.ask(other)
+    token = d.ask_join(group_id="other")
+    assert d.answers[token].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+# ------------------------------------------------------------------------------------------ tools
+
+
+def test_tools_list_and_describe_a_draft_group() -> None:
+    d = DraftDialogue()
+    (first,) = d.steady("a")
+    (entry,) = d.get(ListGroupsRequest()).groups
+    assert (entry.group_id, entry.group_type, entry.group_state) == (GROUP, "draft", "Steady")
+    assert d.get(ListGroupsRequest(types_filter=("Classic",))).groups == ()
+    group = d.describe()
+    assert (group.group_state, group.protocol_data) == ("Steady", "range")
+    (member,) = group.members
+    assert (member.member_id, member.client_host) == (first, "a")
+    assert decode_subscription(member.member_metadata).topics == {"flights"}
+    assert sorted(decode_assignment(member.member_assignment)[0]) == FLIGHTS
+    d.ask_join(host="b")
+    group = d.describe()
+    assert group.group_state == "PrepareForRebalance"
+    assert [each.member_assignment for each in group.members] == [b""]
+    d.advance(11_000)
+    d.work()
+    d.advance(11_000)
+    assert d.describe().group_state == "Empty"
+
+
+def test_positions_in_topics_that_nobody_reads_can_be_deleted() -> None:
+    d = DraftDialogue()
+    (first,) = d.steady("a")
+    d.commit(first, 1)
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=(
+            OffsetDeleteRequestTopic(
+                name="flights",
+                partitions=(OffsetDeleteRequestPartition(partition_index=0),),
+            ),
+        ),
+    )
+    (topic,) = d.get(request).topics
+    assert topic.partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    d.advance(11_000)
+    (topic,) = d.get(request).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    assert not d.shard.log.offsets_of(GROUP)
 
 
 def test_every_state_can_be_reached() -> None:

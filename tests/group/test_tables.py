@@ -12,15 +12,17 @@ from kohort.errors import LocalProtocolError
 from kohort.group import diagrams
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Table, TableError, row
 from kohort.group.member.classic.session import MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.session import MemberState as ConsumerState
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
+from kohort.group.member.draft.table import DRAFT_MEMBER
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagrams"
-TABLES = [SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, CONSUMER_MEMBER]
+TABLES = [SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, DRAFT_GROUP, DRAFT_MEMBER, CONSUMER_MEMBER]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

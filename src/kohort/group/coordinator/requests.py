@@ -10,6 +10,7 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator import describe
 from kohort.group.coordinator.consumer import describe as consumer_describe
 from kohort.group.coordinator.consumer import offsets, route
+from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
@@ -63,6 +64,8 @@ def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
         KeyError: The request is not of the group APIs: the shell must not send it here.
     """
     draft.wall_ms = arrived.wall_ms
+    if draft_router.refuses(draft, arrived):
+        return
     _ROUTES[type(arrived.request)](draft, arrived)
 
 
@@ -114,7 +117,8 @@ def _fetch(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 def _describe(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("DescribeGroupsRequest", arrived.request)
     described = [
-        describe.describe(draft.log, draft.session.group(draft.log, group_id), arrived.version)
+        draft_router.described(draft, group_id)
+        or describe.describe(draft.log, draft.session.group(draft.log, group_id), arrived.version)
         if draft.consumer_group(group_id) is None
         else describe.not_classic(group_id, arrived.version)
         for group_id in request.groups
@@ -133,7 +137,8 @@ def _list(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("ListGroupsRequest", arrived.request)
     ids = draft.session.group_ids(draft.log)
     listed = (
-        describe.listed(draft.session.group(draft.log, group_id))
+        draft_router.listed(draft, group_id)
+        or describe.listed(draft.session.group(draft.log, group_id))
         if (group := draft.consumer_group(group_id)) is None
         else consumer_describe.listed(group)
         for group_id in ids

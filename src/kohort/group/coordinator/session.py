@@ -68,7 +68,8 @@ class ShardSession:
 
     def group_ids(self, log: LogState) -> list[str]:
         """Return the ids of all groups."""
-        return sorted({*self.groups, *log.groups, *log.offsets, *log.consumer_groups})
+        ids = {*self.groups, *log.groups, *log.offsets, *log.consumer_groups}
+        return sorted(ids | {*self.draft_groups, *log.draft_groups})
 
 
 @dataclass(slots=True)

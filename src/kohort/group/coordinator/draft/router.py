@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.draft import describe
 from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.coordinator.draft.fold import loaded_group
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
@@ -18,7 +19,9 @@ from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.events import LoadFinished, RequestArrived, TopicsChanged, Unload
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.effects import Reply
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
+from kohort.wire.messages.groups import DescribedGroup, ListedGroup
 from kohort.wire.messages.membership import JoinGroupRequest
 from kohort.wire.schema import Message, Request
 
@@ -44,6 +47,20 @@ def group_of(session: ShardSession, log: LogState, group_id: str) -> DraftGroup:
     return loaded_group(group_id, stored) if stored else DraftGroup(group_id=group_id)
 
 
+def listed(draft: ShardDraft, group_id: str) -> ListedGroup | None:
+    """Return a draft group as ListGroups shows it, None when it is none."""
+    if not is_draft(draft.session, draft.log, group_id):
+        return None
+    return describe.listed(group_of(draft.session, draft.log, group_id))
+
+
+def described(draft: ShardDraft, group_id: str) -> DescribedGroup | None:
+    """Return a draft group as DescribeGroups shows it, None when it is none."""
+    if not is_draft(draft.session, draft.log, group_id):
+        return None
+    return describe.describe(draft.log, group_of(draft.session, draft.log, group_id))
+
+
 def takes(draft: ShardDraft, group_id: str, trigger: type[object], event: object) -> bool:
     """Put an event to a draft group, or refuse it for a group of another protocol.
 
@@ -58,12 +75,29 @@ def takes(draft: ShardDraft, group_id: str, trigger: type[object], event: object
         elif isinstance(event, RequestArrived):
             _refuse(draft, event, trigger)
         return True
-    if ours and (group_id in session.groups or group_id in log.groups):
+    if ours and _is_of_another_protocol(draft, group_id):
         _refuse(draft, cast("RequestArrived[Message]", event), trigger)
         return True
     if ours:
         run(draft, group_id, trigger, event)
     return ours
+
+
+def _is_of_another_protocol(draft: ShardDraft, group_id: str) -> bool:
+    classic = group_id in draft.session.groups or group_id in draft.log.groups
+    return classic or draft.consumer_group(group_id) is not None
+
+
+def refuses(draft: ShardDraft, arrived: RequestArrived[Message]) -> bool:
+    """D16: refuse a member of the consumer protocol that comes to a draft group."""
+    request = arrived.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+        return False
+    if not is_draft(draft.session, draft.log, request.group_id):
+        return False
+    response = refuse(request, arrived.version, ErrorCode.GROUP_ID_NOT_FOUND)
+    draft.replies.append(Reply(arrived.token, response, arrived.version))
+    return True
 
 
 def _refuse(draft: ShardDraft, arrived: RequestArrived[Message], trigger: type[object]) -> None:

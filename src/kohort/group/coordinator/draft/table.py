@@ -16,6 +16,7 @@ from kohort.group.coordinator.draft import (
     heartbeat,
     join,
     lifecycle,
+    offset_delete,
     rebalance,
     topics,
 )
@@ -33,7 +34,7 @@ from kohort.group.coordinator.events import (
 from kohort.group.machine import Row, Table, row
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
-from kohort.wire.messages.offsets import OffsetCommitRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 from kohort.wire.schema import Message
 
 NONE = DraftState.NONE
@@ -142,6 +143,7 @@ OTHER_ROWS: Rows = (
     row(ANY, TopicsChanged, topics.pass_over, rule="D14"),
     on(NONE, DeleteGroupsRequest, delete.delete, rule="D16 KIP-229"),
     on(HAS_CONSUMERS, DeleteGroupsRequest, delete.refuse, rule="KIP-229"),
+    on(ANY, OffsetDeleteRequest, offset_delete.delete, rule="KIP-496"),
     row(
         STEADY,
         LoadFinished,
@@ -167,6 +169,7 @@ DRAFT_GROUP: Table[DraftState, GroupChange] = Table(
         JoinExpired,
         TopicsChanged,
         DeleteGroupsRequest,
+        OffsetDeleteRequest,
         LoadFinished,
         Unload,
     ),
