@@ -307,6 +307,20 @@ def test_removed_while_partitions_are_given_up_they_count_as_lost() -> None:
     assert (north.callbacks[0].change, north.callbacks[0].partitions) == (LOST, rest)
 
 
+def test_l3_removed_while_topics_are_given_up_the_rest_is_lost_before_the_join() -> None:
+    world, north = alone(BOTH)
+    world.tell(north, Subscribed(FLIGHTS))
+    assert north.callbacks[0].change is REVOKED
+    world.tell(north, CommitAnswered(north.member.identity, ErrorCode.UNKNOWN_MEMBER_ID))
+    world.run_callback(north)
+    assert (north.callbacks[0].change, north.callbacks[0].partitions) == (
+        LOST,
+        flights(0, 1, 2, 3),
+    )
+    world.run_callback(north)
+    assert said(north).owned == frozenset()
+
+
 def test_l7_an_application_that_does_not_poll_has_lost_what_it_was_asked_to_give_up() -> None:
     world, north = alone()
     join(world, "south")

@@ -35,7 +35,10 @@ def _finish(draft: MemberDraft) -> None:
 def revoked(draft: MemberDraft, _done: CallbackDone) -> None:
     """L3: now that what had to be given up is, join."""
     _finish(draft)
-    join.send_join(draft)
+    if not draft.session.is_member:
+        # removed in the meantime: what it would have kept is lost as well
+        draft.session = replace(draft.session, prepared=False)
+    join.rejoin(draft, draft.session.reason)
 
 
 def is_moving(draft: MemberDraft, _done: CallbackDone) -> bool:
