@@ -301,6 +301,7 @@ def test_d15_the_record_is_of_a_kind_that_kafka_passes_over() -> None:
 
 
 def test_d16_a_group_belongs_to_the_protocol_of_its_first_member() -> None:
+    """C12: a group that has no classic members."""
     d = DraftDialogue()
     d.steady("a")
     assert d.answers[d.join()].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -58,6 +58,13 @@ def test_c15_the_longest_client_id_still_gives_a_member_id_that_can_be_sent() ->
         assert talk.beat(member_id, 1) == ErrorCode.NONE
 
 
+def test_l15_of_a_reason_only_the_beginning_is_kept() -> None:
+    talk = Dialogue()
+    (a,) = talk.stable("a")
+    talk.join(a, reason="x" * 100_000)
+    assert max(len(getattr(fact, "reason", "")) for fact in talk.observed) == 255
+
+
 def test_c30_the_longest_static_name_can_be_sent_and_stored() -> None:
     talk = Dialogue()
     name = "s" * LONG

@@ -19,6 +19,9 @@ from kohort.group.machine import Deadlines
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
+# KIP-800: what a client says is cut by the client; one that does not must not fill our memory.
+REASON_MAX = 255
+
 
 @dataclass(slots=True)
 class GroupDraft:
@@ -88,6 +91,6 @@ class GroupDraft:
                 now=self.now,
                 member=member_id,
                 cause=cause,
-                reason=reason,
+                reason=reason[:REASON_MAX],
             )
         )

@@ -8,7 +8,7 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import protocol_choice
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.draft import REASON_MAX, GroupDraft
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member, Parked
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
@@ -46,7 +46,7 @@ def prepare(draft: GroupDraft, cause: Cause, member_id: str, reason: str = "") -
             generation=draft.group.generation,
             member=member_id,
             cause=cause,
-            reason=reason,
+            reason=reason[:REASON_MAX],
         )
     )
     draft.enter(PREPARING)
