@@ -17,6 +17,7 @@ from kohort.client import AsyncConsumer, RebalanceListener
 from kohort.client.listener import Told
 from kohort.errors import CommitFailedError, ConfigError, KafkaError
 from kohort.group.events import GroupEvent, Ownership, OwnershipChanged
+from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.real_kafka import foreign
 
@@ -288,6 +289,20 @@ async def a_static_member_comes_back_to_what_it_had(bootstrap: str) -> None:
     await poll_until(lambda: again.assignment() == before, again, other)
     assert len(other_notes.told) == told
     await again.close()
+    await other.close()
+
+
+@scenario
+async def a_static_member_can_leave_for_good(bootstrap: str) -> None:
+    """KIP-1092: nobody waits for the end of its session."""
+    topic, group = foreign.new_topic(bootstrap, 2), uuid.uuid4().hex
+    static = member(bootstrap, group, group_instance_id="a", session_timeout_ms=120_000)
+    other = member(bootstrap, group)
+    static.subscribe([topic])
+    other.subscribe([topic])
+    await poll_until(lambda: is_shared([static, other], topic, 2), static, other)
+    await static.close(operation=GroupMembershipOperation.LEAVE_GROUP)
+    await poll_until(lambda: len(other.assignment()) == 2, other)
     await other.close()
 
 

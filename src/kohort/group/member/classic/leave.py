@@ -7,7 +7,13 @@ from dataclasses import replace
 from kohort.group.events import Ownership
 from kohort.group.member.classic import join
 from kohort.group.member.classic.session import MemberDraft, MemberState
-from kohort.group.member.events import Closing, PollOverdue, RetryDue, Unsubscribed
+from kohort.group.member.events import (
+    Closing,
+    GroupMembershipOperation,
+    PollOverdue,
+    RetryDue,
+    Unsubscribed,
+)
 from kohort.group.subscription import NO_GENERATION
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 
@@ -20,8 +26,9 @@ def unsubscribe(draft: MemberDraft, _call: Unsubscribed) -> None:
     _start(draft, MemberState.UNSUBSCRIBED, "the consumer unsubscribed from all topics")
 
 
-def close(draft: MemberDraft, _call: Closing) -> None:
+def close(draft: MemberDraft, call: Closing) -> None:
     """Give everything up and leave, for good."""
+    draft.session = replace(draft.session, operation=call.operation)
     _start(draft, MemberState.CLOSED, "the consumer is being closed")
 
 
@@ -31,9 +38,14 @@ def close_at_once(draft: MemberDraft, _call: Closing) -> None:
     draft.enter(MemberState.CLOSED)
 
 
-def close_afterwards(draft: MemberDraft, _call: Closing) -> None:
+def close_afterwards(draft: MemberDraft, call: Closing) -> None:
     """It is leaving already; now it is for good."""
-    draft.session = replace(draft.session, topics=frozenset(), after_leaving=MemberState.CLOSED)
+    draft.session = replace(
+        draft.session,
+        topics=frozenset(),
+        after_leaving=MemberState.CLOSED,
+        operation=call.operation,
+    )
 
 
 def unsubscribe_afterwards(draft: MemberDraft, _call: Unsubscribed) -> None:
@@ -76,17 +88,29 @@ def go_on(draft: MemberDraft) -> None:
 
 
 def _may_leave(draft: MemberDraft) -> bool:
-    """C33: a static member does not leave, so that it can come back to what it had."""
+    """C33: a static member does not leave, so that it can come back to what it had.
+
+    Unless it is told otherwise as it closes; a dynamic one can be told to be silent (KIP-1092).
+    """
     session = draft.session
-    dynamic = draft.config.group_instance_id is None
-    return bool(session.member_id) and dynamic and session.coordinator_known
+    if draft.config.group_instance_id is None:
+        leaves = session.operation is not GroupMembershipOperation.REMAIN_IN_GROUP
+    else:
+        leaves = session.operation is GroupMembershipOperation.LEAVE_GROUP
+    return bool(session.member_id) and leaves and session.coordinator_known
 
 
 def _good_bye(draft: MemberDraft, reason: str) -> LeaveGroupRequest:
     member_id = draft.session.member_id
     return LeaveGroupRequest(
         group_id=draft.config.group_id,
-        members=(MemberIdentity(member_id=member_id, reason=reason or None),),
+        members=(
+            MemberIdentity(
+                member_id=member_id,
+                group_instance_id=draft.config.group_instance_id,
+                reason=reason or None,
+            ),
+        ),
     )
 
 

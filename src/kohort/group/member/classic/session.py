@@ -12,7 +12,7 @@ from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
 from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.events import MemberDeadline
+from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.wire.schema import Message
@@ -67,6 +67,7 @@ class MemberSession:
         rejoin: Why to join again as soon as this rebalance is through; None: no need.
         reason: What to say as reason in the next JoinGroup (KIP-800).
         losing: While leaving: whether what it owns counts as lost (L7).
+        operation: What closing means for the group (KIP-1092).
         after_leaving: The state that follows `LEAVING`.
         failures: How many attempts to join or to find the coordinator failed in a row.
         next_token: The next number to give to a request, callback or job.
@@ -92,6 +93,7 @@ class MemberSession:
     rejoin: str | None = None
     reason: str = ""
     losing: bool = False
+    operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
     after_leaving: MemberState = MemberState.CLOSED
     failures: int = 0
     next_token: int = 1

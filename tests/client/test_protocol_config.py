@@ -1,0 +1,66 @@
+"""What can be set with which group protocol (L39)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kohort.client import AsyncConsumer, Consumer
+from kohort.client.patterns import whole_name
+from kohort.errors import ConfigError
+from kohort.spark.options import OptionError, parse_options
+
+
+def test_l39_what_the_broker_decides_cannot_be_set() -> None:
+    for name, value in (
+        ("session.timeout.ms", "45000"),
+        ("heartbeat.interval.ms", 3_000),
+        ("partition.assignment.strategy", "range"),
+    ):
+        settings = {"group.id": "g", "group.protocol": "consumer", name: value}
+        with pytest.raises(ConfigError, match=re.escape(name)):
+            AsyncConsumer.from_config(settings)
+
+
+def test_l39_an_assignor_of_the_broker_needs_its_protocol() -> None:
+    AsyncConsumer(group_id="g", group_protocol="consumer", group_remote_assignor="range")
+    with pytest.raises(ConfigError, match=r"group\.remote\.assignor"):
+        AsyncConsumer(group_id="g", group_remote_assignor="range")
+
+
+def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
+    with Consumer(group_id="g") as consumer:
+        assert consumer._config.group_protocol == "classic"
+    with pytest.raises(ConfigError, match=r"group\.protocol"):
+        AsyncConsumer(group_id="g", group_protocol="streams")
+
+
+OPTIONS = {
+    "kafka.bootstrap.servers": "localhost:9092",
+    "kafka.group.id": "g",
+    "kafka.group.protocol": "consumer",
+    "subscribe": "flights",
+}
+
+
+def test_a_query_in_spark_takes_the_protocol() -> None:
+    options = parse_options({**OPTIONS, "kafka.group.remote.assignor": "uniform"})
+    assert options.settings["group.protocol"] == "consumer"
+    with pytest.raises(OptionError, match=r"session\.timeout\.ms"):
+        parse_options({**OPTIONS, "kafka.session.timeout.ms": "45000"})
+
+
+NAMES = ("a", "ab", "b", "abc", "a.b", "a.", "a..", "xa", "x", "", "a|b", "bc")
+PATTERNS = ("a", "a.*", "a|b", "a|b.*", r"a\.", r"a\.*", "a$", "(a|x).*", "[ab].*", ".*", "^a")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_k50_a_pattern_means_the_same_topics_with_both_protocols(pattern: str) -> None:
+    """The client matches from the start of a name, the broker the whole name."""
+    here = {name for name in NAMES if re.match(pattern, name)}
+    assert {name for name in NAMES if re.fullmatch(whole_name(pattern), name)} == here
+
+
+def test_k50_a_pattern_that_is_whole_already_stays_as_it_is() -> None:
+    assert whole_name("flights-.*") == "flights-.*"
