@@ -428,6 +428,8 @@ class Application:
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Want other topics."""
         self.topics = frozenset(topics)
+        # A static member that came back with another subscription would not be noticed (C31).
+        self.client.world.change_plan(self.client.name, topics=tuple(sorted(topics)))
         self.client.ask(Subscribed(self.topics))
 
 

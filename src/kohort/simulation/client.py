@@ -148,6 +148,8 @@ class Client:
             world.check(Moved(self, sends, effects.observed))
         if effects.observed:
             world.observe(effects.observed)
+        if changed and self._counts is None and machine.group_topics and not effects.jobs:
+            self._watch_topics()
         if self.crash_at and (effects.sends or effects.callbacks or effects.jobs):
             self._die_in_the_middle(effects.sends)
             return
@@ -249,6 +251,12 @@ class Client:
         for connection in self._connections.values():
             connection.silent = True
 
+    def mend(self) -> None:
+        """Let it notice that connections are dead."""
+        for connection in list(self._connections.values()):
+            if connection.silent:
+                self.world.network.close(connection)
+
     # ------------------------------------------------------------------------------- look-ups
 
     def _look_up(self) -> None:
@@ -289,6 +297,12 @@ class Client:
             self.tell(JobDone(job.token, None, str(error)))
         else:
             self.tell(JobDone(job.token, assignments))
+
+    def _watch_topics(self) -> None:
+        """Lead without having made the assignment (KIP-814): what is there now counts as known."""
+        watched = self.machine.group_topics
+        self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in watched}
+        self.world.leads_unseen(watched)
 
     def learn_topics(self, counts: dict[str, int]) -> None:
         """Its metadata is refreshed."""

@@ -168,6 +168,7 @@ class Node:
 
     def load(self, epoch: int, takes_ms: int) -> None:
         """Become the leader: read the log, which takes a while, then answer."""
+        self._unload()
         self.epoch = epoch
         self.shard = Shard(self._world.config)
         self.shard.load_started()
@@ -195,13 +196,19 @@ class Node:
         if isinstance(event, RequestArrived):
             request = cast("Request[Message]", event.request)
             self._release(event.token, refuse(request, event.version, code))
-        if self.shard.state is not Lifecycle.DOWN:
-            for reply in self.shard.decide(Unload(), world.engine.now).replies:
-                self._release(reply.token, reply.response)
+        self._unload()
         self.shard = Shard(world.config)
-        self._waiting.clear()
         if self.epoch == world.log.leader_epoch:
             self.load(self.epoch, 50)
+
+    def _unload(self) -> None:
+        """Answer who waits that somebody else leads now (C73)."""
+        if self.shard.state is not Lifecycle.DOWN:
+            for reply in self.shard.decide(Unload(), self._world.engine.now).replies:
+                self._release(reply.token, reply.response)
+        for connection, _, _ in self._waiting.values():
+            self._world.fail("S3", f"{connection.client.name} is left without an answer")
+        self._waiting.clear()
 
     def _dies(self, effects: Effects[ShardSession]) -> bool:
         """Die in the middle of doing what was decided, if there is something to do."""

@@ -14,6 +14,10 @@ from kohort.simulation.strangers import send_stranger
 if TYPE_CHECKING:
     from kohort.simulation.world import World
 
+# Faults whose `lasts_ms` says how far a clock is moved.
+_IS_NO_DURATION = frozenset({"wall_step", "clock_jump"})
+# How long news of topics travel at most.
+_NEWS_MS = 35_000
 Act = Callable[["World", Fault], None]
 FAULTS: dict[str, Act] = {}
 
@@ -34,7 +38,7 @@ def _happen(world: World, each: Fault) -> None:
     if world.calm:
         return
     world.note(f"fault {each.kind}")
-    world.disturbed(each.lasts_ms)
+    world.disturbed(0 if each.kind in _IS_NO_DURATION else each.lasts_ms)
     if world.tracing:
         text = f"{each.target} {each.detail} {each.lasts_ms or ''}".strip()
         world.trace.line(world.engine.now, "fault", each.kind, text)
@@ -49,7 +53,7 @@ def _client(world: World, each: Fault) -> Client | None:
 def stop_faults(world: World) -> int:
     """Let no new fault begin; return when those that have begun are over."""
     world.calm = True
-    over = world.engine.now
+    over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookups_fail = False
     world.failing_assignors.clear()
     world.repeat_next = 0
@@ -60,6 +64,7 @@ def stop_faults(world: World) -> int:
     for client in world.living():
         over = max(over, client.paused_until, client.up_blocked_until, client.down_blocked_until)
         client.crash_at, client.looks_at_old_leader = "", False
+        client.mend()
         application = client.application
         application.listener, application.slow_ms = "", 0
         over = max(over, application.stalled_until)
@@ -343,7 +348,7 @@ def _grow_back(world: World) -> None:
 def grow(world: World, each: Fault) -> None:
     """A topic gets more partitions; the members learn it one after the other."""
     world.topics.grow(each.target, int(each.detail or 1))
-    world.spread_metadata(each.lasts_ms)
+    world.spread_metadata(each.lasts_ms, each.target)
 
 
 @fault
@@ -354,6 +359,6 @@ def delete_topic(world: World, each: Fault) -> None:
         return
     partitions = len(topic.ends)
     world.delete_topic(each.target)
-    world.spread_metadata(2_000)
+    world.spread_metadata(2_000, each.target)
     if each.lasts_ms:
         world.engine.after(each.lasts_ms, None, world.create_topic, each.target, partitions)

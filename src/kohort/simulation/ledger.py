@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kohort.group.coordinator.classic.fold import StoredGroup
 from kohort.group.coordinator.records import LogState
-from kohort.group.events import GenerationStarted, GroupEvent, RebalanceStarted
+from kohort.group.events import Assigned, GenerationStarted, GroupEvent, RebalanceStarted
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
 from kohort.wire import group_log
@@ -49,6 +49,7 @@ class Ledger:
         rebalances: How many rebalances began.
         lost_at: Since when a client is no member although it was one.
         newest: The newest generation the coordinator has begun, or loaded.
+        assigned_ms: When the newest assignment was accepted.
         generations_at_calm: How many generations had begun when faults stopped.
         before: Each group as it was before its last record.
     """
@@ -60,6 +61,7 @@ class Ledger:
     rebalances: int = 0
     lost_at: dict[tuple[str, int], int] = field(default_factory=dict)
     newest: int = -1
+    assigned_ms: int = 0
     generations_at_calm: int = 0
     before: dict[str, StoredGroup | None] = field(default_factory=dict)
 
@@ -118,5 +120,7 @@ class Ledger:
             self.generations += 1
             if event.group == GROUP:
                 self.newest = event.generation
+        elif isinstance(event, Assigned):
+            self.assigned_ms = event.now
         elif isinstance(event, RebalanceStarted):
             self.rebalances += 1

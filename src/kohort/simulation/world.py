@@ -11,7 +11,7 @@ from kohort.group.assignors import Assignor
 from kohort.group.coordinator.events import TopicsDeleted
 from kohort.group.coordinator.session import Lifecycle, ShardSession
 from kohort.group.effects import Effects
-from kohort.group.events import GroupEvent, Ownership
+from kohort.group.events import Assigned, GroupEvent, Ownership
 from kohort.simulation.chance import Stream
 from kohort.simulation.client import Client
 from kohort.simulation.coordinator import Coordinator, Node, make_config
@@ -63,6 +63,8 @@ class World:
         tracing: Whether a trace is made.
         calm: Whether faults have stopped.
         notes: How often which rare thing happened.
+        unseen: Topics that changed while the group had no leader to notice (KIP-814).
+        disturbed_until: When the last thing that excuses delays is over.
     """
 
     CRASH_RESTART_MS = 5_000
@@ -108,8 +110,10 @@ class World:
         self.listeners: list[Callable[[Client, Ownership, frozenset[TopicPartition]], None]] = []
         self.observers: list[Callable[[GroupEvent], None]] = []
         self.last_change_ms = 0
-        self._disturbed_until = 0
+        self.disturbed_until = 0
         self._checkers = checkers
+        self.unseen: set[str] = set()
+        self._topic_changed_ms: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
         self._looked_at = 0
         self._versions: dict[type[Message], int] = {}
@@ -269,10 +273,21 @@ class World:
         """Make a topic, if there is none of that name."""
         if name not in self.topics.present:
             self.topics.create(name, partitions)
-            self.spread_metadata(2_000)
+            self.spread_metadata(2_000, name)
 
-    def spread_metadata(self, within_ms: int) -> None:
-        """Let every client learn, one after the other, which topics there are."""
+    def leads_unseen(self, topics: frozenset[str]) -> None:
+        """A leader that skips its first assignment cannot know what changed before it came.
+
+        Kafka's cannot either: KIP-814 leaves such topics as they are until the next rebalance.
+        """
+        for name in topics:
+            if self._topic_changed_ms.get(name, -1) >= self.ledger.assigned_ms:
+                self.note("topic change unseen by a returning leader")
+                self.unseen.add(name)
+
+    def spread_metadata(self, within_ms: int, name: str) -> None:
+        """Let every client learn, one after the other, that a topic has changed."""
+        self._topic_changed_ms[name] = self.engine.now
         for number, client in enumerate(self.living(), start=1):
             delay = within_ms * number // len(self.members)
             self.engine.after(delay, client, self._refresh, client)
@@ -290,11 +305,11 @@ class World:
 
     def disturbed(self, lasts_ms: int = 0) -> None:
         """Something happened that excuses delays until it is over."""
-        self._disturbed_until = max(self._disturbed_until, self.engine.now + lasts_ms)
+        self.disturbed_until = max(self.disturbed_until, self.engine.now + lasts_ms)
 
     def is_disturbed(self, within_ms: int) -> bool:
         """Whether something that excuses delays happened a short time ago."""
-        return self.is_loading or self.engine.now - self._disturbed_until < within_ms
+        return self.is_loading or self.engine.now - self.disturbed_until < within_ms
 
     def note(self, what: str) -> None:
         """Count something rare."""
@@ -313,6 +328,8 @@ class World:
         if node is self.coordinator.leader:
             for event in effects.observed:
                 self.ledger.observe(event)
+                if isinstance(event, Assigned) and event.group == GROUP:
+                    self.unseen.clear()
         self.observe(effects.observed)
 
     def view(self) -> GroupView | None:

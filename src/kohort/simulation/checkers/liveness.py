@@ -52,7 +52,8 @@ def _owned(world: World) -> str | None:
     for client in clients:
         for partition in client.application.believes:
             owners.setdefault(partition, []).append(client.name)
-    wanted = set(world.topics.partitions(topics))
+    wanted = set(world.topics.partitions(topics - world.unseen))
+    owners = {each: names for each, names in owners.items() if each.topic not in world.unseen}
     if clients and owners.keys() != wanted:
         return f"nobody owns {shown(wanted - owners.keys())}"
     twice = {partition for partition, names in owners.items() if len(names) > 1}
@@ -62,7 +63,7 @@ def _owned(world: World) -> str | None:
 def _unread(world: World) -> str | None:
     """Return what was produced but never handed out, though somebody wants it."""
     topics = frozenset().union(*(client.application.topics for client in wanting(world)))
-    for partition in world.topics.partitions(topics):
+    for partition in world.topics.partitions(topics - world.unseen):
         reading = world.ledger.reading(partition)
         end = world.topics.end(partition)
         if not reading.is_tainted and reading.delivered < end:
