@@ -82,7 +82,7 @@ def build(
         subscriptions: What each member wants and says it owns, by member id.
     """
     members = tuple(member_order(subscriptions))
-    wishes = _Wishes.read(cluster, [subscriptions[member].topics for member in members])
+    wishes = Wishes.read(cluster, [subscriptions[member].topics for member in members])
     sizes = [cluster.partitions[topic] for topic in wishes.topics]
     racks = racks_that_count(cluster, subscriptions, wishes.topics)
     if racks is None:
@@ -131,18 +131,30 @@ def by_member(problem: Problem, assigned: array[int]) -> dict[str, list[TopicPar
         problem: The problem.
         assigned: For each partition the member that gets it, or NOBODY.
     """
-    lists: list[list[TopicPartition]] = [[] for _ in problem.members]
-    integers: dict[int, list[int]] = {}
-    for topic, (first, last) in zip(problem.topics, pairwise(problem.starts), strict=True):
-        count = last - first
-        if count not in integers:
-            integers[count] = list(range(count))
-        _border.add_pairs(lists, assigned, topic, first, integers[count])
-    return dict(zip(problem.members, lists, strict=True))
+    return with_names(problem.members, problem.topics, problem.starts, assigned)
+
+
+def with_names(
+    members: Sequence[str], topics: Sequence[str], starts: array[int], assigned: array[int]
+) -> dict[str, list[TopicPartition]]:
+    """Return the partitions of each member by name, in order.
+
+    Args:
+        members: Member ids.
+        topics: Names of the topics.
+        starts: Where the partitions of each topic start, and where the last one's end.
+        assigned: For each partition the member that gets it, or NOBODY.
+    """
+    lists: list[list[TopicPartition]] = [[] for _ in members]
+    integers: list[int] = []
+    for topic, (first, last) in zip(topics, pairwise(starts), strict=True):
+        integers += range(len(integers), last - first)
+        _border.add_pairs(lists, assigned, topic, first, integers[: last - first])
+    return dict(zip(members, lists, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wishes:
+class Wishes:
     """Who wants what.
 
     Attributes:
@@ -162,7 +174,7 @@ class _Wishes:
     row_of: list[int]
 
     @classmethod
-    def read(cls, cluster: ClusterView, wanted: list[frozenset[str]]) -> _Wishes:
+    def read(cls, cluster: ClusterView, wanted: list[frozenset[str]]) -> Wishes:
         """Return the members' wishes."""
         exist = (topic for topic, count in cluster.partitions.items() if count)
         topics = tuple(sorted(exist, key=java_order))
@@ -191,7 +203,7 @@ class _Wishes:
         )
 
 
-def _classes(sizes: list[int], wishes: _Wishes) -> Classes:
+def _classes(sizes: list[int], wishes: Wishes) -> Classes:
     """Return the classes when racks do not count: one for each set of members."""
     size = array("i", bytes(4 * len(wishes.rows)))
     of = array("i")
@@ -232,7 +244,7 @@ class _Racks:
         self.rack_of_member = rack_of_member
         self.inhabited = frozenset(rack for rack in rack_of_member if rack)
 
-    def classes(self, sizes: list[int], wishes: _Wishes) -> Classes:
+    def classes(self, sizes: list[int], wishes: Wishes) -> Classes:
         """Return the classes: partitions for the same members, in the same racks."""
         numbers: dict[tuple[int, frozenset[str]], int] = {}
         of = array("i")
@@ -260,7 +272,7 @@ class _Racks:
 def _owners(
     subscriptions: Mapping[str, Subscription],
     members: tuple[str, ...],
-    wishes: _Wishes,
+    wishes: Wishes,
     starts: array[int],
 ) -> tuple[array[int], array[int]]:
     """Return the owner of each partition, and whether anybody claims it."""
@@ -274,7 +286,7 @@ def _owners(
 
 
 def _read_owned(
-    owned: list[frozenset[TopicPartition]], *, wishes: _Wishes, starts: array[int]
+    owned: list[frozenset[TopicPartition]], *, wishes: Wishes, starts: array[int]
 ) -> tuple[array[int], array[int], bool]:
     """Return who claims each partition, whether anybody does, and whether no two do."""
     owner = array("i", (NOBODY,)) * starts[-1]

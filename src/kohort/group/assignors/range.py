@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 
-from kohort.group.assignors.interface import (
-    Assignor,
-    ClusterView,
-    member_order,
-    subscribed_topics,
-)
+from kohort.group.assignors.interface import Assignor, ClusterView, member_order
+from kohort.group.assignors.problem import NOBODY, Wishes, with_names
 from kohort.group.assignors.racks import racks_that_count
+from kohort.group.assignors.server import PartitionRacks
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 
@@ -30,46 +29,73 @@ class RangeAssignor(Assignor):
     ) -> dict[str, list[TopicPartition]]:
         """Return the partitions of each member."""
         members = member_order(subscriptions)
-        names = subscribed_topics(cluster, subscriptions)
-        racks = racks_that_count(cluster, subscriptions, names) or {}
-        topics = []
-        for name in names:
-            wanting = [member for member in members if name in subscriptions[member].topics]
-            rack_of = {member: subscriptions[member].rack_id for member in wanting}
-            topics.append(_Topic(name, cluster.partitions[name], rack_of, racks.get(name, ())))
-        _give_what_is_near(topics)
-        assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
-        for topic in topics:
-            topic.give_ranges()
-            for member, numbers in topic.given.items():
-                assignment[member] += [TopicPartition(topic.name, p) for p in sorted(numbers)]
-        return assignment
+        wishes = Wishes.read(cluster, [subscriptions[member].topics for member in members])
+        racks = racks_that_count(cluster, subscriptions, wishes.topics)
+        counts = [cluster.partitions[topic] for topic in wishes.topics]
+        if racks is None:
+            assigned = _ranges(counts, wishes)
+        else:
+            rack_of = [subscriptions[member].rack_id for member in members]
+            assigned = _near_ranges(counts, wishes, racks, rack_of)
+        starts = array("q", accumulate(counts, initial=0))
+        return with_names(members, wishes.topics, starts, assigned)
+
+
+def _ranges(counts: list[int], wishes: Wishes) -> array[int]:
+    """Return the member of each partition when racks do not count."""
+    assigned = array("i")
+    known: dict[tuple[int, int], array[int]] = {}
+    for shape in zip(wishes.row_of, counts, strict=True):
+        if shape not in known:
+            row, count = shape
+            known[shape] = _split(count, wishes.rows[row])
+        assigned += known[shape]
+    return assigned
+
+
+def _split(count: int, members: array[int]) -> array[int]:
+    """Return a run for each member; the first ones take one more until nothing is left over."""
+    each, more = divmod(count, len(members))
+    runs = array("i")
+    for index, member in enumerate(members):
+        runs += array("i", (member,)) * (each + (index < more))
+    return runs
+
+
+def _near_ranges(
+    counts: list[int], wishes: Wishes, racks: PartitionRacks, rack_of: list[str | None]
+) -> array[int]:
+    """Return the member of each partition when racks do."""
+    topics = [
+        _Topic(count, {m: rack_of[m] for m in wishes.rows[row]}, racks.get(name, ()))
+        for name, count, row in zip(wishes.topics, counts, wishes.row_of, strict=True)
+    ]
+    _give_what_is_near(topics)
+    assigned = array("i")
+    for topic in topics:
+        topic.give_ranges()
+        assigned += topic.assigned
+    return assigned
 
 
 class _Topic:
     """A topic being shared out.
 
     Attributes:
-        name: Its name.
         count: Number of partitions.
         rack_of: The rack of each member that wants it, in order.
         racks: The racks of each partition, empty when not known.
-        given: What each member has of it.
+        assigned: The member of each partition, NOBODY for those that are left.
     """
 
     def __init__(
-        self,
-        name: str,
-        count: int,
-        rack_of: Mapping[str, str | None],
-        racks: Sequence[frozenset[str]],
+        self, count: int, rack_of: Mapping[int, str | None], racks: Sequence[frozenset[str]]
     ) -> None:
-        self.name = name
         self.count = count
         self.rack_of = rack_of
         self.racks = racks
-        self.given: dict[str, list[int]] = {member: [] for member in rack_of}
-        self._free = dict.fromkeys(range(count))
+        self.assigned = array("i", (NOBODY,)) * count
+        self._has = dict.fromkeys(rack_of, 0)
         self._each, self._more = divmod(count, len(rack_of))
 
     @property
@@ -79,37 +105,44 @@ class _Topic:
         inhabited = {rack for rack in self.rack_of.values() if rack}
         return not used.isdisjoint(inhabited) and any(racks != used for racks in self.racks)
 
-    def room(self, member: str) -> int:
+    def room(self, member: int) -> int:
         """Return how many more the member may have; the first ones have one more than others."""
-        return max(0, self._each + (self._more > 0) - len(self.given[member]))
+        return max(0, self._each + (self._more > 0) - self._has[member])
 
-    def is_near(self, member: str, number: int) -> bool:
-        """Whether the partition is in the member's rack; to one without a rack everything is."""
-        rack = self.rack_of[member]
+    def is_near(self, rack: str | None, number: int) -> bool:
+        """Whether the partition is in a member's rack; to one without a rack everything is."""
         return not rack or (number < len(self.racks) and rack in self.racks[number])
 
-    def give(self, member: str, numbers: Sequence[int]) -> None:
+    def give(self, member: int, numbers: Sequence[int]) -> None:
         """Give partitions to a member."""
-        self.given[member] += numbers
-        self._more -= len(self.given[member]) > self._each
         for number in numbers:
-            del self._free[number]
+            self.assigned[number] = member
+        self._has[member] += len(numbers)
+        self._more -= self._has[member] > self._each
 
     def give_ranges(self, *, only_near: bool = False) -> None:
         """Give each member the first partitions that are left, as many as it has room for."""
-        for member in self.rack_of:
-            numbers = [
-                number for number in self._free if not only_near or self.is_near(member, number)
-            ]
-            if some := numbers[: self.room(member)]:
+        left: dict[str | None, Iterator[int]] = {}
+        for member, rack in self.rack_of.items():
+            where = rack if only_near else None
+            # Members of one rack go on where the one before them has stopped.
+            numbers = left.setdefault(where, self._left_near(where))
+            if some := list(islice(numbers, self.room(member))):
                 self.give(member, some)
+
+    def _left_near(self, rack: str | None) -> Iterator[int]:
+        return (
+            number
+            for number in range(self.count)
+            if self.assigned[number] == NOBODY and self.is_near(rack, number)
+        )
 
 
 def _give_what_is_near(topics: list[_Topic]) -> None:
     """Where racks matter, give members what is in their rack; topics that match go together."""
     if not any(topic.has_rack_choice for topic in topics):
         return
-    alike: defaultdict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
+    alike: defaultdict[tuple[tuple[int, ...], int], list[_Topic]] = defaultdict(list)
     for topic in topics:
         alike[tuple(topic.rack_of), topic.count].append(topic)
     for together in alike.values():
@@ -121,9 +154,12 @@ def _give_what_is_near(topics: list[_Topic]) -> None:
 
 def _give_together(topics: list[_Topic]) -> None:
     """Give the same partition of all topics to a member that is near to all of them."""
+    remaining = dict(topics[0].rack_of)
     for number in range(topics[0].count):
-        for member in topics[0].rack_of:
-            if all(topic.room(member) and topic.is_near(member, number) for topic in topics):
+        for member, rack in remaining.items():
+            if all(topic.room(member) and topic.is_near(rack, number) for topic in topics):
                 for topic in topics:
                     topic.give(member, [number])
+                if not topics[0].room(member):
+                    del remaining[member]
                 break

@@ -18,7 +18,7 @@ from kohort.types import TopicPartition
 
 
 class UniformAssignor(ServerAssignor):
-    """Kafka's `uniform`, but optimal whatever the subscriptions are: see A4 for what it promises.
+    """Kafka's `uniform`, but optimal whatever the subscriptions are (A4).
 
     Attributes:
         rack_aware: Whether, of the results that are equally even and move equally little, it takes
