@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.group_log import decode_record, encode_record
 from kohort.wire.messages import consumer_group_records
+from kohort.wire.messages.consumer_group_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
 from kohort.wire.messages.group_records import (
     GroupKey,
     GroupMetadataKey,
@@ -93,3 +97,18 @@ def test_key_and_value_belong_together() -> None:
     value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=1)
     with pytest.raises(LocalProtocolError, match="OffsetCommitValue under a GroupMetadataKey"):
         encode_record(GROUP, value)
+
+
+# What Kafka 4.3 wrote for a member of the consumer protocol.
+MEMBER_OF_KAFKA = b"\0\0\0\0\x06bench\x0b/127.0.0.1\x02\x02t\x01\0\0\x13\x88\0\x01\0\x01\0"
+
+
+def test_a_tagged_structure_that_is_null() -> None:
+    """K55: Kafka writes it, as a varint, because null is not the default that its code has."""
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    record = decode_record(encode_record(key, None)[0], MEMBER_OF_KAFKA)
+    assert record is not None
+    assert isinstance(record.value, ConsumerGroupMemberMetadataValue)
+    assert record.value.classic_member_metadata is None
+    assert record.value.rebalance_timeout_ms == 5000
+    assert encode_record(key, record.value)[1] == MEMBER_OF_KAFKA

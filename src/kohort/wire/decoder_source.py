@@ -68,7 +68,9 @@ class DecoderSource(Source):
             return
         self.add(f"{target} = None")
         self.add("at += 1")
-        with self.block("if data[at - 1] < 0x80:"):  # an int8; negative means null
+        # An int8, negative for null; but an unsigned varint, 0 for null, where the field is tagged.
+        present = "data[at - 1] < 0x80" if spec.tag is None else "data[at - 1]"
+        with self.block(f"if {present}:"):
             self._struct(cls, target)
 
     def _length(self, spec: FieldSpec) -> None:

@@ -51,7 +51,8 @@ class EncoderSource(Source):
 
     def _null(self, spec: FieldSpec, out: str) -> None:
         if self._is_plain_struct(spec):
-            self.add(f"{out} += b'\\xff'")
+            # An int8; but an unsigned varint where the field is tagged.
+            self.add(f"{out} += b'\\xff'" if spec.tag is None else f"{out} += b'\\0'")
         elif self.flexible:
             self.add(f"{out}.append(0)")
         else:

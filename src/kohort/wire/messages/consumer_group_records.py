@@ -97,9 +97,16 @@ class ClassicMemberMetadata(Struct):
     supported_protocols: tuple[ClassicProtocol, ...]
 
 
+# Kafka's schema says that the default is null, but Kafka's code has this: null is always written.
+NO_METADATA = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
+
+
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member told about itself; the epoch and the assignment are elsewhere."""
+    """What a member told about itself; the epoch and the assignment are elsewhere.
+
+    `classic_member_metadata` is null for a member of the consumer protocol.
+    """
 
     instance_id: NullableString
     rack_id: NullableString
@@ -109,7 +116,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: NullableString
     rebalance_timeout_ms: Int32 = -1
     server_assignor: NullableString
-    classic_member_metadata: Annotated[ClassicMemberMetadata | None, Tag(0)] = None
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, Tag(0)] = NO_METADATA
 
 
 @message(versions=(6, 6))
@@ -167,7 +174,7 @@ class OwnedTopicPartitions(Struct):
 
     topic_id: Uuid
     partitions: tuple[Int32, ...]
-    assignment_epochs: Annotated[tuple[Int32, ...] | None, Tag(0)] = None
+    assignment_epochs: Annotated[tuple[Int32, ...] | None, Tag(0)] = ()
 
 
 @message(versions=(0, 0), flexible_since=0)
