@@ -8,7 +8,8 @@ this holds, do that. The table is what runs, what the diagrams show, and what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
@@ -146,6 +147,25 @@ class Table(Generic[S, D]):
                     raise TableError(
                         f"{self.name}: {state.name} does not answer {trigger.__name__}"
                     )
+
+    @contextmanager
+    def substituted(self, rows: Iterable[Row[S, D]]) -> Iterator[None]:
+        """Run with other rows for a while; they are not checked.
+
+        This is how the simulator counts which rows are taken, and how it plants bugs in order to
+        show that it finds them.
+        """
+        kept = self.rows, self._index
+        self.rows = tuple(rows)
+        index: dict[tuple[S, type[object]], tuple[Row[S, D], ...]] = {}
+        for line in self.rows:
+            for state in line.states:
+                index[state, line.trigger] = (*index.get((state, line.trigger), ()), line)
+        self._index = index
+        try:
+            yield
+        finally:
+            self.rows, self._index = kept
 
     def cell(self, state: S, trigger: type[object]) -> tuple[Row[S, D], ...]:
         """Return the rows of one state and trigger, in the order they are tried."""

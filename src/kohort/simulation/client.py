@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
-from kohort.group.effects import AssignmentJob, Send
+from kohort.group.effects import AssignmentJob, Effects, Send
 from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import (
@@ -139,15 +139,8 @@ class Client:
             self.die(world.CRASH_RESTART_MS)
             return
         machine.install(effects.session)
-        if world.tracing:
-            world.trace.member(world.engine.now, self, event, effects)
         changed = before != (machine.state, machine.generation_id, machine.assigned)
-        if world.checking and (changed or effects.observed or effects.sends):
-            sends = tuple(send.request for send in effects.sends)
-            self._note_membership(before[1], sends)
-            world.check(Moved(self, sends, effects.observed))
-        if effects.observed:
-            world.observe(effects.observed)
+        self._report(event, effects, before[1], changed)
         if changed and self._counts is None and machine.group_topics and not effects.jobs:
             self._watch_topics()
         if self.crash_at and (effects.sends or effects.callbacks or effects.jobs):
@@ -162,6 +155,20 @@ class Client:
         if effects.callbacks or effects.raised or changed:
             self.application.news(effects.callbacks, effects.raised)
         self._rearm()
+
+    def _report(
+        self, event: MemberEvent, effects: Effects[object], before: int, changed: bool
+    ) -> None:
+        """Tell whoever watches and checks."""
+        world = self.world
+        if world.tracing:
+            world.trace.member(world.engine.now, self, event, effects)
+        if world.checking and (changed or effects.observed or effects.sends):
+            sends = tuple(send.request for send in effects.sends)
+            self._note_membership(before, sends)
+            world.check(Moved(self, sends, effects.observed))
+        if effects.observed:
+            world.observe(effects.observed)
 
     def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
         """Write down since when it is no member any more, until it asks to be one again."""

@@ -1,0 +1,85 @@
+"""Which rows of the tables were taken: a simulation that never goes somewhere proves nothing there.
+
+`must_hit` names what the seeds of the test suite together have to reach: every row of every table
+but those that must not be reached, and the rare events of `RARE`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from enum import Enum
+from typing import TypeAlias
+
+from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.machine import Draft, Row, Table
+from kohort.group.member.classic.table import CLASSIC_MEMBER
+
+AnyTable: TypeAlias = "Table[Enum, Draft[Enum]]"
+AnyRow: TypeAlias = "Row[Enum, Draft[Enum]]"
+
+TABLES: tuple[AnyTable, ...] = (SHARD, CLASSIC_GROUP, CLASSIC_MEMBER)  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
+
+# Rare things that the world notes while it runs.
+RARE = (
+    "append failed",
+    "assignor raised",
+    "call refused",
+    "commit failed",
+    "compaction",
+    "coordinator died after a reply",
+    "coordinator died after append",
+    "coordinator died before append",
+    "coordinator died in append",
+    "error raised",
+    "injected error",
+    "member died after sends",
+    "member died before",
+    "request repeated",
+)
+
+# Rows that no run can take, by label, with the reason.
+UNREACHABLE: dict[str, str] = {}
+
+
+def label(table: AnyTable, line: AnyRow) -> str:
+    """Return a row's name: where, upon what, if what, what it does."""
+    states = ",".join(state.name for state in line.states)
+    guard = f" [{line.condition}]" if line.condition else ""
+    return f"{table.name}: {states} {line.trigger.__name__}{guard} -> {line.action}"
+
+
+def must_hit() -> list[str]:
+    """Return the labels of all rows that the seeds together have to take."""
+    labels = [label(table, line) for table in TABLES for line in table.rows if not is_never(line)]
+    return [each for each in labels if each not in UNREACHABLE]
+
+
+def is_never(line: AnyRow) -> bool:
+    """Whether a row says that its trigger cannot come in these states."""
+    return line.action == "never"
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count the rows that are taken, by label, as long as this lasts."""
+    taken: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for table in TABLES:
+            rows = [_counting(line, label(table, line), taken) for line in table.rows]
+            stack.enter_context(table.substituted(rows))
+        yield taken
+
+
+def _counting(line: AnyRow, name: str, taken: Counter[str]) -> AnyRow:
+    handler = line.handler
+
+    def count(draft: Draft[Enum], event: object) -> None:
+        taken[name] += 1
+        handler(draft, event)
+
+    count.__name__ = line.action
+    return replace(line, handler=count)
