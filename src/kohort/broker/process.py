@@ -34,6 +34,12 @@ def parser() -> argparse.ArgumentParser:
         "--flush-interval-ms", type=int, default=None, help="fsync this often; default: never"
     )
     made.add_argument(
+        "--protocols",
+        metavar="NAMES",
+        default="classic,consumer",
+        help="group protocols to serve, of classic, consumer and draft (default: %(default)s)",
+    )
+    made.add_argument(
         "--set",
         action="append",
         default=[],
@@ -85,6 +91,7 @@ def main() -> int:
             "port": options.port,
             "allow_remote": options.allow_remote,
             "flush_interval_ms": options.flush_interval_ms,
+            "protocols": tuple(name.strip() for name in options.protocols.split(",")),
         }
         config = BrokerConfig.of({**named, **settings(options.set)})
         asyncio.run(_serve(options.data, config))

@@ -93,6 +93,10 @@ def broker(
     flush_interval_ms: Annotated[
         int | None, typer.Option(min=1, help="fsync this often; by default never.")
     ] = None,
+    protocols: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Group protocols; draft is there to be studied."),
+    ] = "classic,consumer",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, by Kafka's name."),
@@ -101,7 +105,7 @@ def broker(
     """Run a single-node Kafka-compatible broker for tests and demos, until Ctrl-C."""
     # A process of its own rather than a call: typer and rich stay out of the broker's memory.
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
-    command += ["--port", str(port), "--host", host]
+    command += ["--port", str(port), "--host", host, "--protocols", protocols]
     command += ["--allow-remote"] if allow_remote else []
     if flush_interval_ms is not None:
         command += ["--flush-interval-ms", str(flush_interval_ms)]
