@@ -356,3 +356,17 @@ async def subscribing_by_hand_and_by_group_exclude_each_other(bootstrap: str) ->
             consumer.subscribe(["t"])
     with pytest.raises(ConfigError):
         member(bootstrap, "")
+
+
+# What an application sees is the same with the classic protocol and with KIP-848.
+THE_SAME: list[Scenario] = [
+    three_members_share_and_lose_nothing,
+    a_deferred_revocation_holds_the_partitions_and_the_group,
+    what_a_listener_raises_comes_out_of_the_poll,
+    a_member_may_seek_as_it_is_assigned,
+    a_member_that_does_not_poll_loses_its_partitions,
+    a_static_member_comes_back_to_what_it_had,
+    a_static_member_can_leave_for_good,
+    unsubscribing_leaves_and_subscribing_comes_back,
+    membership_without_reading,
+]

@@ -24,9 +24,9 @@ from kohort.group.events import GroupEvent, MemberStateChanged
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
-from tests.client import group_scenarios
 from tests.client.group_scenarios import (
     PROTOCOL,
+    THE_SAME,
     CommitsAsItLeaves,
     Notes,
     Scenario,
@@ -40,18 +40,6 @@ from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# What an application sees is the same with both protocols.
-THE_SAME: list[Scenario] = [
-    group_scenarios.three_members_share_and_lose_nothing,
-    group_scenarios.a_deferred_revocation_holds_the_partitions_and_the_group,
-    group_scenarios.what_a_listener_raises_comes_out_of_the_poll,
-    group_scenarios.a_member_may_seek_as_it_is_assigned,
-    group_scenarios.a_member_that_does_not_poll_loses_its_partitions,
-    group_scenarios.a_static_member_comes_back_to_what_it_had,
-    group_scenarios.unsubscribing_leaves_and_subscribing_comes_back,
-    group_scenarios.membership_without_reading,
-]
 
 
 @pytest.mark.parametrize("play", THE_SAME)
