@@ -72,6 +72,23 @@ def random_case(rng: random.Random, *, racks: bool = False) -> Case:
     return Case(_cluster(rng, sizes, racks), subscriptions)
 
 
+def large_case(rng: random.Random, members: int, topics: int, partitions: int) -> Case:
+    """Members of a few kinds, so that some parts of the group are busier than others."""
+    names = [f"t{n}" for n in range(topics)]
+    sizes = {name: rng.randint(1, 2 * partitions // topics) for name in names}
+    kinds = [rng.sample(names, rng.randint(1, topics)) for _ in range(rng.randint(1, members))]
+    subscriptions = {
+        f"m{n}": Subscription(topics=frozenset(rng.choice(kinds))) for n in range(members)
+    }
+    case = Case(ClusterView(sizes), subscriptions)
+    for partition in case.partitions:
+        owner = rng.choice(["gone", *subscriptions])
+        if owner in subscriptions and rng.random() < 0.8:
+            entry = subscriptions[owner]
+            subscriptions[owner] = replace(entry, owned=entry.owned | {partition}, generation=1)
+    return case
+
+
 def random_claims(
     rng: random.Random, owners: list[str], sizes: Mapping[str, int]
 ) -> dict[str, frozenset[TopicPartition]]:

@@ -12,25 +12,8 @@ import pytest
 from kohort.group.assignors import ClusterView, Subscription
 from kohort.group.assignors.problem import build, by_member, solve
 from kohort.types import TopicPartition
-from tests.group.assignors.cases import Case, score
+from tests.group.assignors.cases import Case, large_case, score
 from tests.group.assignors.exact import by_squares, optimum
-
-
-def large_case(rng: random.Random, members: int, topics: int, partitions: int) -> Case:
-    """Members of a few kinds, so that some parts of the group are busier than others."""
-    names = [f"t{n}" for n in range(topics)]
-    sizes = {name: rng.randint(1, 2 * partitions // topics) for name in names}
-    kinds = [rng.sample(names, rng.randint(1, topics)) for _ in range(rng.randint(1, members))]
-    subscriptions = {
-        f"m{n}": Subscription(topics=frozenset(rng.choice(kinds))) for n in range(members)
-    }
-    case = Case(ClusterView(sizes), subscriptions)
-    for partition in case.partitions:
-        owner = rng.choice(["gone", *subscriptions])
-        if owner in subscriptions and rng.random() < 0.8:
-            entry = subscriptions[owner]
-            subscriptions[owner] = replace(entry, owned=entry.owned | {partition}, generation=1)
-    return case
 
 
 def solved(case: Case) -> dict[str, list[TopicPartition]]:

@@ -22,7 +22,7 @@ from kohort.group.assignors import (
 )
 from kohort.group.assignors.sticky import encode_user_data
 from kohort.types import TopicPartition
-from tests.group.assignors.cases import Case, random_case, score, settled
+from tests.group.assignors.cases import Case, large_case, random_case, score, settled
 from tests.real_kafka.assignors.driver import JavaAssignors
 
 GROUPS = 1000
@@ -135,3 +135,23 @@ def test_a3_a14_cooperative_sticky_is_never_behind_kafkas(java: JavaAssignors) -
         ours = score(case, settled(case, CooperativeStickyAssignor().assign))
         theirs = score(case, settled(case, partial(java.assign, "cooperative-sticky")))
         assert (ours.loads, ours.moved) <= (theirs.loads, theirs.moved), case
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a11_a13_large_groups_are_never_behind_kafkas_either(
+    java: JavaAssignors, seed: int
+) -> None:
+    """Members of a few kinds, 3,000 partitions."""
+    rng = random.Random(seed)
+    case = large_case(rng, rng.randint(20, 120), rng.randint(2, 40), 3000)
+    members = {
+        member: MemberSubscription(topics=entry.topics, owned=entry.owned)
+        for member, entry in case.subscriptions.items()
+    }
+    ours = score(case, UniformAssignor().assign(members, case.cluster.partitions))
+    theirs = score(case, java.assign("server-uniform", case.cluster, case.subscriptions))
+    assert (ours.loads, ours.moved) <= (theirs.loads, theirs.moved)
+    smaller = large_case(rng, 12, 6, 200)
+    ours = score(smaller, settled(smaller, CooperativeStickyAssignor().assign))
+    theirs = score(smaller, settled(smaller, partial(java.assign, "cooperative-sticky")))
+    assert (ours.loads, ours.moved) <= (theirs.loads, theirs.moved)
