@@ -10,10 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.group.outcomes import coordinator, member  # noqa: E402  # found by the line above
+from tests.group.outcomes import consumer_member, coordinator, member  # noqa: E402  # found by the line above
 
 FOLDER = ROOT / "tests" / "group" / "outcomes"
-MACHINES = {"classic-group": coordinator.table, "classic-member": member.table}
+MACHINES = {
+    "classic-group": coordinator.table,
+    "classic-member": member.table,
+    "consumer-member": consumer_member.table,
+}
 
 
 def text(table: Mapping[str, Mapping[str, str]]) -> str:

@@ -13,7 +13,8 @@ import pytest
 import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.member.classic.machine import MemberState
-from tests.group.outcomes import coordinator, member
+from kohort.group.member.consumer.machine import MemberState as ConsumerMemberState
+from tests.group.outcomes import consumer_member, coordinator, member
 
 NOT_HERE = {"SessionExpired", "PendingExpired", "JoinExpired", "InitialDelayExpired", "SyncExpired"}
 
@@ -31,5 +32,6 @@ def test_a_group_is_asked_everything_in_every_state() -> None:
         assert left_out <= NOT_HERE, state
 
 
-def test_a_member_is_asked_in_every_state() -> None:
+def test_members_are_asked_in_every_state() -> None:
     assert set(member.SITUATIONS) == set(MemberState)
+    assert set(consumer_member.SITUATIONS) == set(ConsumerMemberState)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.coordinator.refusals import join_refused, sync_refused
-from kohort.group.effects import Effects, Send
+from kohort.group.effects import Send
 from kohort.group.machine import Deadlines
 from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
 from kohort.group.member.events import (
@@ -36,6 +36,7 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
 )
 from kohort.wire.schema import Message
+from tests.group.outcomes.parts import parts
 from tests.group.world import Application, World
 
 S = MemberState
@@ -164,27 +165,11 @@ def outcome(member: ClassicMember, event: MemberEvent, now: int) -> str:
         effects = member.decide(event, now)
     except LocalProtocolError:
         return "is not allowed"
-    return "; ".join(_parts(member.session, effects))
+    return "; ".join(parts(member.session, effects, _standing))
 
 
-def _parts(before: MemberSession, effects: Effects[MemberSession]) -> Iterator[str]:
-    after = effects.session
-    yield after.state.name
-    if (after.member_id, after.generation) != (before.member_id, before.generation):
-        yield f"is {'a' if after.member_id else 'no'} member of {after.generation}"
-    for send in effects.sends:
-        yield f"sends {type(send.request).__name__.removesuffix('Request')}"
-    for call in effects.callbacks:
-        yield f"calls {call.change.name} {len(call.partitions)}"
-    yield from ("starts an assignment" for _ in effects.jobs)
-    if effects.find_coordinator:
-        yield "looks for the coordinator"
-    for error in effects.raised:
-        yield f"raises {getattr(error, 'name', type(error).__name__)}"
-    old, new = before.deadlines.due_times(), after.deadlines.due_times()
-    yield from sorted(f"starts {key.kind}" for key in new if new[key] != old.get(key))
-    yield from sorted(f"stops {key.kind}" for key in old if key not in new)
-    yield from (f"tells {fact.kind}" for fact in effects.observed)
+def _standing(session: MemberSession) -> str:
+    return f"is {'a' if session.member_id else 'no'} member of {session.generation}"
 
 
 def table() -> dict[str, dict[str, str]]:

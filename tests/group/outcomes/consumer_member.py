@@ -1,0 +1,205 @@
+"""What a member of KIP-848 does: for each state and event, its next state, requests and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from kohort.errors import ErrorCode, LocalProtocolError
+from kohort.group.machine import Deadlines
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.consumer.machine import ConsumerMember, MemberState
+from kohort.group.member.consumer.session import MemberSession
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    LookupFailed,
+    MemberEvent,
+    Polled,
+    RejoinAsked,
+    RequestFailed,
+    ResponseArrived,
+    Subscribed,
+    Tick,
+    TopicsNamed,
+    Unsubscribed,
+)
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+from tests.group.consumer_member import (
+    INTERVAL_MS,
+    MEMBER_ID,
+    NAMES,
+    Stage,
+    assignment,
+    joining,
+    reconciling,
+    stable,
+)
+from tests.group.outcomes.parts import parts
+
+S = MemberState
+NOBODY_KNOWS = 999
+CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+
+
+def beating(stage: Stage) -> Stage:
+    """The same with a heartbeat on its way."""
+    stage.wait(INTERVAL_MS)
+    return stage
+
+
+def told(stage: Stage, *events: MemberEvent) -> Stage:
+    for event in events:
+        stage.tell(event)
+    return stage
+
+
+def acknowledging() -> Stage:
+    """Nothing can be said at the moment: the coordinator is being looked for."""
+    stage = told(reconciling(0), CoordinatorLost())
+    stage.called()
+    stage.called()
+    return stage
+
+
+def fenced() -> Stage:
+    stage = beating(stable(0, 1))
+    stage.answer(0, code=ErrorCode.FENCED_MEMBER_EPOCH)
+    return stage
+
+
+def leaving() -> Stage:
+    stage = told(stable(0, 1), Unsubscribed())
+    stage.called()
+    return stage
+
+
+def stale() -> Stage:
+    stage = stable(0, 1)
+    while stage.state() is not S.LEAVING:
+        stage.wait(INTERVAL_MS)
+        if stage.state() is S.STABLE and stage.requests:
+            stage.answer(1)
+    stage.answer(-1)
+    return stage
+
+
+def fatal() -> Stage:
+    stage = beating(stable(0, 1))
+    stage.answer(0, code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return stage
+
+
+SITUATIONS: dict[MemberState, Callable[[], Stage]] = {
+    S.UNSUBSCRIBED: Stage,
+    S.JOINING: joining,
+    S.RECONCILING: lambda: reconciling(1, 2),
+    S.ACKNOWLEDGING: acknowledging,
+    S.STABLE: lambda: beating(stable(0, 1)),
+    S.FENCED: fenced,
+    S.PREPARE_LEAVING: lambda: told(stable(0, 1), Unsubscribed()),
+    S.LEAVING: leaving,
+    S.FATAL: fatal,
+    S.STALE: stale,
+}
+
+
+class Case(NamedTuple):
+    """An event under the name that it has in the table."""
+
+    name: str
+    event: MemberEvent
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """Every event that can come in this situation."""
+    session = stage.member.session
+    identity = CommitIdentity(MEMBER_ID, session.epoch)
+    for name, event in (
+        ("subscribes to the same", Subscribed(frozenset({"flights"}))),
+        ("subscribes to another topic", Subscribed(frozenset({"delays"}))),
+        ("subscribes to a pattern", Subscribed(frozenset(), "d.*")),
+        ("unsubscribes", Unsubscribed()),
+        ("closes", Closing()),
+        ("polls", Polled()),
+        ("asks for a rebalance", RejoinAsked("why")),
+        ("topics are named", TopicsNamed(NAMES)),
+        ("coordinator found", CoordinatorKnown()),
+        ("coordinator lost", CoordinatorLost()),
+        ("lookup failed", LookupFailed()),
+        ("lookup refused", LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
+        ("an answer nobody waits for", _answered(NOBODY_KNOWS, 1)),
+        ("the end of a call nobody made", CallbackDone(NOBODY_KNOWS)),
+        ("commit answered NONE", CommitAnswered(identity, 0)),
+        ("commit answered FENCED", CommitAnswered(identity, ErrorCode.FENCED_MEMBER_EPOCH)),
+        ("commit answered UNKNOWN", CommitAnswered(identity, ErrorCode.UNKNOWN_MEMBER_ID)),
+    ):
+        yield Case(name, event)
+    if session.callback is not None:
+        yield Case("call done", CallbackDone(session.callback.token))
+        yield Case("call raised", CallbackDone(session.callback.token, "boom"))
+    if session.heartbeat is not None:
+        yield from _answers(session.heartbeat.token, session.epoch)
+
+
+def _answers(token: int, epoch: int) -> Iterator[Case]:
+    yield Case("heartbeat answered", _answered(token, epoch))
+    yield Case("heartbeat answered with another target", _answered(token, epoch + 1, 2))
+    for code in CODES:
+        yield Case(f"heartbeat answered {code.name}", _answered(token, 0, code=code))
+    yield Case("heartbeat not answered", RequestFailed(token))
+    refused = RequestFailed(token, "too old", ErrorCode.UNSUPPORTED_VERSION)
+    yield Case("heartbeat refused by the version", refused)
+
+
+def _answered(token: int, epoch: int, *given: int, code: int = 0) -> ResponseArrived:
+    response = ConsumerGroupHeartbeatResponse(
+        error_code=code,
+        error_message=None,
+        member_id=MEMBER_ID,
+        member_epoch=epoch,
+        heartbeat_interval_ms=INTERVAL_MS,
+        assignment=assignment(*given) if given else None,
+    )
+    return ResponseArrived(token, response)
+
+
+def outcome(member: ConsumerMember, event: MemberEvent, now: int) -> str:
+    """Run one event and tell everything it led to in a line."""
+    try:
+        effects = member.decide(event, now)
+    except LocalProtocolError:
+        return "is not allowed"
+    return "; ".join(parts(member.session, effects, _standing))
+
+
+def _standing(session: MemberSession) -> str:
+    return f"owns {len(session.owned)} at epoch {session.epoch}"
+
+
+def table() -> dict[str, dict[str, str]]:
+    """Every case in every state; to decide is to change nothing, so one situation serves all."""
+    found: dict[str, dict[str, str]] = {}
+    for state, make in SITUATIONS.items():
+        stage = make()
+        assert stage.state() is state, (stage.state(), state)
+        member = stage.member
+        found[state.name] = {c.name: outcome(member, c.event, stage.now) for c in cases(stage)}
+        for key, due in sorted(member.session.deadlines.due_times().items()):
+            alone = ConsumerMember(stage.config, MEMBER_ID)
+            only: Deadlines[tuple[str, ...]] = Deadlines()
+            alone.install(replace(member.session, deadlines=only.set(key, due)))  # type: ignore[arg-type]  # a key of its own
+            found[state.name][f"{key.kind} is due"] = outcome(alone, Tick(), due)
+    return found
