@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from kohort.group.assignors import ClusterView, CooperativeStickyAssignor, Subscription
+from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, Subscription
 from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership
 from kohort.group.member import leader
@@ -127,3 +127,41 @@ def test_l8_whatever_members_say_the_leader_gives_what_exists_to_who_wants_it(
         assert not (got - subscriptions[member].owned) & frozenset().union(*others)
         given_out += got
     assert len(given_out) == len(set(given_out))
+
+
+@pytest.mark.parametrize("assignor", [Keep, CooperativeStickyAssignor])
+def test_l21_a_zombie_that_joins_with_an_old_claim_gets_nothing_before_its_owner_gave_it_up(
+    assignor: type[Assignor],
+) -> None:
+    """KIP-792, over the whole protocol: the claim is from a generation that is long over."""
+    world = World()
+    north = world.start("north", assignor())
+    world.tell(north, Subscribed(FLIGHTS))
+    world.settle()
+    for _ in range(3):
+        world.tell(north, RejoinAsked("another generation"))
+        world.settle()
+    everything = north.member.assigned
+    assert north.member.generation_id == 4
+    north.words.clear()
+    zombie = world.start("zombie", assignor())
+    world.tell(zombie, Subscribed(FLIGHTS))
+    claim = Subscription(topics=FLIGHTS, owned=everything, generation=2)
+    while zombie.member.generation_id < 5:
+        deliver_saying(world, zombie, encode_subscription(claim))
+        world.work(north)
+        world.now += 250
+        world.expire()
+    while not zombie.words:
+        world.work(zombie)
+        world.work(north)
+    assert zombie.words[0] == (Ownership.ASSIGNED, frozenset())
+    assert zombie.believes == set()
+    assert len(north.believes) in (4, 8)  # its half is on the way, by its own hand
+    world.advance(10_000)
+    assert {len(north.believes), len(zombie.believes)} == {4}
+    assert [change for change, _ in north.words] == [
+        Ownership.REVOKED,
+        Ownership.ASSIGNED,
+        Ownership.ASSIGNED,
+    ]

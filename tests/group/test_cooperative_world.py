@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.group.assignors import Assignor, ClusterView, RangeAssignor
+from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.events import GenerationStarted, Ownership
 from kohort.group.member.classic.machine import MemberState
-from kohort.group.member.events import Closing, RejoinAsked, Subscribed, Unsubscribed
-from kohort.group.subscription import Subscription
+from kohort.group.member.events import Closing, RejoinAsked, Subscribed
 from kohort.types import TopicPartition
 from tests.group.cooperative import AtOnce, Keep
 from tests.group.world import Application, World
@@ -130,27 +129,6 @@ def test_m6_in_the_middle_of_the_second_bounce_both_kinds_live_together() -> Non
     assert [change for change, _ in east.words][:2] == [REVOKED, ASSIGNED]
     assert north.words == [(ASSIGNED, frozenset())]
     assert north.member.assigned == kept
-
-
-def test_kip_792_a_zombie_gets_nothing_while_the_owner_lives() -> None:
-    """L21: a member that was cut off comes back with an old claim; nobody reads twice."""
-    world = World()
-    east, zombie = group(world, "east", "zombie")
-    stale = zombie.member.session
-    world.tell(zombie, Unsubscribed())
-    world.settle()
-    world.advance(12_000)
-    assert len(east.member.assigned) == 8
-    east.words.clear()
-    # it wakes up as it was, but with another id: it joins with its old claim and generation
-    claim = Subscription(topics=FLIGHTS, owned=stale.owned, generation=stale.generation)
-    live = Subscription(
-        topics=FLIGHTS, owned=east.member.assigned, generation=east.member.generation_id
-    )
-    said = {"zombie": claim, east.member.member_id: live}
-    now = Keep().assign(ClusterView(world.topics), said)
-    assert now["zombie"] == []
-    assert set(now[east.member.member_id]) < east.member.assigned
 
 
 def test_l8_an_assignor_that_moves_at_once_is_reported_and_nobody_reads_twice() -> None:
