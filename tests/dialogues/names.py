@@ -15,6 +15,8 @@ NULL = "${null}"
 _MADE_ID = re.compile(
     r"(?P<prefix>.*-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
+# What Kafka itself makes of a UUID where it writes one as text.
+_MADE_BY_KAFKA = re.compile(r"[\w-]{22}")
 
 Known = str | int | uuid.UUID | None
 
@@ -72,7 +74,8 @@ class Names:
     def learn_member(self, client: str, member_id: str) -> None:
         """Remember an id that a broker made for a client, by the client's name."""
         self.standing(client).member_id = member_id
-        if member_id in self.values.values() or not _MADE_ID.fullmatch(member_id):
+        made = _MADE_ID.fullmatch(member_id) or _MADE_BY_KAFKA.fullmatch(member_id)
+        if member_id in self.values.values() or not made:
             return
         count = sum(1 for name in self.values if name.partition(".")[0] == client)
         self.values[client if not count else f"{client}.{count + 1}"] = member_id

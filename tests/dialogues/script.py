@@ -94,6 +94,11 @@ class Dialogue:
         """Whether it needs a broker that looks often for what has expired."""
         return self.family in CLEANED_FAMILIES
 
+    @property
+    def waits(self) -> bool:
+        """Whether it lets time elapse."""
+        return any(step.until or step.elapse_ms for step in self.steps)
+
     def versions(self) -> tuple[int, ...]:
         """The versions of the swept API; -1 alone where nothing is swept."""
         if self.sweep is None:

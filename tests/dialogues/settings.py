@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 _KAFKA = {
-    "group.initial.rebalance.delay.ms": "500",
+    "group.initial.rebalance.delay.ms": "1200",
     "group.min.session.timeout.ms": "500",
     "group.max.session.timeout.ms": "60000",
     "group.max.size": "3",
     "offset.metadata.max.bytes": "32",
     "group.consumer.max.size": "3",
-    "group.consumer.min.session.timeout.ms": "4000",
-    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
     # a target assignment is there with the answer to the heartbeat that asked for it
@@ -20,12 +20,16 @@ _KAFKA = {
 }
 
 _OURS: dict[str, object] = {
-    "group_initial_rebalance_delay_ms": 500,
+    "group_initial_rebalance_delay_ms": 1_200,
     "group_min_session_timeout_ms": 500,
     "group_max_session_timeout_ms": 60_000,
     "group_max_size": 3,
     "offset_metadata_max_bytes": 32,
     "offsets_topic_num_partitions": 5,
+    "group_consumer_max_size": 3,
+    "group_consumer_session_timeout_ms": 6_000,
+    "group_consumer_heartbeat_interval_ms": 200,
+    "group_consumer_assignment_interval_ms": 0,
 }
 
 # Kafka's cleaner also removes a group that has no member yet, only ids given out: where it runs

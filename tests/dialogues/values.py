@@ -9,8 +9,8 @@ out, but an error code is always said.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -53,6 +53,11 @@ SINGLE: dict[type[Struct], str] = {
     consumer_group.Assignment: "topic_partitions",
     consumer_group.DescribedAssignment: "topic_partitions",
 }
+# What bytes of members may be; only what is written back as the same bytes is shown as it.
+_PROTOCOL: tuple[tuple[Callable[[bytes], Message], Callable[[Any, int], bytes]], ...] = (
+    (consumer_protocol.decode_assignment, consumer_protocol.encode_assignment),
+    (consumer_protocol.decode_subscription, consumer_protocol.encode_subscription),
+)
 # Newest version of the consumer protocol that is written where a table does not say another.
 PROTOCOL_VERSION = 3
 
@@ -164,16 +169,14 @@ class Shower:
     def _bytes(self, value: bytes) -> Value:
         if value.isascii() and value.decode().isprintable():
             return self._names.show(value.decode())
-        try:
-            assignment = consumer_protocol.decode_assignment(value)
+        for decode, encode in _PROTOCOL:
+            try:
+                read = decode(value)
+            except RemoteProtocolError:
+                continue
             version = int.from_bytes(value[:2])
-            if consumer_protocol.encode_assignment(assignment, version) == value:
-                return {"version": version, **self.table(assignment, version)}
-            subscription = consumer_protocol.decode_subscription(value)
-            if consumer_protocol.encode_subscription(subscription, version) == value:
-                return {"version": version, **self.table(subscription, version)}
-        except RemoteProtocolError:
-            pass
+            if encode(read, version) == value:
+                return {"version": version, **self.table(read, version)}
         return f"hex:{value.hex()}"
 
 

@@ -15,6 +15,7 @@ from kohort.group.coordinator.consumer.finished import attempt, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
 from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat
+from kohort.group.coordinator.describe import ALL_OPERATIONS
 from kohort.group.coordinator.events import (
     ConsumerRebalanceExpired,
     ConsumerSessionExpired,
@@ -120,6 +121,11 @@ def answer_describe(
             topics = shard.session.consumer.topics
             default = shard.config.group_consumer_assignors[0]
             described.append(describe.describe(group, topics, default))
+    if arrived.request.include_authorized_operations:
+        described = [
+            group if group.error_code else replace(group, authorized_operations=ALL_OPERATIONS)
+            for group in described
+        ]
     response = ConsumerGroupDescribeResponse(groups=tuple(described))
     shard.replies.append(Reply(arrived.token, response, arrived.version))
 
