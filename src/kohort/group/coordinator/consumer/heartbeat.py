@@ -133,7 +133,9 @@ def _take_note(
         _say_joined(draft, updated)
     bump = renamed or expression is regex.Change.RESOLVED
     seen = draft.session.seen.get(group_id)
-    if bump or seen != draft.topics.version:
+    # While an expression is not resolved nobody knows the group's topics; then they are compared.
+    changed = seen != draft.topics.version and not regex.is_unresolved(draft.existing)
+    if bump or changed:
         cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED
         _refresh_metadata(draft, bump, cause, member.member_id)
     regex.refresh(draft)

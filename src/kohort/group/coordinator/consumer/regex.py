@@ -81,6 +81,11 @@ def take_note(
     return Change.RESOLVED if new in group.regexes else Change.CHANGED
 
 
+def is_unresolved(group: ConsumerGroup) -> bool:
+    """Whether it is not known yet what some expression of the group stands for."""
+    return len(group.regex_subscribers) != len(group.regexes)
+
+
 def refresh(draft: ConsumerDraft) -> None:
     """Resolve the group's expressions anew if it is time to (KAFKA-18961)."""
     group, config = draft.existing, draft.config
@@ -92,7 +97,7 @@ def refresh(draft: ConsumerDraft) -> None:
     last = max((each.timestamp for each in known), default=None)
     if last is not None and draft.wall_ms <= last + config.regex_min_refresh_interval_ms:
         return
-    unresolved = set(group.regex_subscribers) != set(group.regexes)
+    unresolved = is_unresolved(group)
     outdated = any(each.version < draft.topics.created for each in known)
     overdue = last is not None and (
         draft.wall_ms > last + config.group_consumer_regex_refresh_interval_ms
