@@ -27,6 +27,7 @@ from kohort.wire.messages.consumer_group import (
     DescribedConsumerGroup,
     TopicPartitions,
 )
+from kohort.wire.messages.groups import DeleteGroupsRequest
 from tests.group.dialogue import GROUP, WALL, Dialogue
 
 Partitions = Mapping[str, Iterable[int]]
@@ -180,6 +181,17 @@ class ConsumerDialogue(Dialogue):
             assert self.enter(member_id, *topics, **more).error_code == 0
         self.converge(*members)
         assert self.group.state.value == "Stable"
+
+    def settled_by_pattern(self, member_id: str, text: str) -> None:
+        """A stable group of one member that subscribes by a regular expression."""
+        self.enter(member_id, subscribed_topic_names=None, subscribed_topic_regex=text)
+        self.converge(member_id)
+        assert self.group.state.value == "Stable"
+
+    def delete(self) -> ErrorCode:
+        """Delete the group."""
+        answer = self.get(DeleteGroupsRequest(groups_names=(GROUP,)))
+        return ErrorCode(answer.results[0].error_code)
 
 
 def tp(topic: str, number: int) -> TopicPartition:

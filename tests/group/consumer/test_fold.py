@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +12,7 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.records import LogState
 from kohort.wire.group_log import decode_record
+from kohort.wire.messages.consumer_group import TopicPartitions
 from tests.group.consumer_dialogue import ConsumerDialogue, Held
 from tests.group.dialogue import GROUP
 
@@ -40,12 +44,11 @@ class Clients:
         self.epochs = dict.fromkeys(NAMES, 0)
         self.held: dict[str, Held] = {name: {} for name in NAMES}
 
-    def beat(self, name: str, epoch: int, *, lost: bool = False, **more: object) -> None:
+    def beat(self, name: str, epoch: int, *, lost: bool = False, **more: Any) -> None:
         if epoch == 0:
             self.held[name] = {}
         held = {topic: numbers for topic, numbers in self.held[name].items() if self.exists(topic)}
         known = self.group.shard.log.consumer_groups.get(GROUP)
-        # librdkafka and the Java client join statically under one id each
         token = self.group.beat_token(name, epoch, held=held, instance_id=f"i-{name}", **more)
         answer = self.group.answers.get(token)
         if answer is None or lost:
@@ -55,7 +58,7 @@ class Clients:
         elif answer.error_code == ErrorCode.NONE:
             self.epochs[name] = max(answer.member_epoch, 0)
             if answer.assignment is not None:
-                self.take(name, answer)
+                self.take(name, answer.assignment.topic_partitions)
         else:
             assert known is None or answer.error_code in (
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -65,8 +68,7 @@ class Clients:
     def exists(self, topic: str) -> bool:
         return topic in self.group.image.by_name
 
-    def take(self, name: str, answer: object) -> None:
-        parts = answer.assignment.topic_partitions  # type: ignore[attr-defined]  # checked by who calls
+    def take(self, name: str, parts: Iterable[TopicPartitions]) -> None:
         known = self.group.image.names
         self.held[name] = {
             known[each.topic_id]: set(each.partitions) for each in parts if each.topic_id in known
@@ -76,7 +78,7 @@ class Clients:
         group, name = self.group, str(one)
         match kind:
             case "enter":
-                wanted = {"subscribed_topic_names": two}
+                wanted: dict[str, Any] = {"subscribed_topic_names": two}
                 if isinstance(two, str):
                     wanted = {"subscribed_topic_names": (), "subscribed_topic_regex": two}
                 self.beat(name, 0, rebalance_timeout_ms=3_000, **wanted)

@@ -1,0 +1,94 @@
+"""Target assignments as jobs: who waits for them, and who does not (K11)."""
+
+from __future__ import annotations
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
+from kohort.group.coordinator.events import JobDone
+from tests.group.consumer_dialogue import ConsumerDialogue
+
+FULL = {"held": {}, "rebalance_timeout_ms": 30_000, "subscribed_topic_names": ("t",)}
+
+
+def held_back(**settings: int) -> tuple[ConsumerDialogue, int, TargetJob]:
+    """A group whose first member waits for its target."""
+    group = ConsumerDialogue(**settings)
+    group.topics(t=4)
+    group.holds_jobs = True
+    token = group.beat_token("a", 0, **FULL)
+    (job,) = group.held_back
+    assert isinstance(job, TargetJob)
+    group.held_back.clear()
+    return group, token, job
+
+
+def test_k11_who_started_it_waits_and_nobody_else_does() -> None:
+    group, token, job = held_back()
+    assert token not in group.answers
+    answer = group.heartbeat("b", 0, **FULL)
+    assert (answer.member_epoch, group.told(answer)) == (1, {})
+    assert group.held_back == []
+    group.finish(job)
+    assert group.answers[token].member_epoch == 2
+    assert group.told(group.answers[token]) == {"t": {0, 1, 2, 3}}
+    # b came too late for that one; the next heartbeat of anybody starts another
+    group.holds_jobs = False
+    group.converge("a", "b")
+    assert {len(group.has(each)["t"]) for each in "ab"} == {2}
+
+
+def test_k11_a_failed_assignor_is_told_to_who_waits() -> None:
+    group, token, job = held_back()
+    group.run(JobDone(job.token, job.group_id, NewTarget(error="no"), 0))
+    answer = group.answers[token]
+    assert (answer.error_code, answer.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, "no")
+    group.holds_jobs = False
+    assert group.told(group.heartbeat("a", 0, **FULL)) == {"t": {0, 1, 2, 3}}
+
+
+def test_k11_who_waits_may_be_gone_when_it_is_done() -> None:
+    group, token, job = held_back()
+    group.heartbeat("a", -1)
+    group.finish(job)
+    assert group.answers[token].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert dict(group.group.target) == {}
+
+
+def test_k11_a_result_that_comes_twice_or_too_late_is_passed_over() -> None:
+    group, _, job = held_back()
+    group.finish(job)
+    before = len(group.log)
+    group.finish(job)
+    assert len(group.log) == before
+
+
+def test_c73_who_waits_is_sent_away_when_the_shard_goes() -> None:
+    group, token, job = held_back()
+    group.reload()
+    assert group.answers[token].error_code == ErrorCode.NOT_COORDINATOR
+    before = len(group.log)
+    group.finish(job)
+    assert len(group.log) == before
+
+
+def test_k11_a_target_that_takes_long_is_not_made_again_at_once() -> None:
+    """It takes a fifth of the time at most, however many members join meanwhile."""
+    group, _, job = held_back()
+    group.advance(100)
+    group.finish(job)
+    group.heartbeat("b", 0, **FULL)
+    assert group.held_back == []
+    group.advance(399)
+    group.heartbeat("b", 2)
+    assert group.held_back == []
+    group.advance(1)
+    group.beat_token("b", 2)
+    assert len(group.held_back) == 1
+
+
+def test_k11_a_group_deleted_meanwhile_stays_so() -> None:
+    group, _, job = held_back()
+    group.heartbeat("a", -1)
+    group.delete()
+    group.finish(job)
+    assert dict(group.shard.log.consumer_groups) == {}
