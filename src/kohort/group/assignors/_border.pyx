@@ -2,7 +2,8 @@
 """Between dictionaries of names and arrays of numbers, and between partitions and their classes."""
 
 from cpython cimport array
-from cpython.object cimport PyTypeObject
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -39,6 +40,7 @@ def read_wanted(list wanted, dict numbers):
     """
     cdef int32_t member, at
     cdef Py_ssize_t total = 0
+    cdef PyObject* number
     member_starts = array.clone(INT32, len(wanted) + 1, True)
     topic_starts = array.clone(INT32, len(numbers) + 1, True)
     cdef int32_t[::1] member_start = member_starts
@@ -49,13 +51,20 @@ def read_wanted(list wanted, dict numbers):
     cdef int32_t[::1] topic = found
     total = 0
     for member in range(len(wanted)):
-        for name in wanted[member]:
-            number = numbers.get(name)
-            if number is not None:
-                topic[total] = number
-                topic_start[topic[total] + 1] += 1
+        if member and wanted[member] == wanted[member - 1]:
+            # Mostly they are all alike, and to see that is quicker than to look each name up.
+            for at in range(member_start[member - 1], member_start[member]):
+                topic[total] = topic[at]
                 total += 1
+        else:
+            for name in wanted[member]:
+                number = PyDict_GetItem(numbers, name)
+                if number != NULL:
+                    topic[total] = <object>number
+                    total += 1
         member_start[member + 1] = <int32_t>total
+    for at in range(total):
+        topic_start[topic[at] + 1] += 1
     for at in range(len(numbers)):
         topic_start[at + 1] += topic_start[at]
     members = array.clone(INT32, total, False)
@@ -95,6 +104,7 @@ def read_owned(
         claimed: For each partition whether anybody says it owns it, 0 at first.
     """
     cdef Py_ssize_t at
+    cdef PyObject* known
     cdef int64_t number, partition
     cdef int32_t member
     cdef bint twice = False
@@ -107,11 +117,11 @@ def read_owned(
         for pair in claims:
             if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
                 raise TypeError(f"{pair!r} is not a TopicPartition")
-            known = numbers.get(<object>PyTuple_GET_ITEM(pair, 0))
+            known = PyDict_GetItem(numbers, <object>PyTuple_GET_ITEM(pair, 0))
             partition = <object>PyTuple_GET_ITEM(pair, 1)
-            if known is None or partition < 0:
+            if known == NULL or partition < 0:
                 continue
-            number = known
+            number = <object>known
             partition += starts[number]
             if partition >= starts[number + 1]:
                 continue
