@@ -42,6 +42,8 @@ from kohort.wire.schema import Message, Request
 
 logger = logging.getLogger(__name__)
 
+Encoded = tuple[bytes, bytes | None]
+
 OFFSETS_TOPIC = "__consumer_offsets"
 # C7: what a client is told when the log could not take the records of its request.
 _APPEND_ERRORS = {
@@ -49,8 +51,8 @@ _APPEND_ERRORS = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _LOAD_RECORDS_PER_STEP = 500
-# Of a check of what is too old, or of a new target: many small records, each right by itself.
-_RECORDS_PER_BATCH = 5_000
+# Of a check of what is too old, or of a new target: many records, each right by itself.
+_BYTES_PER_BATCH = 256 * 1024
 _NEVER = 1 << 63
 # Members and partitions, or names and expressions, that take about two milliseconds.
 _AT_ONCE = 2_000
@@ -237,14 +239,10 @@ class GroupCoordinator:
         """Write what a request leads to as one batch, and what time leads to in pieces."""
         now = self._wall_ms()
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
-        whole = isinstance(event, RequestArrived)
-        step = len(records) if whole else _RECORDS_PER_BATCH
-        for first in range(0, len(records), step):
-            encoded = [
-                Record(at, now, *encode_record(record.key, record.value))
-                for at, record in enumerate(records[first : first + step])
-            ]
-            log.append(encode_batch(encoded), now)
+        pairs = [encode_record(record.key, record.value) for record in records]
+        for piece in [pairs] if isinstance(event, RequestArrived) else _pieces(pairs):
+            batch = [Record(at, now, *pair) for at, pair in enumerate(piece)]
+            log.append(encode_batch(batch), now)
 
     def _answer_failed(self, event: ShardEvent, error: KafkaError) -> None:
         """C7: tell whose request it was; the log's own errors mean nothing to a client."""
@@ -316,6 +314,23 @@ def _records(log: PartitionLog) -> Iterator[GroupRecord]:
             known = decode_record(record.key, record.value)
             if known is not None:
                 yield known
+
+
+def _pieces(pairs: list[Encoded]) -> Iterator[list[Encoded]]:
+    """Part records into batches of moderate size.
+
+    Where that happens each record stands for itself: positions and groups that are too old, and
+    target assignments, of which the record that makes them count comes last.
+    """
+    piece: list[Encoded] = []
+    size = 0
+    for key, value in pairs:
+        size += len(key) + len(value or b"")
+        if piece and size > _BYTES_PER_BATCH:
+            yield piece
+            piece, size = [], len(key) + len(value or b"")
+        piece.append((key, value))
+    yield piece
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:
