@@ -97,7 +97,7 @@ class Application:
         if self.stalled_until > engine.now:
             engine.at(self.stalled_until, client, self.poll)
             return
-        if client.machine.state.name in client.protocol.closed:
+        if client.machine.is_closed:
             client.die(0)
             return
         self._polls = True
@@ -142,7 +142,7 @@ class Application:
             self._raised(self._errors.popleft())
         elif self.callbacks:
             self._serve(self.callbacks.popleft())
-        elif client.machine.state.name in client.protocol.closed:
+        elif client.machine.is_closed:
             client.die(0)
         elif not self.closing:
             self._find_positions()
@@ -441,8 +441,12 @@ def _fetch_request(client: Client, wanted: list[TopicPartition]) -> OffsetFetchR
     topics: dict[str, list[int]] = {}
     for partition in wanted:
         topics.setdefault(partition.topic, []).append(partition.partition)
+    identity = client.machine.identity
+    asks_as_member = not client.protocol.is_classic and identity.generation >= 0
     group = OffsetFetchRequestGroup(
         group_id=client.machine.config.group_id,
+        member_id=identity.member_id if asks_as_member else None,
+        member_epoch=identity.generation if asks_as_member else -1,
         topics=tuple(
             OffsetFetchRequestTopics(name=name, partition_indexes=tuple(numbers))
             for name, numbers in topics.items()

@@ -19,6 +19,7 @@ from kohort.group.member.events import (
     RequestFailed,
     ResponseArrived,
     Tick,
+    TopicsNamed,
 )
 from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
@@ -27,6 +28,7 @@ from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
 from kohort.simulation.scenario import MemberPlan
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message
 
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 REQUEST_TIMEOUT_MS = 30_000
+_NAMES_MS = 5
+_RETRY_MS = 500
 _TICK = Tick()
 # What asks to be a member.
-_JOINS = (JoinGroupRequest,)
+_JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)
 
 
 class Client:
@@ -79,6 +83,7 @@ class Client:
         self._connections: dict[str, Connection] = {}
         self._opened = 0
         self._sent = 0
+        self._asking_names = False
         self._counts: dict[str, int] | None = None
         self.metadata: dict[str, int] = world.topics.counts()
         self.looks_at_old_leader = False
@@ -141,6 +146,9 @@ class Client:
         machine.install(effects.session)
         changed = before != (machine.state, machine.generation_id, machine.assigned)
         self._report(event, effects, before[1], changed)
+        if not self._asking_names and self.protocol.unnamed(machine):
+            self._asking_names = True
+            world.engine.after(_NAMES_MS, self, self._name_topics)
         if changed and self._counts is None and machine.group_topics and not effects.jobs:
             self._watch_topics()
         if self.crash_at and (effects.sends or effects.callbacks or effects.jobs):
@@ -304,6 +312,20 @@ class Client:
             self.tell(JobDone(job.token, None, str(error)))
         else:
             self.tell(JobDone(job.token, assignments))
+
+    def _name_topics(self) -> None:
+        """Tell the member the names of topics that it knows by id only (KIP-848)."""
+        self._asking_names = False
+        unnamed = self.protocol.unnamed(self.machine)
+        if not unnamed:
+            return
+        present = {topic.topic_id: name for name, topic in self.world.topics.present.items()}
+        names = {each: present[each] for each in sorted(unnamed) if each in present}
+        if names:
+            self.tell(TopicsNamed(names))
+        else:
+            self._asking_names = True
+            self.world.engine.after(_RETRY_MS, self, self._name_topics)
 
     def _watch_topics(self) -> None:
         """Lead without having made the assignment (KIP-814): what is there now counts as known."""

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.events import RequestArrived, ShardEvent, Tick, Unload
+from kohort.group.coordinator.events import (
+    RequestArrived,
+    ShardEvent,
+    Tick,
+    TopicsChanged,
+    Unload,
+)
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard, ShardSession
 from kohort.group.effects import Effects
 from kohort.simulation.facts import Answered, Decided, Loaded
+from kohort.simulation.jobs import Job, do_job
 from kohort.simulation.network import Connection, Pending
 from kohort.wire.schema import Message, Request
 
@@ -70,6 +77,7 @@ class Node:
             unique_id=f"{token:08d}",
             wall_ms=self._wall_ms(),
         )
+        self.tell_topics()
         self._waiting[token] = (connection, pending, arrived)
         if self.answers:
             code = self.answers.pop(type(pending.request).__name__, None)
@@ -101,7 +109,21 @@ class Node:
         for reply in effects.replies:
             self._release(reply.token, reply.response)
         world.observe_coordinator(self, effects)
+        for job in (*effects.consumer_jobs, *effects.draft_jobs):
+            world.engine.after(1, self, self._do, self.shard, job)
         self._rearm()
+
+    def _do(self, shard: Shard, job: Job) -> None:
+        """Do slow work, unless the shard that wanted it is gone."""
+        if self.shard is shard and shard.state is Lifecycle.READY:
+            self.run(do_job(job, self._wall_ms()))
+
+    def tell_topics(self) -> None:
+        """Let the shard know the topics as they are before it answers."""
+        image = self._world.image
+        known = self.shard.session.consumer.topics
+        if known is not image and self.shard.state is not Lifecycle.DOWN:
+            self.run(TopicsChanged(image))
 
     def _append(self, event: ShardEvent, effects: Effects[ShardSession]) -> bool:
         world, log = self._world, self._world.log
@@ -172,6 +194,7 @@ class Node:
         self.epoch = epoch
         self.shard = Shard(self._world.config)
         self.shard.load_started()
+        self.tell_topics()
         self._world.engine.after(takes_ms, self, self._loaded, epoch)
 
     def _loaded(self, epoch: int) -> None:

@@ -50,6 +50,7 @@ class Ledger:
         lost_at: Since when a client is no member although it was one.
         newest: The newest generation the coordinator has begun, or loaded.
         assigned_ms: When the newest assignment was accepted.
+        newest_epoch: The highest epoch that a consumer group's log had.
         generations_at_calm: How many generations had begun when faults stopped.
         before: Each group as it was before its last record.
     """
@@ -62,6 +63,7 @@ class Ledger:
     lost_at: dict[tuple[str, int], int] = field(default_factory=dict)
     newest: int = -1
     assigned_ms: int = 0
+    newest_epoch: int = 0
     generations_at_calm: int = 0
     before: dict[str, StoredGroup | None] = field(default_factory=dict)
 
@@ -86,11 +88,17 @@ class Ledger:
     def members(self, group_id: str) -> frozenset[str]:
         """Return the ids of the members that are in the log."""
         stored = self.fold.groups.get(group_id)
-        return frozenset(stored.members) if stored is not None else frozenset()
+        if stored is not None:
+            return frozenset(stored.members)
+        consumer = self.fold.consumer_groups.get(group_id)
+        return frozenset(consumer.members) if consumer is not None else frozenset()
 
     def subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """Return the topics that each member in the log subscribes to."""
         stored = self.fold.groups.get(group_id)
+        consumer = self.fold.consumer_groups.get(group_id)
+        if consumer is not None:
+            return {i: consumer.topics_of(m) for i, m in sorted(consumer.members.items())}
         if stored is None:
             return {}
         return {

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol as Face
+from typing import cast
+from uuid import UUID
 
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor, RebalanceProtocol
@@ -13,6 +15,7 @@ from kohort.group.effects import Effects
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.events import MemberEvent
 from kohort.simulation.scenario import MemberPlan
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -49,6 +52,10 @@ class Machine(Face):
         """Topics to watch in the group's name."""
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it is done."""
+
+    @property
     def identity(self) -> CommitIdentity:
         """As whom a commit is made."""
 
@@ -70,6 +77,10 @@ class Machine(Face):
         """Return when it has to be told that time has passed."""
 
 
+def _knows_all_names(_machine: Machine) -> frozenset[UUID]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """One group protocol, as a member speaks it.
@@ -82,8 +93,8 @@ class Protocol:
         is_eager: Whether members give everything up before every rebalance.
         is_classic: Whether the group has generations and a leader.
         stable: Names of the states of a member at rest that has joined.
-        closed: Names of the states of a member that is done.
         fatal: Names of the states of a member that cannot go on.
+        unnamed: Returns the topics whose names a member has to learn.
     """
 
     name: str
@@ -92,8 +103,8 @@ class Protocol:
     is_eager: bool = False
     is_classic: bool = True
     stable: frozenset[str] = frozenset({"STABLE"})
-    closed: frozenset[str] = frozenset({"CLOSED"})
     fatal: frozenset[str] = frozenset({"FATAL"})
+    unnamed: Callable[[Machine], frozenset[UUID]] = _knows_all_names
 
 
 def _classic(config: MemberConfig, assignors: tuple[Assignor, ...], _unique: str) -> Machine:
@@ -103,7 +114,18 @@ def _classic(config: MemberConfig, assignors: tuple[Assignor, ...], _unique: str
 CLASSIC = Protocol(name="classic", make=_classic, assignors=("range",), is_eager=True)
 COOPERATIVE = Protocol(name="cooperative", make=_classic, assignors=("cooperative-sticky",))
 
-PROTOCOLS: dict[str, Protocol] = {each.name: each for each in (CLASSIC, COOPERATIVE)}
+
+def _consumer(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) -> Machine:
+    return ConsumerMember(config, unique)  # type: ignore[return-value]  # as above
+
+
+def _unnamed(machine: Machine) -> frozenset[UUID]:
+    return cast("ConsumerMember", machine).unnamed
+
+
+CONSUMER = Protocol(name="consumer", make=_consumer, is_classic=False, unnamed=_unnamed)
+
+PROTOCOLS: dict[str, Protocol] = {each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER)}
 
 
 def protocol_of(plan: MemberPlan, default: str) -> Protocol:

@@ -29,22 +29,26 @@ class Topics:
 
     def __init__(self) -> None:
         self.present: dict[str, Topic] = {}
+        self.version = 0
         self._made = 0
 
     def create(self, name: str, partitions: int) -> Topic:
         """Make a topic; one of that name must not exist."""
         self._made += 1
+        self.version += 1
         topic = Topic(name, UUID(int=(1 << 64) + self._made), [0] * partitions)
         self.present[name] = topic
         return topic
 
     def delete(self, name: str) -> bool:
         """Delete a topic; return whether it existed."""
+        self.version += 1
         return self.present.pop(name, None) is not None
 
     def grow(self, name: str, by: int) -> None:
         """Add partitions to a topic, if it exists."""
         if name in self.present:
+            self.version += 1
             self.present[name].ends += [0] * by
 
     def end(self, partition: TopicPartition) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
+from kohort.group.coordinator.consumer.group import GroupState as ConsumerGroupState
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.subscription import decode_assignment
@@ -18,11 +21,13 @@ class MemberView:
 
     Attributes:
         epoch: Its generation or member epoch.
+        previous: The epoch before, while our answer with the new one may be on its way.
         instance: Its group instance id, None for a dynamic member.
         assigned: What it was given; None when that is not decided.
     """
 
     epoch: int
+    previous: int
     instance: str | None
     assigned: frozenset[TopicPartition] | None
 
@@ -46,12 +51,39 @@ class GroupView:
     def is_current(self, member_id: str, epoch: int) -> bool:
         """Whether somebody who says so is a member now."""
         member = self.members.get(member_id)
-        return member is not None and member.epoch == epoch
+        return member is not None and epoch >= 0 and epoch in (member.epoch, member.previous)
 
 
 def view(shard: Shard, group_id: str) -> GroupView:
     """Return what a shard says of a group."""
+    consumer = shard.log.consumer_groups.get(group_id)
+    if consumer is not None:
+        return _consumer(shard, consumer)
     return _classic(shard, shard.session.group(shard.log, group_id))
+
+
+def _consumer(shard: Shard, group: ConsumerGroup) -> GroupView:
+    names = shard.session.consumer.topics.names
+    members = {
+        member.member_id: MemberView(
+            member.epoch,
+            member.previous_epoch,
+            member.instance_id,
+            _named(member.assigned, names) | _named(member.revoking, names),
+        )
+        for _, member in sorted(group.members.items())
+    }
+    settled = group.state is ConsumerGroupState.STABLE
+    return GroupView(group.state.name, group.epoch, members, settled)
+
+
+def _named(owned: Owned, names: Mapping[UUID, str]) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(names[topic_id], number)
+        for topic_id, numbers in owned.items()
+        if topic_id in names
+        for number in numbers
+    )
 
 
 def _classic(shard: Shard, group: ClassicGroup) -> GroupView:
@@ -62,5 +94,7 @@ def _classic(shard: Shard, group: ClassicGroup) -> GroupView:
         assigned = None
         if stable and stored is not None:
             assigned = decode_assignment(stored.assignment_of(member.member_id))[0]
-        members[member.member_id] = MemberView(group.generation, member.group_instance_id, assigned)
+        members[member.member_id] = MemberView(
+            group.generation, group.generation, member.group_instance_id, assigned
+        )
     return GroupView(group.state.name, group.generation, members, stable)

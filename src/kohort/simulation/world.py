@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kohort.errors import KohortError
 from kohort.group.assignors import Assignor
+from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import TopicsDeleted
 from kohort.group.coordinator.session import Lifecycle, ShardSession
 from kohort.group.effects import Effects
@@ -112,6 +113,8 @@ class World:
         self.last_change_ms = 0
         self.disturbed_until = 0
         self._checkers = checkers
+        self._imaged = -1
+        self._image = NO_TOPICS
         self.unseen: set[str] = set()
         self._topic_changed_ms: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
@@ -377,6 +380,18 @@ class World:
             raise MachineFailedError(
                 f"at {self.engine.now} ms {who} raised {type(error).__name__}: {error}"
             ) from error
+
+    @property
+    def image(self) -> TopicsImage:
+        """The topics of the cluster, as the coordinator is told them."""
+        if self._imaged != self.topics.version:
+            self._imaged = self.topics.version
+            views = (
+                (name, TopicView(topic.topic_id, len(topic.ends)))
+                for name, topic in sorted(self.topics.present.items())
+            )
+            self._image = TopicsImage.of(views, self._image)
+        return self._image
 
     @property
     def is_loading(self) -> bool:

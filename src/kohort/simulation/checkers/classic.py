@@ -36,7 +36,7 @@ def zombies_are_harmless(world: World, fact: Answered) -> str | None:
     """Compare what is accepted with the newest generation that began."""
     request, response = fact.arrived.request, fact.response
     ledger = world.ledger
-    if fact.node is not world.coordinator.leader:
+    if fact.node is not world.coordinator.leader or GROUP in ledger.fold.consumer_groups:
         return None
     if isinstance(response, JoinGroupResponse):
         return None
@@ -65,6 +65,8 @@ def commits_of_members(world: World, fact: Answered) -> str | None:
     """Look at commits that were accepted."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP:
+        return None
+    if GROUP in world.ledger.fold.consumer_groups:
         return None
     assert isinstance(response, OffsetCommitResponse)
     codes = [entry.error_code for topic in response.topics for entry in topic.partitions]

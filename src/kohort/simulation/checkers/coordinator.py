@@ -46,6 +46,8 @@ def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
+    if GROUP in node.shard.log.consumer_groups:
+        return None
     group = _classic_group(node)
     if not all(member_id in group.members for member_id in group.joining):
         return "a join is parked of somebody who is no member"
@@ -94,6 +96,8 @@ def legal_assignment(world: World, fact: Decided) -> str | None:
             continue
         owners: dict[TopicPartition, str] = {}
         subscribed = world.ledger.subscriptions(GROUP)
+        if GROUP in world.ledger.fold.consumer_groups:
+            return None  # a target, made for the members as they were when the job began
         for member_id, partitions in event.assignments:
             for partition in partitions:
                 if owners.setdefault(partition, member_id) != member_id:
@@ -196,6 +200,8 @@ def reload_is_fold(world: World, fact: Loaded) -> str | None:
     """Compare a loaded log state with the simulation's own fold."""
     if fact.node.shard.log != world.ledger.fold:
         return "the loaded log state is not what the records add up to"
+    if fact.node.shard.log.consumer_groups:
+        return None
     twice = LogState()
     records = world.log.read()
     for record in [*records, *records]:
@@ -260,7 +266,9 @@ def bounded(world: World, _fact: Looked) -> str | None:
     if node is not None:
         group = _classic_group(node)
         deadlines = len(node.shard.session.deadlines)
-        allowed = len(group.members) + len(group.pending) + 6
+        consumers = node.shard.log.consumer_groups.get(GROUP)
+        known = len(group.members) + 2 * (len(consumers.members) if consumers else 0)
+        allowed = known + len(group.pending) + 6
         if deadlines > allowed:
             return f"{deadlines} deadlines for {len(group.members)} members"
     for client in world.living():

@@ -39,7 +39,8 @@ def is_due(draft: ConsumerDraft) -> bool:
     if draft.now < session.resting.get(group.group_id, draft.now):
         return False
     made, interval = group.assignment_timestamp, draft.config.group_consumer_assignment_interval_ms
-    return made == 0 or interval == 0 or draft.wall_ms >= made + interval
+    # A time of day that was set back, or that of another broker, must not hold the group up.
+    return not made or not interval or not made <= draft.wall_ms < made + interval
 
 
 def start(

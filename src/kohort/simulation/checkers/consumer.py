@@ -1,0 +1,180 @@
+"""The consumer protocol (KIP-848): S2, S3, S5, S6, S7, S8 and S10."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.group import ConsumerGroup, GroupState, Owned
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Answered, Looked, Recorded
+from kohort.simulation.ledger import GROUP
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+_Partition = tuple[UUID, int]
+
+
+def _group(world: World) -> ConsumerGroup | None:
+    return world.ledger.fold.consumer_groups.get(GROUP)
+
+
+def _flat(owned: Owned) -> set[_Partition]:
+    return {(topic, number) for topic, numbers in owned.items() for number in numbers}
+
+
+@rule(
+    "S2",
+    "A heartbeat is accepted only from a member, and never answered with an older epoch.",
+    Answered,
+)
+def heartbeats_of_members(world: World, fact: Answered) -> str | None:
+    """Look at heartbeats that were accepted."""
+    request, response = fact.arrived.request, fact.response
+    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+        return None
+    if not isinstance(response, ConsumerGroupHeartbeatResponse) or request.group_id != GROUP:
+        return None
+    if response.error_code != ErrorCode.NONE or request.member_epoch < 0 or world.is_loading:
+        return None
+    if fact.node is not world.coordinator.leader:
+        return None
+    group = _group(world)
+    member = group.members.get(request.member_id) if group is not None else None
+    if member is None:
+        return f"a heartbeat of {request.member_id}, who is no member"
+    if response.member_epoch < request.member_epoch:
+        return f"epoch {request.member_epoch} is answered with {response.member_epoch}"
+    if response.member_epoch != member.epoch:
+        return f"{request.member_id} is told {response.member_epoch}, the log has {member.epoch}"
+    return None
+
+
+@rule("S3", "A partition is had, or not yet given up, by one member at most.", Looked, Recorded)
+def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
+    """Look for partitions that two members have, by the log."""
+    group = _group(world)
+    if group is None:
+        return None
+    holders: dict[_Partition, str] = {}
+    for member_id, member in sorted(group.members.items()):
+        for partition in _flat(member.assigned) | _flat(member.revoking):
+            if holders.setdefault(partition, member_id) != member_id:
+                return f"{partition[1]} is had by {holders[partition]} and by {member_id}"
+    return None
+
+
+@rule(
+    "S5",
+    "Member epoch <= epoch of the target <= group epoch, and the group's never goes back.",
+    Looked,
+    Recorded,
+)
+def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
+    """Compare the epochs that the log has."""
+    group = _group(world)
+    if group is None:
+        world.ledger.newest_epoch = 0
+        return None
+    if group.epoch < world.ledger.newest_epoch:
+        return f"group epoch {group.epoch} after {world.ledger.newest_epoch}"
+    world.ledger.newest_epoch = group.epoch
+    if group.assignment_epoch > group.epoch:
+        return f"a target for epoch {group.assignment_epoch} in epoch {group.epoch}"
+    for member_id, member in sorted(group.members.items()):
+        if member.epoch > group.assignment_epoch:
+            return f"{member_id} is in epoch {member.epoch}, the target in {group.assignment_epoch}"
+    return None
+
+
+@rule("S6", "A member in the target's epoch has nothing that the target does not give it.", Looked)
+def at_target(world: World, _fact: Looked) -> str | None:
+    """Compare members that have arrived with the target."""
+    group = _group(world)
+    if group is None:
+        return None
+    for member_id, member in sorted(group.members.items()):
+        if member.is_reconciled_to(group.assignment_epoch):
+            target = group.target_of(member_id)
+            wanted = {(topic, number) for topic, numbers in target.items() for number in numbers}
+            names = world.image.names
+            differ = {each for each in _flat(member.assigned) ^ wanted if each[0] in names}
+            if differ:
+                return f"{member_id} is in the target's epoch, but differs in {len(differ)}"
+    return None
+
+
+@rule("S7", "In a stable group every member has exactly its target.", Looked)
+def stable_has_target(world: World, _fact: Looked) -> str | None:
+    """Look at a group that calls itself stable."""
+    group = _group(world)
+    if group is None or group.state is not GroupState.STABLE:
+        return None
+    for member_id, member in sorted(group.members.items()):
+        if _flat(member.revoking) or member.epoch != group.epoch:
+            return f"{member_id} is on its way in a stable group"
+    return None
+
+
+@rule("S8", "The target gives each partition to one member, who subscribes to its topic.", Looked)
+def legal_target(world: World, _fact: Looked) -> str | None:
+    """Look at the target."""
+    group = _group(world)
+    if group is None or group.assignment_epoch != group.epoch:
+        return None
+    names = world.image.names
+    owners: dict[_Partition, str] = {}
+    for member_id, target in sorted(group.target.items()):
+        member = group.members.get(member_id)
+        if member is None:
+            return f"the target gives something to {member_id}, who is no member"
+        topics = group.topics_of(member)
+        for topic_id, numbers in target.items():
+            if topic_id in names and names[topic_id] not in topics:
+                return f"{member_id} is given {names[topic_id]}, to which it does not subscribe"
+            for number in numbers:
+                if owners.setdefault((topic_id, number), member_id) != member_id:
+                    return f"partition {number} is given to two members"
+    return None
+
+
+@rule(
+    "S10",
+    "A commit is accepted only from a member that has the partitions, in an epoch not newer than"
+    " its own (KIP-1251).",
+    Answered,
+)
+def commits_of_holders(world: World, fact: Answered) -> str | None:
+    """Look at commits that were accepted."""
+    request, response = fact.arrived.request, fact.response
+    group = _group(world)
+    if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP or group is None:
+        return None
+    assert isinstance(response, OffsetCommitResponse)
+    codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
+    if ErrorCode.NONE not in codes:
+        return None
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0:
+        return "a commit without an epoch in a group with members" if group.members else None
+    member = group.members.get(request.member_id)
+    if member is None:
+        return f"a commit of {request.member_id}, who is no member"
+    if epoch > member.epoch:
+        return f"a commit of epoch {epoch}, its member is in {member.epoch}"
+    if epoch == member.epoch:
+        return None
+    held = _flat(member.assigned) | _flat(member.revoking)
+    for topic in request.topics:
+        view = world.image.by_name.get(topic.name)
+        for entry in topic.partitions:
+            if view is not None and (view.topic_id, entry.partition_index) not in held:
+                return f"a commit of epoch {epoch} for {topic.name}-{entry.partition_index}"
+    return None
