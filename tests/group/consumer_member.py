@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from uuid import UUID
 
 from kohort.group.effects import Callback, Send
@@ -47,11 +48,19 @@ def assignment(*numbers: int, topic: UUID = FLIGHTS) -> Assignment:
 class Stage:
     """Drives one member; nothing arrives that the test does not send."""
 
-    def __init__(self, config: MemberConfig | None = None, *, knows_names: bool = True) -> None:
+    def __init__(
+        self,
+        config: MemberConfig | None = None,
+        *,
+        knows_names: bool = True,
+        member_id: str = MEMBER_ID,
+        names: Mapping[UUID, str] = NAMES,
+    ) -> None:
         self.config = config or MemberConfig(group_id="g", max_poll_interval_ms=60_000)
-        self.member = ConsumerMember(self.config, MEMBER_ID)
+        self.member = ConsumerMember(self.config, member_id)
         self.now = 1_000
         self.knows_names = knows_names
+        self.names = names
         self.requests: deque[Send] = deque()
         self.callbacks: deque[Callback] = deque()
         self.raised: list[Exception] = []
@@ -79,8 +88,8 @@ class Stage:
         self.raised += effects.raised
         self.observed += effects.observed
         self.looking_up |= effects.find_coordinator
-        if self.knows_names and self.member.unnamed & NAMES.keys():
-            self.tell(TopicsNamed(NAMES))
+        if self.knows_names and self.member.unnamed & self.names.keys():
+            self.tell(TopicsNamed(self.names))
 
     def find(self) -> None:
         assert self.looking_up
