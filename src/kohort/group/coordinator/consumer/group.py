@@ -8,7 +8,7 @@ indexes (`static`, `owners`, ...) are kept with the members only to answer in O(
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TypeVar
@@ -20,6 +20,9 @@ from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
 # Partitions of each topic id; with the epoch in which each was assigned, and without.
 Owned = Map[uuid.UUID, Map[int, int]]
 Target = Map[uuid.UUID, frozenset[int]]
+# For each partition of a topic the members that have it: one, save in a log compacted halfway.
+Claims = Map[int, tuple[str, ...]]
+Owners = Map[uuid.UUID, Claims]
 NOTHING: Owned = Map()
 NO_TARGET: Target = Map()
 
@@ -139,7 +142,7 @@ class ConsumerGroup:
     regexes: Map[str, ResolvedRegex] = Map()
     has_partition_metadata: bool = False
     static: Map[str, str] = Map()
-    owners: Map[uuid.UUID, Map[int, tuple[str, ...]]] = Map()
+    owners: Owners = Map()
     subscribers: Map[str, int] = Map()
     regex_subscribers: Map[str, int] = Map()
     votes: Map[str, int] = Map()
@@ -197,11 +200,6 @@ class ConsumerGroup:
     def target_of(self, member_id: str) -> Target:
         """Return what a member is to have."""
         return self.target.get(member_id, NO_TARGET)
-
-    def is_free(self, topic_id: uuid.UUID, partition: int) -> bool:
-        """Whether nobody has a partition (K21)."""
-        owners = self.owners.get(topic_id)
-        return owners is None or partition not in owners
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member with an instance id."""
@@ -279,20 +277,15 @@ def _recount(counts: Map[K, int], gone: Iterable[K], come: Iterable[K]) -> Map[K
     return counts
 
 
-_Claims = tuple[str, ...]
-
-
-def _reowned(
-    owners: Map[uuid.UUID, Map[int, _Claims]], old: Member, new: Member
-) -> Map[uuid.UUID, Map[int, _Claims]]:
+def _reowned(owners: Owners, old: Member, new: Member) -> Owners:
     for topic_id in {*old.assigned, *old.revoking, *new.assigned, *new.revoking}:
         before = _partitions(old, topic_id)
         after = _partitions(new, topic_id)
         if before == after:
             continue
         claims = owners.get(topic_id, Map())
-        claims = _claimed(claims, before - after, lambda c: _without(c, old.member_id))
-        claims = _claimed(claims, after - before, lambda c: (*c, new.member_id))
+        claims = _dropped(claims, before - after, old.member_id)
+        claims = _claimed(claims, after - before, new.member_id)
         owners = owners.set(topic_id, claims) if claims else owners.delete(topic_id)
     return owners
 
@@ -301,18 +294,25 @@ def _partitions(member: Member, topic_id: uuid.UUID) -> set[int]:
     return {*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())}
 
 
-def _without(claims: _Claims, member_id: str) -> _Claims:
-    return tuple(each for each in claims if each != member_id)
-
-
-def _claimed(
-    claims: Map[int, _Claims], partitions: Iterable[int], change: Callable[[_Claims], _Claims]
-) -> Map[int, _Claims]:
+def _dropped(claims: Claims, partitions: Iterable[int], member_id: str) -> Claims:
+    alone = (member_id,)
     draft = claims.mutate()
     for partition in partitions:
-        left = change(draft.get(partition, ()))
-        if left:
-            draft[partition] = left
-        else:
+        owners = draft[partition]
+        if owners == alone:
             del draft[partition]
+        else:
+            draft[partition] = tuple(each for each in owners if each != member_id)
     return draft.finish()
+
+
+def _claimed(claims: Claims, partitions: Iterable[int], member_id: str) -> Claims:
+    alone = (member_id,)
+    if not claims:
+        return Map(dict.fromkeys(partitions, alone))
+    return claims.update(
+        {
+            number: (*claims[number], member_id) if number in claims else alone
+            for number in partitions
+        }
+    )

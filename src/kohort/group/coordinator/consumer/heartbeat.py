@@ -204,7 +204,7 @@ def _goal(draft: ConsumerDraft, member: Member) -> Goal:
         group.assignment_epoch,
         group.target_of(member.member_id),
         draft.topics.ids(group.topics_of(member)),
-        group.is_free,
+        group.owners,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Target
 from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,12 @@ class NewTarget:
 
     Attributes:
         changed: The members whose target is another now: id, instance id, all they are to have.
+        assignments: What each member is to have, by topic name, for whoever watches.
         error: Why there is none, None when there is.
     """
 
     changed: tuple[tuple[str, str | None, Target], ...] = ()
+    assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
     error: str | None = None
 
 

@@ -7,7 +7,7 @@ moves to the target's epoch and gets what is free; what others still hold follow
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from immutables import Map
@@ -18,6 +18,7 @@ from kohort.group.coordinator.consumer.group import (
     Member,
     MemberState,
     Owned,
+    Owners,
     Target,
 )
 from kohort.group.coordinator.consumer.refused import Refused
@@ -34,13 +35,13 @@ class Goal:
         epoch: Epoch of the target assignment.
         target: What the member is to have.
         subscribed: Ids of the topics it subscribes to; nothing else is given to it (K25).
-        is_free: Whether nobody has a partition.
+        owners: Who has each partition, if anybody.
     """
 
     epoch: int
     target: Target
     subscribed: frozenset[uuid.UUID]
-    is_free: Callable[[uuid.UUID, int], bool]
+    owners: Owners
 
 
 def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool) -> Member:
@@ -136,12 +137,12 @@ def _obtainable(member: Member, goal: Goal, kept: Owned) -> tuple[dict[uuid.UUID
     free: dict[uuid.UUID, list[int]] = {}
     all_free = True
     for topic_id in goal.target:
-        given_up = member.revoking.get(topic_id, ())
-        for number in _wanted(goal, topic_id).difference(kept.get(topic_id, ())):
-            if number in given_up or goal.is_free(topic_id, number):
-                free.setdefault(topic_id, []).append(number)
-            else:
-                all_free = False
+        missing = _wanted(goal, topic_id).difference(kept.get(topic_id, ()))
+        owners, given_up = goal.owners.get(topic_id, ()), member.revoking.get(topic_id, ())
+        found = [number for number in missing if number not in owners or number in given_up]
+        all_free = all_free and len(found) == len(missing)
+        if found:
+            free[topic_id] = found
     return free, all_free
 
 

@@ -85,12 +85,14 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
     members = {member_id: subscriptions.of(each) for member_id, each in group.members.items()}
     counts = {name: topics.by_name[name].partitions for name in subscriptions.topics}
     made = assignors[job.assignor].assign(members, counts)
-    changed = []
+    changed, assignments = [], []
     for member_id in sorted(group.members):
-        target = _by_id(made.get(member_id, frozenset()), topics)
+        given = made.get(member_id, frozenset())
+        assignments.append((member_id, tuple(sorted(given))))
+        target = _by_id(given, topics)
         if group.target.get(member_id) != target:
             changed.append((member_id, group.members[member_id].instance_id, target))
-    return NewTarget(tuple(changed))
+    return NewTarget(tuple(changed), tuple(assignments))
 
 
 class _Subscriptions:
@@ -151,20 +153,6 @@ def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
             group=group.group_id,
             now=draft.now,
             generation=epoch,
-            assignments=tuple(_assignments(draft.existing, draft.topics)),
+            assignments=made.assignments,
         )
     )
-
-
-def _assignments(
-    group: ConsumerGroup, topics: TopicsImage
-) -> Iterable[tuple[str, tuple[TopicPartition, ...]]]:
-    for member_id in sorted(group.target):
-        target = group.target[member_id]
-        named = sorted(
-            TopicPartition(topics.names[topic_id], number)
-            for topic_id in target
-            if topic_id in topics.names
-            for number in target[topic_id]
-        )
-        yield member_id, tuple(named)
