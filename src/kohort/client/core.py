@@ -308,6 +308,7 @@ class ConsumerCore:
         change = self._change(callback)
         if change is Ownership.REVOKED:
             await self._commit_consumed(callback.partitions, is_ours=True)
+            change = self._change(callback)
         if change is Ownership.ASSIGNED:
             self._tell_assignor(callback)
         method = self._method(change)
