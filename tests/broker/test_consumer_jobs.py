@@ -1,0 +1,81 @@
+"""A large target assignment is made beside the event loop: nobody else waits for it (K11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kohort.broker.config import BrokerConfig
+from kohort.broker.coordinator import GroupCoordinator
+from kohort.broker.server import Broker
+from kohort.errors import ErrorCode
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+LARGE = 9_000
+DEADLINE_S = 30.0
+Answer = ConsumerGroupHeartbeatResponse
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Broker]:
+    broker = Broker(folder, BrokerConfig(), lambda _fact: None)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def join(coordinator: GroupCoordinator, group_id: str, topic: str) -> object:
+    """The answer to a member's first heartbeat, or a future of it."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=(topic,),
+        topic_partitions=(),
+    )
+    number = coordinator.shard_of(group_id)
+    return coordinator.request(number, request, 1, "c", "/127.0.0.1")
+
+
+def test_k11_other_groups_are_served_while_a_large_target_is_made(tmp_path: Path) -> None:
+    asyncio.run(others_are_served(tmp_path))
+
+
+async def others_are_served(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        coordinator, data = broker.context.coordinator, broker.context.data
+        data.create_topic("large", LARGE, {})
+        data.create_topic("small", 2, {})
+        waiting = join(coordinator, "large", "large")
+        assert isinstance(waiting, Awaitable)
+        small = join(coordinator, "small", "small")
+        assert isinstance(small, Answer)
+        assert small.assignment is not None
+        answer = await asyncio.wait_for(waiting, DEADLINE_S)
+        assert isinstance(answer, Answer)
+        assert answer.assignment is not None
+        (given,) = answer.assignment.topic_partitions
+        assert len(given.partitions) == LARGE
+
+
+def test_c73_who_waits_is_answered_when_the_broker_stops(tmp_path: Path) -> None:
+    asyncio.run(stopped_while_one_waits(tmp_path))
+
+
+async def stopped_while_one_waits(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        coordinator = broker.context.coordinator
+        broker.context.data.create_topic("large", LARGE, {})
+        waiting = join(coordinator, "large", "large")
+        assert isinstance(waiting, Awaitable)
+    answer = await asyncio.wait_for(waiting, DEADLINE_S)
+    assert isinstance(answer, Answer)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
