@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer import log_records
