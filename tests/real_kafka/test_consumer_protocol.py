@@ -431,7 +431,7 @@ async def test_l39_the_assignor_that_was_asked_for(hasty_kafka: RealKafka, assig
     for each in (first, second):
         each.subscribe([topic])
     await poll_until(lambda: is_shared([first, second], topic, 4), first, second)
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(LocalProtocolError, match="coordinator"):
         first.enforce_rebalance()
     await second.close()
     await first.close()

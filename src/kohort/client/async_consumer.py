@@ -104,6 +104,8 @@ class AsyncConsumer:
         Args:
             topics: Topics; replaces what was subscribed to before.
             pattern: Or a regular expression: all topics whose names it matches from the start.
+                With `group_protocol="consumer"` the broker resolves a string (in RE2's syntax);
+                a compiled one is resolved here.
             listener: Told about partitions; see `RebalanceListener`.
 
         Raises:
@@ -361,7 +363,8 @@ class AsyncConsumer:
             reason: Told to the coordinator, cut to 255 characters (KIP-800).
 
         Raises:
-            LocalProtocolError: This is not a member of a group.
+            LocalProtocolError: This is not a member of a group, or one whose coordinator decides
+                alone when to rebalance (`group_protocol="consumer"`).
         """
         self.core.enforce_rebalance(reason)
 

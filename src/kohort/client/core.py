@@ -154,6 +154,10 @@ class ConsumerCore:
         """Have the group rebalance (KIP-568)."""
         if self.membership is None:
             raise LocalProtocolError("only a member can have its group rebalance: subscribe first")
+        if isinstance(self.membership.member, ConsumerMember):
+            raise LocalProtocolError(
+                "with group.protocol=consumer the coordinator alone decides when to rebalance"
+            )
         self.membership.run(RejoinAsked(reason))
 
     def metrics(self) -> dict[str, dict[str, float]]:
