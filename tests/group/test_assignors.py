@@ -123,14 +123,14 @@ def test_a2_roundrobin_passes_over_who_does_not_subscribe() -> None:
     """The example in the documentation of Kafka's RoundRobinAssignor."""
     cluster = {"t0": 1, "t1": 2, "t2": 3}
     topics = {
-        "C0": frozenset({"t0"}),
-        "C1": frozenset({"t0", "t1"}),
-        "C2": frozenset({"t0", "t1", "t2"}),
+        "m0": frozenset({"t0"}),
+        "m1": frozenset({"t0", "t1"}),
+        "m2": frozenset({"t0", "t1", "t2"}),
     }
     assert ours(RoundRobinAssignor(), cluster, topics) == {
-        "C0": {TopicPartition("t0", 0)},
-        "C1": {TopicPartition("t1", 0)},
-        "C2": {TopicPartition("t1", 1), *(TopicPartition("t2", n) for n in range(3))},
+        "m0": {TopicPartition("t0", 0)},
+        "m1": {TopicPartition("t1", 0)},
+        "m2": {TopicPartition("t1", 1), *(TopicPartition("t2", n) for n in range(3))},
     }
 
 
