@@ -20,6 +20,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
 from kohort.wire import apis
+from kohort.wire.messages.consumer_group import PRIVATE_TAGS
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -80,9 +81,14 @@ def kio_value(cls: type[Any], data: bytes) -> Any:
 def pairs(
     cls: type[Struct], version: int, theirs: type[Any]
 ) -> list[tuple[FieldSpec, dataclasses.Field[Any]]]:
-    """Our fields beside kio's."""
-    ours = [spec for spec in fields_of(cls, version) if spec.present]
+    """Our fields beside kio's, without those that Kafka does not have (K60)."""
+    ours = [spec for spec in fields_of(cls, version) if spec.present and not is_private(spec)]
     return list(zip(ours, dataclasses.fields(theirs), strict=True))
+
+
+def is_private(spec: FieldSpec) -> bool:
+    """Whether a field is one that only we know."""
+    return spec.tag is not None and spec.tag > PRIVATE_TAGS
 
 
 def kio_type(field: dataclasses.Field[Any]) -> str:

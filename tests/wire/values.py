@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
-from tests.wire.kio_adapter import kio_class, kio_type, nested_class, pairs
+from tests.wire.kio_adapter import is_private, kio_class, kio_type, nested_class, pairs
 
 INTEGERS = {
     "int8": st.integers(-(2**7), 2**7 - 1),
@@ -51,7 +51,8 @@ def _structs(cls: type[Struct], version: int, theirs: type[Any] | None) -> st.Se
     kio_fields: dict[str, Any] = {}
     if theirs is not None:
         kio_fields = {spec.name: field for spec, field in pairs(cls, version, theirs)}
-    present = (spec for spec in fields_of(cls, version) if spec.present)
+    known = theirs is None
+    present = (s for s in fields_of(cls, version) if s.present and (known or not is_private(s)))
     return st.builds(
         cls, **{spec.name: _values(spec, version, kio_fields.get(spec.name)) for spec in present}
     )

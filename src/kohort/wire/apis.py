@@ -5,6 +5,7 @@ from __future__ import annotations
 from kohort.errors import RemoteProtocolError
 from kohort.wire.messages import (
     api_versions,
+    client_assignors,
     cluster,
     configs,
     consumer_group,
@@ -62,6 +63,14 @@ PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
 PRIVATE_PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (draft.DraftJoinGroupRequest, draft.DraftJoinGroupResponse),
     (draft.DraftHeartbeatRequest, draft.DraftHeartbeatResponse),
+    (
+        client_assignors.ConsumerGroupPrepareAssignmentRequest,
+        client_assignors.ConsumerGroupPrepareAssignmentResponse,
+    ),
+    (
+        client_assignors.ConsumerGroupInstallAssignmentRequest,
+        client_assignors.ConsumerGroupInstallAssignmentResponse,
+    ),
 )
 
 _REQUESTS = {request.api_key: request for request, _ in (*PAIRS, *PRIVATE_PAIRS)}

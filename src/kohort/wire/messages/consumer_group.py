@@ -1,4 +1,9 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: the consumer protocol of KIP-848."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: the consumer protocol of KIP-848.
+
+What the proposal has for assignors that run in a member was taken out again before a release of
+Kafka had it (K60). Here it is in tagged fields (KIP-482) above `PRIVATE_TAGS`: who does not know
+them passes over them, and they are written only where there is something to say.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Annotated
 from kohort.wire.schema import (
     IGNORABLE,
     Bool,
+    Bytes,
     Int8,
     Int16,
     Int32,
@@ -15,11 +21,15 @@ from kohort.wire.schema import (
     Request,
     String,
     Struct,
+    Tag,
     Uuid,
     message,
     since,
     struct,
 )
+
+# Kafka gives tags out from 0 on, field by field; it will not come here.
+PRIVATE_TAGS = 10_000
 
 
 @struct
@@ -28,6 +38,31 @@ class TopicPartitions(Struct):
 
     topic_id: Uuid
     partitions: tuple[Int32, ...]
+
+
+@struct
+class ClientAssignor(Struct):
+    """An assignor that a member can run, and what it wants the one that computes to know.
+
+    The metadata has a version; the assignor reads those from the lowest to the highest. A reason
+    other than 0 is the assignor's own, for asking for another assignment.
+    """
+
+    name: String
+    minimum_version: Int16 = 0
+    maximum_version: Int16 = 0
+    reason: Int8 = 0
+    version: Int16 = 0
+    metadata: Bytes = b""
+
+
+@struct
+class AssignmentMetadata(Struct):
+    """What the assignor that computed says to a member's own assignor of that name."""
+
+    assignor: String
+    version: Int16 = 0
+    metadata: Bytes = b""
 
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
@@ -47,6 +82,9 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     subscribed_topic_regex: Annotated[NullableString, since(1)] = None
     server_assignor: NullableString = None
     topic_partitions: tuple[TopicPartitions, ...] | None = None
+    client_assignors: Annotated[
+        tuple[ClientAssignor, ...] | None, Tag(PRIVATE_TAGS + 1), since(1), IGNORABLE
+    ] = None
 
 
 @struct
@@ -67,6 +105,10 @@ class ConsumerGroupHeartbeatResponse(Message):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: Assignment | None = None
+    should_compute_assignment: Annotated[Bool, Tag(PRIVATE_TAGS + 1), since(1), IGNORABLE] = False
+    assignment_metadata: Annotated[
+        AssignmentMetadata | None, Tag(PRIVATE_TAGS + 2), since(1), IGNORABLE
+    ] = None
 
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
+from kohort.wire.messages.consumer_group import PRIVATE_TAGS, AssignmentMetadata, ClientAssignor
 from kohort.wire.schema import (
     IGNORABLE,
     Bytes,
@@ -105,7 +106,8 @@ NO_METADATA = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=()
 class ConsumerGroupMemberMetadataValue(Message):
     """What a member told about itself; the epoch and the assignment are elsewhere.
 
-    `classic_member_metadata` is null for a member of the consumer protocol.
+    `classic_member_metadata` is null for a member of the consumer protocol. Kafka passes over the
+    assignors that a member can run (K60).
     """
 
     instance_id: NullableString
@@ -117,6 +119,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     rebalance_timeout_ms: Int32 = -1
     server_assignor: NullableString
     classic_member_metadata: Annotated[ClassicMemberMetadata | None, Tag(0)] = NO_METADATA
+    client_assignors: Annotated[tuple[ClientAssignor, ...], Tag(PRIVATE_TAGS + 1)] = ()
 
 
 @message(versions=(6, 6))
@@ -155,6 +158,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
     """All partitions that a member is to have."""
 
     topic_partitions: tuple[TargetTopicPartitions, ...]
+    assignment_metadata: Annotated[AssignmentMetadata | None, Tag(PRIVATE_TAGS + 1)] = None
 
 
 @message(versions=(8, 8))

@@ -1,0 +1,99 @@
+"""The pair of requests by which a member makes its group's assignment (KIP-848).
+
+No release of Kafka has them (KAFKA-18327), so their API keys are far above Kafka's own.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.messages.consumer_group import TopicPartitions
+from kohort.wire.schema import (
+    Bytes,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    Uuid,
+    message,
+    struct,
+)
+
+
+@message(api_key=30003, versions=(0, 0), flexible_since=0)
+class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"]):
+    """Ask for all that an assignor needs to know of the group."""
+
+    group_id: String
+    member_id: String
+    member_epoch: Int32
+
+
+@struct
+class PreparedMember(Struct):
+    """A member: what it wants, what its assignor says, and what it is to have now."""
+
+    member_id: String
+    member_epoch: Int32
+    instance_id: NullableString = None
+    rack_id: NullableString = None
+    subscribed_topic_names: tuple[String, ...]
+    reason: Int8 = 0
+    version: Int16 = 0
+    metadata: Bytes = b""
+    topic_partitions: tuple[TopicPartitions, ...]
+
+
+@struct
+class PreparedTopic(Struct):
+    """A topic that somebody in the group subscribes to."""
+
+    topic_id: Uuid
+    topic_name: String
+    num_partitions: Int32
+
+
+@message(api_key=30003, versions=(0, 0), flexible_since=0)
+class ConsumerGroupPrepareAssignmentResponse(Message):
+    """The group as the assignor is to see it; nothing else is needed to assign."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    group_epoch: Int32 = 0
+    assignor_name: String = ""
+    members: tuple[PreparedMember, ...] = ()
+    topics: tuple[PreparedTopic, ...] = ()
+
+
+@struct
+class InstalledMember(Struct):
+    """What a member is to have, and what is said to its assignor."""
+
+    member_id: String
+    topic_partitions: tuple[TopicPartitions, ...]
+    version: Int16 = 0
+    metadata: Bytes = b""
+
+
+@message(api_key=30004, versions=(0, 0), flexible_since=0)
+class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignmentResponse"]):
+    """The assignment for an epoch; or, with an error other than 0, that there is none."""
+
+    group_id: String
+    member_id: String
+    member_epoch: Int32
+    group_epoch: Int32
+    error: Int8 = 0
+    members: tuple[InstalledMember, ...] = ()
+
+
+@message(api_key=30004, versions=(0, 0), flexible_since=0)
+class ConsumerGroupInstallAssignmentResponse(Message):
+    """Whether the assignment is the group's now."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
