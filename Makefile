@@ -4,7 +4,7 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
-BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups rebalance
+BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups rebalance assignors
 CHECK = .venv/bin/python tools/check.py
 
 .PHONY: help demo test record bench lint types imports clean

@@ -20,7 +20,8 @@ settings.load_profile("kohort")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--leave-out PART` deselects the tests in tests/PART and those that use the fixture PART."""
-    parser.addoption("--leave-out", action="append", default=[], choices=["real_kafka", "spark"])
+    parts = ["real_kafka", "real_kafka/assignors", "spark"]
+    parser.addoption("--leave-out", action="append", default=[], choices=parts)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,6 +50,8 @@ def parts_absent() -> dict[str, str]:
         absent["spark"] = "no Java 17 or newer"
     if not install.has_java() or not install.stamp_of(install.KAFKA_LIBS):
         absent["real_kafka"] = "no Java 17 or newer, or no Maven to fetch Apache Kafka"
+    elif not install.has_javac():
+        absent["real_kafka/assignors"] = "no Java compiler"
     return absent
 
 

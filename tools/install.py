@@ -71,6 +71,7 @@ def tools_for(goal: str, *, fresh: bool) -> list[Tool]:
         name = f"Java {JAVA_MINIMUM} or newer"
         tools.append(Tool(name, has_java, ("default-jre-headless",), required=goal == "demo"))
     if goal == "test":
+        tools.append(Tool("a Java compiler", has_javac, ("default-jdk-headless",), required=False))
         tools.append(Tool("Maven", has_maven, ("maven",), required=False))
     return tools
 
@@ -131,6 +132,11 @@ def has_headers() -> bool:
 def has_venv() -> bool:
     """Whether this Python can make a virtual environment; Debian splits that part off."""
     return all(importlib.util.find_spec(module) for module in ("venv", "ensurepip"))
+
+
+def has_javac() -> bool:
+    """Whether `javac` is on the PATH."""
+    return shutil.which("javac") is not None
 
 
 def has_maven() -> bool:
