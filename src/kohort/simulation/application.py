@@ -199,11 +199,22 @@ class Application:
             self._commit_news(None)
         elif self.listener == "rejoins":
             client.ask(RejoinAsked("the listener wants it"))
-        takes_ms = client.plan.listener_ms + self.slow_ms
+        takes_ms = self.takes_ms(change)
         if takes_ms:
             world.engine.after(takes_ms, client, self._told, change)
         else:
             self._told(change)
+
+    def takes_ms(self, _change: Ownership) -> int:
+        """Return how long the listener takes."""
+        return self.client.plan.listener_ms + self.slow_ms
+
+    def let_go(self, partitions: frozenset[TopicPartition]) -> None:
+        """Take note that partitions are somebody else's."""
+        self.believes -= partitions
+        for partition in sorted(partitions):
+            self.positions.pop(partition, None)
+            self.consumed.pop(partition, None)
 
     def _told(self, change: Ownership) -> None:
         """The listener has returned."""
@@ -211,10 +222,7 @@ class Application:
         if callback is None or not client.alive:
             return
         if change is not Ownership.ASSIGNED:
-            self.believes -= callback.partitions
-            for partition in sorted(callback.partitions):
-                self.positions.pop(partition, None)
-                self.consumed.pop(partition, None)
+            self.let_go(callback.partitions)
         self._say(change, callback.partitions, begins=False)
         if change is not Ownership.ASSIGNED:
             for partition in sorted(callback.partitions):
@@ -266,15 +274,19 @@ class Application:
                 failed = True
                 continue
             offset = found[partition]
-            self.positions[partition] = max(offset, 0)
-            self.consumed[partition] = max(offset, 0)
             world = self.client.world
             if world.checking:
                 world.check(Positioned(self.client, partition, offset))
+            position = max(self.known_position(partition, offset), 0)
+            self.positions[partition] = self.consumed[partition] = position
         if failed:
             self.client.world.engine.after(_RETRY_MS, self.client, self.wake)
         else:
             self.wake()
+
+    def known_position(self, _partition: TopicPartition, offset: int) -> int:
+        """Return where to begin, given the committed offset or -1."""
+        return offset
 
     # ------------------------------------------------------------------------------- records
 

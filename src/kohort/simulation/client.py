@@ -21,7 +21,6 @@ from kohort.group.member.events import (
     Tick,
     TopicsNamed,
 )
-from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
 from kohort.simulation.facts import Moved
 from kohort.simulation.ledger import GROUP
@@ -33,6 +32,7 @@ from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
+    from kohort.simulation.application import Application
     from kohort.simulation.coordinator import Node
     from kohort.simulation.world import World
 
@@ -87,7 +87,7 @@ class Client:
         self._counts: dict[str, int] | None = None
         self.metadata: dict[str, int] = world.topics.counts()
         self.looks_at_old_leader = False
-        self.application = Application(self)
+        self.application: Application = world.application(self)
 
     # ------------------------------------------------------------------------------- time
 

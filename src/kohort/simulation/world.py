@@ -13,6 +13,7 @@ from kohort.group.coordinator.events import TopicsDeleted
 from kohort.group.coordinator.session import Lifecycle, ShardSession
 from kohort.group.effects import Effects
 from kohort.group.events import Assigned, GroupEvent, Ownership
+from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
 from kohort.simulation.client import Client
 from kohort.simulation.coordinator import Coordinator, Node, make_config
@@ -113,6 +114,7 @@ class World:
         self.last_change_ms = 0
         self.disturbed_until = 0
         self._checkers = checkers
+        self.application: type[Application] = Application
         self._imaged = -1
         self._image = NO_TOPICS
         self.unseen: set[str] = set()

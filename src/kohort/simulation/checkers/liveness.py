@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # How long somebody who was thrown out may take to ask to be a member again.
 _BACK_MS = 120_000
 _CLOSE_MS = 240_000
+# Of one member; a heartbeat takes four, a loading coordinator's refusals many more.
+_EVENTS_PER_MINUTE = 2_000
+_BURST_MINUTES = 5
 
 
 def wanting(world: World) -> list[Client]:
@@ -121,6 +124,16 @@ def keeps_reading(world: World, _fact: Looked) -> str | None:
         stopped = application.believes - machine.fetchable - calling - waiting
         if stopped:
             return f"{client.name} may not read {shown(stopped)}"
+    return None
+
+
+@rule("L8", "No storm: events stay in proportion to members and time.", Looked)
+def no_storm(world: World, _fact: Looked) -> str | None:
+    """Count events, with room for bursts."""
+    minutes = world.engine.now / 60_000
+    allowed = _EVENTS_PER_MINUTE * len(world.plans) * (minutes + _BURST_MINUTES)
+    if world.engine.steps > allowed:
+        return f"{world.engine.steps} events in {minutes:.1f} minutes"
     return None
 
 

@@ -1,0 +1,113 @@
+"""What a planted bug is, and how it gets into a table: by other rows, never by other files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from kohort.group.assignors import Assignor
+from kohort.simulation.coverage import AnyRow, AnyTable
+
+if TYPE_CHECKING:
+    from kohort.simulation.application import Application
+
+Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
+# Handlers get the draft and the event of their own table; here any of them.
+AnyHandler: TypeAlias = Callable[[Any, Any], None]
+AnyGuard: TypeAlias = Callable[[Any, Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """A bug written by hand.
+
+    Attributes:
+        name: Its name.
+        text: What is wrong, in a sentence.
+        plant: Returns a context in which the tables have it.
+        protocol: Protocol of the groups in which it shows.
+        assignors: Assignors that have it, by name.
+        application: The class of applications that have it; None: the usual one.
+        kinds: Faults that provoke it; empty: any.
+    """
+
+    name: str
+    text: str
+    plant: Plant = nullcontext
+    protocol: str = "classic"
+    assignors: Mapping[str, Assignor] = field(default_factory=dict)
+    application: type[Application] | None = None
+
+
+BUGS: list[Bug] = []
+
+
+def bug(name: str, text: str, plant: Plant, protocol: str = "classic") -> None:
+    """Add a bug of a table."""
+    BUGS.append(Bug(name=name, text=text, plant=plant, protocol=protocol))
+
+
+def changed(
+    table: object, trigger: type[object], action: str, change: Callable[[AnyRow], AnyRow]
+) -> Plant:
+    """Return what plants a change of the rows with a trigger and an action.
+
+    Raises:
+        LookupError: There is no such row, so the bug would be none.
+    """
+    found = cast("AnyTable", table)
+
+    def plant() -> AbstractContextManager[None]:
+        hit = [r.trigger is trigger and r.action == action for r in found.rows]
+        if not any(hit):
+            raise LookupError(f"{found.name}: no row {trigger.__name__} -> {action}")
+        rows = [change(r) if h else r for r, h in zip(found.rows, hit, strict=True)]
+        return found.substituted(rows)
+
+    return plant
+
+
+def ignored(table: object, trigger: type[object], action: str) -> Plant:
+    """Plant: the row does nothing."""
+    return changed(table, trigger, action, lambda line: replace(line, handler=_nothing))
+
+
+def unguarded(table: object, trigger: type[object], action: str, guard: AnyGuard) -> Plant:
+    """Plant: the row asks another guard."""
+    return changed(table, trigger, action, lambda line: replace(line, guard=guard))
+
+
+def instead(table: object, trigger: type[object], action: str, handler: AnyHandler) -> Plant:
+    """Plant: the row does something else, and may end anywhere."""
+
+    def change(line: AnyRow) -> AnyRow:
+        states = cast("AnyTable", table).states
+        return replace(line, handler=handler, to=states, again=False)
+
+    return changed(table, trigger, action, change)
+
+
+def afterwards(table: object, trigger: type[object], action: str, spoil: AnyHandler) -> Plant:
+    """Plant: the row does what it should, and then something is spoilt."""
+
+    def change(line: AnyRow) -> AnyRow:
+        handler = line.handler
+
+        def both(draft: Any, event: Any) -> None:  # noqa: ANN401  # the draft of any table
+            handler(draft, event)
+            spoil(draft, event)
+
+        return replace(line, handler=both, to=cast("AnyTable", table).states)
+
+    return changed(table, trigger, action, change)
+
+
+def never(_draft: object, _event: object) -> bool:
+    """A guard that lets nobody through."""
+    return False
+
+
+def _nothing(_draft: object, _event: object) -> None:
+    """Do nothing, where something ought to be done."""

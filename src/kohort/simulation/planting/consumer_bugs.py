@@ -1,0 +1,140 @@
+"""Bugs of the consumer protocol (KIP-848). Its groups have no table, so they are planted around."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.events import JobDone, RequestArrived, Tick
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.coordinator.session import ShardDraft
+from kohort.group.machine import Draft
+from kohort.simulation.planting.bug import Plant, afterwards, bug, changed
+from kohort.wire.messages.consumer_group import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kohort.wire.messages.consumer_group_records import ConsumerGroupCurrentMemberAssignmentKey
+from kohort.wire.messages.offsets import OffsetCommitRequest
+
+_P = "consumer"
+
+
+def _first(spoil: Any) -> Plant:  # noqa: ANN401  # a function from event to event
+    """Plant: requests are changed before they are dealt with."""
+
+    def change(line: Any) -> Any:  # noqa: ANN401  # a row of the shard's table
+        handler = line.handler
+
+        def both(draft: Draft[Any], event: Any) -> None:  # noqa: ANN401  # any request
+            handler(draft, spoil(draft, event))
+
+        return replace(line, handler=both)
+
+    return changed(SHARD, RequestArrived, "answer", change)
+
+
+def _member_epoch(draft: ShardDraft, request: Any) -> int:  # noqa: ANN401  # of two kinds
+    group = draft.log.consumer_groups.get(request.group_id)
+    member = group.members.get(request.member_id) if group is not None else None
+    return member.epoch if member is not None else -3
+
+
+def _any_epoch_commits(draft: ShardDraft, event: RequestArrived[Any]) -> RequestArrived[Any]:
+    request = event.request
+    if not isinstance(request, OffsetCommitRequest):
+        return event
+    epoch = _member_epoch(draft, request)
+    if epoch < 0 or request.generation_id_or_member_epoch < 0:
+        return event
+    return replace(event, request=replace(request, generation_id_or_member_epoch=epoch))
+
+
+def _any_epoch_beats(draft: ShardDraft, event: RequestArrived[Any]) -> RequestArrived[Any]:
+    request = event.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch <= 0:
+        return event
+    epoch = _member_epoch(draft, request)
+    return event if epoch < 0 else replace(event, request=replace(request, member_epoch=epoch))
+
+
+def _tell_target(draft: ShardDraft, event: RequestArrived[Any]) -> None:
+    """Tell a member its whole target, whoever has those partitions now (crabka #521)."""
+    request = event.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+        return
+    group = draft.log.consumer_groups.get(request.group_id)
+    if group is None:
+        return
+    topics = tuple(
+        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
+        for topic_id, numbers in sorted(group.target_of(request.member_id).items())
+    )
+    assignment = Assignment(topic_partitions=topics)
+    for index, reply in enumerate(draft.replies):
+        response = reply.response
+        if not isinstance(response, ConsumerGroupHeartbeatResponse):
+            continue
+        if response.error_code == ErrorCode.NONE and topics:
+            told = replace(response, assignment=assignment)
+            draft.replies[index] = replace(reply, response=told)
+
+
+def _forget_records(draft: ShardDraft, event: RequestArrived[Any]) -> None:
+    if isinstance(event.request, ConsumerGroupHeartbeatRequest):
+        draft.records = [
+            record
+            for record in draft.records
+            if not isinstance(record.key, ConsumerGroupCurrentMemberAssignmentKey)
+        ]
+
+
+def _forget_target(draft: ShardDraft, _event: object) -> None:
+    draft.records.clear()
+
+
+def _no_time(draft: ShardDraft, _event: Tick) -> None:
+    draft.records.clear()
+
+
+def _older_epoch(draft: ShardDraft, _event: object) -> None:
+    for index, reply in enumerate(draft.replies):
+        response = reply.response
+        if isinstance(response, ConsumerGroupHeartbeatResponse) and response.member_epoch > 2:
+            older = replace(response, member_epoch=response.member_epoch - 1)
+            draft.replies[index] = replace(reply, response=older)
+
+
+def plant_all() -> None:
+    """Register the bugs of this file."""
+    bug("commit of any epoch", "a commit of a stale epoch is taken", _first(_any_epoch_commits), _P)
+    bug("beat of any epoch", "a fenced member's heartbeat is taken", _first(_any_epoch_beats), _P)
+    answer = (SHARD, RequestArrived, "answer")
+    bug(
+        "target at once",
+        "a member is told its target while others have it",
+        afterwards(*answer, _tell_target),
+        _P,
+    )
+    bug(
+        "member unwritten",
+        "what a member has is told and not written",
+        afterwards(*answer, _forget_records),
+        _P,
+    )
+    bug("older epoch", "a member is told an older epoch", afterwards(*answer, _older_epoch), _P)
+    bug(
+        "target unwritten",
+        "a target that was made is not written",
+        afterwards(SHARD, JobDone, "finish_job", _forget_target),
+        _P,
+    )
+    bug(
+        "expiry unwritten",
+        "who is removed by time stays in the log",
+        afterwards(SHARD, Tick, "let_expire", _no_time),
+        _P,
+    )

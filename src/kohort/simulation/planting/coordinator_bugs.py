@@ -1,0 +1,261 @@
+"""Bugs of the classic coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.identity import member_error
+from kohort.group.coordinator.classic.join import park_join
+from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.events import (
+    JoinExpired,
+    LoadFinished,
+    RequestArrived,
+    SessionExpired,
+    Unload,
+)
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.coordinator.session import ShardDraft
+from kohort.group.events import Cause
+from kohort.simulation.planting.bug import afterwards, bug, ignored, instead, never, unguarded
+from kohort.wire.messages.group_records import OffsetCommitValue
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchResponse
+
+_T = CLASSIC_GROUP
+_BEAT, _SYNC, _JOIN = HeartbeatRequest, SyncGroupRequest, JoinGroupRequest
+_COMMIT, _LEAVE = OffsetCommitRequest, LeaveGroupRequest
+
+
+def _is_stranger(draft: GroupDraft, arrived: RequestArrived[Any]) -> bool:
+    """A guard that looks at the member, and forgets the generation."""
+    request = arrived.request
+    return member_error(draft.group, request.member_id, request.group_instance_id) is not None
+
+
+def _forget_records(draft: GroupDraft, _event: object) -> None:
+    draft.records.clear()
+
+
+def _complete_at_once(draft: GroupDraft, join: RequestArrived[JoinGroupRequest]) -> None:
+    member_id = join.request.member_id
+    rebalance.refuse_parked(draft, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    draft.group = park_join(draft.group, join, member_id)
+    rebalance.complete(draft)
+
+
+def _rotate_assignments(draft: GroupDraft, _event: object) -> None:
+    answers = [r.response for r in draft.replies if isinstance(r.response, SyncGroupResponse)]
+    rotated = [*answers[1:], *answers[:1]]
+    draft.replies = [
+        replace(reply, response=other) for reply, other in zip(draft.replies, rotated, strict=False)
+    ]
+
+
+def _remove_only(draft: GroupDraft, expired: SessionExpired) -> None:
+    rebalance.remove_member(draft, expired.member_id, Cause.SESSION_EXPIRED)
+
+
+def _answer_twice(draft: GroupDraft, _event: object) -> None:
+    draft.replies += draft.replies
+
+
+def _shift_offsets(draft: GroupDraft, _event: object) -> None:
+    draft.records = [
+        replace(record, value=replace(record.value, offset=record.value.offset + 1))
+        if isinstance(record.value, OffsetCommitValue)
+        else record
+        for record in draft.records
+    ]
+
+
+def _cross_partitions(draft: GroupDraft, _event: object) -> None:
+    keys = [record.key for record in draft.records]
+    rotated = [*keys[1:], *keys[:1]]
+    draft.records = [replace(r, key=k) for r, k in zip(draft.records, rotated, strict=True)]
+
+
+def _forget_positions(draft: ShardDraft, _event: object) -> None:
+    for index, reply in enumerate(draft.replies):
+        if isinstance(reply.response, OffsetFetchResponse):
+            groups = tuple(
+                replace(
+                    group,
+                    topics=tuple(
+                        replace(
+                            topic,
+                            partitions=tuple(
+                                replace(entry, committed_offset=-1) for entry in topic.partitions
+                            ),
+                        )
+                        for topic in group.topics
+                    ),
+                )
+                for group in reply.response.groups
+            )
+            draft.replies[index] = replace(reply, response=replace(reply.response, groups=groups))
+
+
+def _only_answer(draft: GroupDraft, arrived: RequestArrived[HeartbeatRequest]) -> None:
+    response = HeartbeatResponse(error_code=ErrorCode.NONE)
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def _lose_assignments(draft: GroupDraft, _event: object) -> None:
+    draft.records.clear()
+    draft.write_group({})
+
+
+def _keep_old_generation(draft: GroupDraft, _event: object) -> None:
+    if draft.records or draft.group.joining:
+        return
+    draft.group = replace(draft.group, generation=draft.group.generation - 1)
+
+
+def _forget_leader(draft: GroupDraft, _event: object) -> None:
+    if draft.group.members:
+        draft.group = replace(draft.group, leader="nobody")
+
+
+def _forget_static(draft: GroupDraft, _event: object) -> None:
+    draft.group = replace(draft.group, static=Map())
+
+
+def _drop_parked(draft: GroupDraft, _event: object) -> None:
+    draft.group = replace(draft.group, joining=Map())
+
+
+def _go_back(draft: GroupDraft, _event: object) -> None:
+    if draft.group.generation > 3:
+        draft.group = replace(draft.group, generation=draft.group.generation - 3)
+
+
+def plant_all() -> None:
+    """Register the bugs of this file."""
+    bug(
+        "stale heartbeat",
+        "a heartbeat of an older generation is accepted",
+        unguarded(_T, _BEAT, "refuse", _is_stranger),
+    )
+    bug(
+        "stale sync",
+        "a SyncGroup of an older generation is accepted",
+        unguarded(_T, _SYNC, "refuse", _is_stranger),
+    )
+    bug(
+        "stale commit",
+        "a commit of an older generation is accepted",
+        unguarded(_T, _COMMIT, "refuse", _is_stranger),
+    )
+    bug(
+        "no wait",
+        "the first member that joins again ends the first phase for all",
+        instead(_T, _JOIN, "rejoin", _complete_at_once),
+    )
+    bug(
+        "assignment unwritten",
+        "an assignment is told before it is in the log",
+        afterwards(_T, _SYNC, "assign", _forget_records),
+    )
+    bug(
+        "commit unwritten",
+        "a commit is confirmed and not written",
+        afterwards(_T, _COMMIT, "store_and_stay", _forget_records),
+    )
+    bug(
+        "generation kept",
+        "members are told a new generation, the group keeps the old one",
+        afterwards(_T, _JOIN, "rejoin", _keep_old_generation),
+    )
+    bug(
+        "assignments mixed up",
+        "each member is told the assignment of the next one",
+        afterwards(_T, _SYNC, "assign", _rotate_assignments),
+    )
+    bug("immortal members", "nobody's session ends", ignored(_T, SessionExpired, "expire_member"))
+    bug(
+        "silent removal",
+        "a dead member is removed and nobody rebalances",
+        instead(_T, SessionExpired, "expire_member", _remove_only),
+    )
+    bug("leave unheard", "LeaveGroup has no effect and no answer", ignored(_T, _LEAVE, "leave"))
+    bug("unload in silence", "who waits is not told of an unload", ignored(_T, Unload, "release"))
+    bug("endless join", "the first phase has no time-out", ignored(_T, JoinExpired, "expire_join"))
+    bug(
+        "static amnesia",
+        "a static member that comes back has no assignment",
+        afterwards(_T, _JOIN, "swap_quietly", _lose_assignments),
+    )
+    bug(
+        "static forgotten",
+        "the group forgets which members are static",
+        afterwards(_T, _JOIN, "swap_quietly", _forget_static),
+    )
+    bug(
+        "no sessions after load",
+        "after a load nobody watches over the members",
+        ignored(_T, LoadFinished, "restart_sessions"),
+    )
+    bug(
+        "off by one",
+        "a position is stored one too high",
+        afterwards(_T, _COMMIT, "store_and_stay", _shift_offsets),
+    )
+    bug(
+        "partitions crossed",
+        "a position is stored for another partition",
+        afterwards(_T, _COMMIT, "store_and_stay", _cross_partitions),
+    )
+    bug(
+        "positions forgotten",
+        "stored positions are answered as if there were none",
+        afterwards(SHARD, RequestArrived, "answer", _forget_positions),
+    )
+    bug(
+        "answered twice",
+        "a heartbeat is answered twice",
+        afterwards(_T, _BEAT, "accept", _answer_twice),
+    )
+    bug(
+        "headless",
+        "the leader leaves and nobody leads",
+        afterwards(_T, _LEAVE, "leave", _forget_leader),
+    )
+    bug(
+        "heartbeats unheard",
+        "a heartbeat does not renew the session",
+        instead(_T, _BEAT, "accept", _only_answer),
+    )
+    bug(
+        "rebalance untold",
+        "heartbeats do not tell of a rebalance",
+        instead(_T, _BEAT, "call_back", _only_answer),
+    )
+    bug(
+        "join dropped",
+        "a join that is parked again is forgotten",
+        afterwards(_T, _JOIN, "rejoin", _drop_parked),
+    )
+    bug(
+        "generations go back",
+        "a group that lost a member counts its generations back",
+        afterwards(_T, SessionExpired, "expire_member", _go_back),
+    )
+    bug(
+        "strangers sync",
+        "SyncGroup does not ask who it comes from",
+        unguarded(_T, _SYNC, "refuse", never),
+    )

@@ -1,0 +1,305 @@
+"""Bugs of the members: of both protocols, of assignors, and of applications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, RangeAssignor
+from kohort.group.events import Ownership
+from kohort.group.member.classic import callbacks, coordinator, join
+from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.events import (
+    CallbackDone,
+    CoordinatorLost,
+    HeartbeatAnswered,
+    HeartbeatDue,
+    JobDone,
+    RetryDue,
+)
+from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
+from kohort.simulation.application import Application
+from kohort.simulation.planting.bug import BUGS, Bug, bug, ignored, instead
+from kohort.types import TopicPartition
+from kohort.wire.messages.membership import JoinGroupResponse, SyncGroupResponse
+
+_T = CLASSIC_MEMBER
+_COOP = "cooperative"
+
+
+def _join_without_revoking(draft: MemberDraft, _answer: object) -> None:
+    join.send_join(draft)
+
+
+def _revoke_and_join(draft: MemberDraft, answer: object) -> None:
+    join.rejoin(draft, "the group is rebalancing")
+    if draft.state is MemberState.REVOKING:
+        join.send_join(draft)
+    del answer
+
+
+def _lose_nothing(draft: MemberDraft, answer: HeartbeatAnswered) -> None:
+    join.reset_identity(draft, answer.error_code)
+    join.send_join(draft)
+
+
+def _forget_id(draft: MemberDraft, _answer: object) -> None:
+    join.send_join(draft)
+
+
+def _spoil(draft: MemberDraft, done: JobDone, change: Any) -> None:  # noqa: ANN401  # a function of lists
+    assert done.assignments is not None
+    read = {m: sorted(decode_assignment(data)[0]) for m, data in sorted(done.assignments.items())}
+    change(read)
+    spoilt = {member: encode_assignment(partitions) for member, partitions in read.items()}
+    join.hand_over(draft, spoilt)
+
+
+def _give_twice(draft: MemberDraft, done: JobDone) -> None:
+    def change(given: dict[str, list[TopicPartition]]) -> None:
+        everything = [each for partitions in given.values() for each in partitions]
+        for member, partitions in given.items():
+            given[member] = sorted({*partitions, *everything[:1]})
+
+    _spoil(draft, done, change)
+
+
+def _omit_one(draft: MemberDraft, done: JobDone) -> None:
+    def change(given: dict[str, list[TopicPartition]]) -> None:
+        for member, partitions in given.items():
+            given[member] = [each for each in partitions if each.partition != 0]
+
+    _spoil(draft, done, change)
+
+
+def _give_foreign(draft: MemberDraft, done: JobDone) -> None:
+    def change(given: dict[str, list[TopicPartition]]) -> None:
+        first = min(given)
+        given[first] = [*given[first], TopicPartition("cancelled", 0)]
+
+    _spoil(draft, done, change)
+
+
+def _take_up_at_once(draft: MemberDraft, answer: SyncGroupResponse) -> None:
+    join.take_assignment(draft, answer)
+    session = draft.session
+    if session.callback is not None and session.callback.change is Ownership.REVOKED:
+        draft.callbacks.clear()
+        draft.session = replace(session, callback=None)
+        join.take_up(draft)
+
+
+def _settle_without_rejoining(draft: MemberDraft, done: CallbackDone) -> None:
+    draft.session = replace(draft.session, rejoin=None)
+    callbacks.assigned(draft, done)
+
+
+def _beat_no_more(draft: MemberDraft, _due: HeartbeatDue) -> None:
+    draft.start(HeartbeatDue(), 10 * draft.config.session_timeout_ms)
+
+
+def _forget_moving_coordinator(draft: MemberDraft, _answer: object) -> None:
+    """Stay with a coordinator that is none."""
+
+
+def _never_retry(draft: MemberDraft, _event: object) -> None:
+    draft.cancel(RetryDue())
+
+
+def _forget_lookup(draft: MemberDraft, _event: object) -> None:
+    coordinator.found(draft)
+
+
+class ZombieClaims(CooperativeStickyAssignor):
+    """Lets an old claim win over a new one, as kafka-python does (KIP-792)."""
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Turn the generations round."""
+        turned = {
+            member: replace(entry, generation=1_000_000 - entry.generation)
+            for member, entry in subscriptions.items()
+        }
+        return super().assign(cluster, turned)
+
+
+class OneRound(CooperativeStickyAssignor):
+    """Moves partitions in one round, while their owners still have them (KIP-429)."""
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Share out as if nobody owned anything."""
+        return RangeAssignor().assign(cluster, subscriptions)
+
+
+class Hoarder(RangeAssignor):
+    """Gives everything to the first member, also what it did not ask for."""
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Everything to one."""
+        everything = [
+            TopicPartition(topic, number)
+            for topic, count in sorted(cluster.partitions.items())
+            for number in range(count)
+        ]
+        return {m: everything if m == min(subscriptions) else [] for m in subscriptions}
+
+
+class CommitsAhead(Application):
+    """Commits what it has not read yet."""
+
+    def poll(self) -> None:
+        """Count a little more as consumed than was read."""
+        super().poll()
+        for partition, offset in self.consumed.items():
+            self.consumed[partition] = offset + 1
+
+
+class StartsAtTheEnd(Application):
+    """Begins at the end where the coordinator has an answer that it does not understand (U6)."""
+
+    def known_position(self, partition: TopicPartition, offset: int) -> int:
+        """Skip what is there."""
+        return max(offset, self.client.world.topics.end(partition))
+
+
+class KeepsPositions(Application):
+    """Goes on where it once was in a partition that was somebody else's meanwhile."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401  # as the class it spoils
+        super().__init__(client)
+        self._remembered: dict[TopicPartition, int] = {}
+
+    def known_position(self, partition: TopicPartition, offset: int) -> int:
+        """Trust its own memory."""
+        return self._remembered.get(partition, offset)
+
+    def poll(self) -> None:
+        """Remember everything."""
+        self._remembered.update(self.consumed)
+        super().poll()
+
+
+class ReadsOn(Application):
+    """Does not take note that partitions were taken away."""
+
+    def let_go(self, partitions: frozenset[TopicPartition]) -> None:
+        """Keep them."""
+
+
+class CommitsForeign(Application):
+    """Commits partitions that it has given up."""
+
+    def let_go(self, partitions: frozenset[TopicPartition]) -> None:
+        """Forget the partitions, but not how far they were read."""
+        kept = {each: self.consumed[each] for each in partitions if each in self.consumed}
+        super().let_go(partitions)
+        self.consumed.update({each: offset + 1 for each, offset in kept.items()})
+
+
+class AcknowledgesFirst(Application):
+    """Tells the member that partitions are given up before the listener has returned."""
+
+    def takes_ms(self, change: Ownership) -> int:
+        """Pretend that giving up takes no time, and keep what was to be given up a while."""
+        return 0 if change is not Ownership.ASSIGNED else super().takes_ms(change)
+
+    def let_go(self, partitions: frozenset[TopicPartition]) -> None:
+        """Let go later."""
+        later = super().let_go
+        self.client.world.engine.after(3_000, self.client, later, partitions)
+
+
+_SHELL: tuple[tuple[str, str, type[Application]], ...] = (
+    ("commit before delivery", "more is committed than read", CommitsAhead),
+    ("starts at the end", "records are passed over", StartsAtTheEnd),
+    ("old position", "a position of an earlier ownership is used", KeepsPositions),
+    ("reads on", "revoked partitions are kept", ReadsOn),
+    ("commits foreign", "partitions that were given up are committed", CommitsForeign),
+)
+
+
+def _shell(name: str, text: str, application: type[Application], protocol: str = "classic") -> None:
+    BUGS.append(Bug(name=name, text=text, application=application, protocol=protocol))
+
+
+def _assignor(name: str, text: str, spoilt: Assignor, protocol: str) -> None:
+    assignors = {type(spoilt).name: spoilt}
+    BUGS.append(Bug(name=name, text=text, assignors=assignors, protocol=protocol))
+
+
+def plant_all() -> None:
+    """Register the bugs of this file."""
+    beat = HeartbeatAnswered
+    bug(
+        "join before revoke",
+        "an eager member joins and keeps what it owns",
+        instead(_T, beat, "follow_rebalance", _join_without_revoking),
+    )
+    bug(
+        "acknowledge before revoke",
+        "an eager member joins while its application gives up",
+        instead(_T, beat, "follow_rebalance", _revoke_and_join),
+    )
+    bug(
+        "nothing is lost",
+        "a member that was removed keeps what it owned",
+        instead(_T, beat, "lose_membership", _lose_nothing),
+    )
+    bug("deaf", "a member does not follow rebalances", ignored(_T, beat, "follow_rebalance"))
+    bug(
+        "id forgotten",
+        "a member joins again without the id it was given (KIP-394)",
+        instead(_T, JoinGroupResponse, "take_member_id", _forget_id),
+    )
+    bug("mute", "a member sends no heartbeats", instead(_T, HeartbeatDue, "beat", _beat_no_more))
+    bug(
+        "faithful to the old",
+        "a member that joins does not look for a coordinator that moved",
+        instead(_T, JoinGroupResponse, "find_and_join", _forget_moving_coordinator),
+    )
+    bug(
+        "no second try",
+        "a member does not try to join again",
+        instead(_T, RetryDue, "retry", _never_retry),
+    )
+    bug(
+        "lookup forgotten",
+        "a member whose coordinator is lost believes that it is there",
+        instead(_T, CoordinatorLost, "find_and_join", _forget_lookup),
+    )
+    leads = (_T, JobDone, "hand_over")
+    bug("given twice", "a partition is given to everybody", instead(*leads, _give_twice))
+    bug("omitted", "nobody gets the first partitions", instead(*leads, _omit_one))
+    bug("foreign", "the leader gives what nobody wants", instead(*leads, _give_foreign))
+    bug(
+        "take before give",
+        "a cooperative member takes what is new before it gives up what moves",
+        instead(_T, SyncGroupResponse, "accept_assignment", _take_up_at_once),
+        _COOP,
+    )
+    bug(
+        "no second round",
+        "a cooperative member gives up and does not join again",
+        instead(_T, CallbackDone, "assigned", _settle_without_rejoining),
+        _COOP,
+    )
+    _assignor("zombie claim", "an old claim wins over a new one", ZombieClaims(), _COOP)
+    _assignor("one round", "partitions move while their owner has them", OneRound(), _COOP)
+    _assignor("hoarder", "one member gets all, wanted or not", Hoarder(), "classic")
+    for protocol in ("classic", "consumer"):
+        suffix = "" if protocol == "classic" else f" ({protocol})"
+        for name, text, application in _SHELL:
+            _shell(name + suffix, text, application, protocol)
+    _shell(
+        "acknowledged too early (consumer)",
+        "partitions are acknowledged before the application has let them go",
+        AcknowledgesFirst,
+        "consumer",
+    )

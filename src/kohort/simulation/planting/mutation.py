@@ -1,0 +1,106 @@
+"""Mechanical bugs: every row of every table ignored, retargeted, and its guard negated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from kohort.group.machine import Draft
+from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
+
+Handler: TypeAlias = Callable[[Draft[Enum], object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One row, changed.
+
+    Attributes:
+        table: The table.
+        index: Which of its rows.
+        kind: "ignored", "negated" or "retargeted".
+    """
+
+    table: AnyTable
+    index: int
+    kind: str
+
+    @property
+    def row(self) -> AnyRow:
+        """The row as it is."""
+        return self.table.rows[self.index]
+
+    @property
+    def row_label(self) -> str:
+        """The row's name."""
+        return label(self.table, self.row)
+
+    @property
+    def name(self) -> str:
+        """Its name in reports."""
+        return f"{self.row_label} ({self.kind})"
+
+    def planted(self) -> AbstractContextManager[None]:
+        """Return a context in which the table has this bug."""
+        rows = list(self.table.rows)
+        rows[self.index] = _CHANGES[self.kind](self.table, self.index)
+        return self.table.substituted(rows)
+
+
+def mutants() -> Iterator[Mutant]:
+    """Yield every mechanical bug; rows that must never be taken have none."""
+    for table in TABLES:
+        for index, line in enumerate(table.rows):
+            if is_never(line) or line.action in ("ignore", "pass_over"):
+                continue
+            yield Mutant(table, index, "ignored")
+            if line.guard is not None:
+                yield Mutant(table, index, "negated")
+            if _other_handler(table, index) is not None:
+                yield Mutant(table, index, "retargeted")
+
+
+def _nothing(_draft: Draft[Enum], _event: object) -> None:
+    """Do nothing, where something ought to be done."""
+
+
+def _ignored(table: AnyTable, index: int) -> AnyRow:
+    return replace(table.rows[index], handler=_nothing, again=False)
+
+
+def _negated(table: AnyTable, index: int) -> AnyRow:
+    line = table.rows[index]
+    guard = line.guard
+    assert guard is not None
+
+    def negated(draft: Draft[Enum], event: object) -> bool:
+        return not guard(draft, event)
+
+    return replace(line, guard=negated)
+
+
+def _retargeted(table: AnyTable, index: int) -> AnyRow:
+    """Do what another row does upon the same trigger; it may end where it likes."""
+    handler = _other_handler(table, index)
+    assert handler is not None
+    return replace(table.rows[index], handler=handler, to=table.states, again=False)
+
+
+def _other_handler(table: AnyTable, index: int) -> Handler | None:
+    line = table.rows[index]
+    others = [
+        each.handler
+        for each in table.rows
+        if each.trigger is line.trigger and each.action != line.action and not is_never(each)
+    ]
+    return others[index % len(others)] if others else None
+
+
+_CHANGES: dict[str, Callable[[AnyTable, int], AnyRow]] = {
+    "ignored": _ignored,
+    "negated": _negated,
+    "retargeted": _retargeted,
+}
