@@ -137,6 +137,8 @@ class Shower:
                 shown[spec.name] = error_name(content)
             elif content != spec.default:
                 shown[spec.name] = self._field(type(value), spec, content, version)
+            if (type(value), spec.name) in normal.OTHERS and not shown.get(spec.name):
+                shown.pop(spec.name, None)
         return shown
 
     def _field(self, owner: type[Struct], spec: FieldSpec, value: object, version: int) -> Value:

@@ -18,10 +18,14 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned
 from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
 from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
 from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
 from kohort.types import TopicPartition
+from kohort.wire.messages.membership import JoinGroupRequest
 
-_WORTH_A_REST_MS = 5
+# The target of a small group takes longer only where the machine is busy with something else.
+_SMALL_GROUP = 20
+_WORTH_A_REST_MS, _WORTH_A_REST_SMALL_MS = 5, 50
 _REST = 4
 
 # --------------------------------------------------------------------------------------- before
@@ -44,9 +48,13 @@ def is_due(draft: ConsumerDraft) -> bool:
 
 
 def start(
-    draft: ConsumerDraft, arrived: Heartbeat, member_id: str, before: Owned, resubscribed: bool
+    draft: ConsumerDraft,
+    arrived: Heartbeat | RequestArrived[JoinGroupRequest],
+    member_id: str,
+    before: Owned,
+    resubscribed: bool,
 ) -> None:
-    """Begin to make it, and let the heartbeat wait."""
+    """Begin to make it, and let the request wait."""
     group = draft.existing
     token = draft.take_token()
     default = draft.config.group_consumer_assignors[0]
@@ -63,7 +71,8 @@ def end(draft: ConsumerDraft, run: TargetRun) -> None:
     group_id, session = draft.group_id, draft.session
     took = draft.now - run.started
     resting = session.resting
-    if took >= _WORTH_A_REST_MS:
+    is_small = draft.group is None or len(draft.group.members) < _SMALL_GROUP
+    if took >= (_WORTH_A_REST_SMALL_MS if is_small else _WORTH_A_REST_MS):
         resting = resting.set(group_id, draft.now + _REST * took)
     elif group_id in resting:
         resting = resting.delete(group_id)
