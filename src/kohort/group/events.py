@@ -133,6 +133,19 @@ class GroupDeleted(GroupEvent):
     """The group and its positions are gone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolChanged(GroupEvent):
+    """The group goes on under another protocol, with the members it has (KIP-848).
+
+    Attributes:
+        generation: Generation or group epoch, which stays the same.
+        protocol: "classic" or "consumer", as from now on.
+    """
+
+    generation: int
+    protocol: str
+
+
 # ------------------------------------------------------------------------- reported by a member
 
 

@@ -226,7 +226,7 @@ def test_k40_a_classic_group_without_members_makes_room(group: ConsumerDialogue)
 def test_k45_a_consumer_group_without_members_makes_room(group: ConsumerDialogue) -> None:
     group.settled("a")
     answer = group.answers[group.join(protocol_type="consumer")]
-    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     group.heartbeat("a", -1)
     group.stable("c0")
     assert dict(group.shard.log.consumer_groups) == {}

@@ -37,6 +37,8 @@ class CoordinatorConfig:
             is looked up anew, though no topic was created.
         regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
             no setting for it (K50).
+        group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
+            from classic to consumer group, "downgrade" back, "bidirectional" or "disabled" (K40).
         draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
     """
 
@@ -58,4 +60,5 @@ class CoordinatorConfig:
     group_consumer_assignment_interval_ms: int = 1_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     regex_min_refresh_interval_ms: int = 10_000
+    group_consumer_migration_policy: str = "bidirectional"
     draft_assignor: str = "range"

@@ -164,6 +164,27 @@ class ConsumerRebalanceExpired(NamedTuple):
     kind: str = "consumer rebalance"
 
 
+class ConsumerJoinExpired(NamedTuple):
+    """A classic member of a consumer group was asked to join again and did not (K46)."""
+
+    group_id: str
+    member_id: str
+    kind: str = "consumer join"
+
+
+class ConsumerSyncExpired(NamedTuple):
+    """A classic member of a consumer group joined, but did not ask for its assignment (K46)."""
+
+    group_id: str
+    member_id: str
+    kind: str = "consumer sync"
+
+
+ConsumerDeadline: TypeAlias = (
+    ConsumerSessionExpired | ConsumerRebalanceExpired | ConsumerJoinExpired | ConsumerSyncExpired
+)
+
+
 class RetentionCheckDue(NamedTuple):
     """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
 
@@ -180,7 +201,6 @@ Deadline: TypeAlias = (
     | JoinExpired
     | InitialDelayExpired
     | SyncExpired
-    | ConsumerSessionExpired
-    | ConsumerRebalanceExpired
+    | ConsumerDeadline
     | RetentionCheckDue
 )

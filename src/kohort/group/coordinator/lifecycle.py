@@ -16,8 +16,7 @@ from kohort.group.coordinator.consumer import route
 from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
-    ConsumerRebalanceExpired,
-    ConsumerSessionExpired,
+    ConsumerDeadline,
     JobDone,
     LoadFinished,
     LoadStarted,
@@ -119,7 +118,7 @@ def let_expire(draft: ShardDraft, tick: Tick) -> None:
     draft.session = replace(draft.session, deadlines=deadlines)
     if isinstance(deadline, RetentionCheckDue):
         check_retention(draft)
-    elif isinstance(deadline, (ConsumerSessionExpired, ConsumerRebalanceExpired)):
+    elif isinstance(deadline, ConsumerDeadline):
         route.expire(draft, deadline)
     else:
         draft.run_group(deadline.group_id, type(deadline), deadline)

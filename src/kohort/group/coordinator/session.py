@@ -66,6 +66,11 @@ class ShardSession:
             group_id=group_id, state=GroupState.EMPTY if exists else GroupState.DEAD
         )
 
+    def with_group(self, group_id: str, group: ClassicGroup | None) -> ShardSession:
+        """Take a classic group over as it is now; None: there is none of this id any more."""
+        group = group or ClassicGroup(group_id=group_id)
+        return replace(self, groups=_with_group(self.groups, group))
+
     def group_ids(self, log: LogState) -> list[str]:
         """Return the ids of all groups."""
         ids = {*self.groups, *log.groups, *log.offsets, *log.consumer_groups}

@@ -16,6 +16,7 @@ from kohort.group.coordinator.classic.group import (
     Protocol,
 )
 from kohort.group.coordinator.classic.identity import member_error
+from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import PendingExpired, RequestArrived, SessionExpired
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
@@ -46,11 +47,15 @@ def _refuse(draft: GroupDraft, join: Join, code: ErrorCode, member_id: str | Non
 # ---------------------------------------------------------------------------------- session timeout
 
 
+def is_session_timeout_allowed(config: CoordinatorConfig, request: JoinGroupRequest) -> bool:
+    """C10: whether a member may be silent for so long, or so short."""
+    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    return shortest <= request.session_timeout_ms <= longest
+
+
 def has_bad_session_timeout(draft: GroupDraft, join: Join) -> bool:
     """C10."""
-    config = draft.config
-    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-    return not shortest <= join.request.session_timeout_ms <= longest
+    return not is_session_timeout_allowed(draft.config, join.request)
 
 
 def refuse_session_timeout(draft: GroupDraft, join: Join) -> None:
@@ -132,6 +137,11 @@ def refuse_inconsistent(draft: GroupDraft, join: Join) -> None:
 
 def needs_member_id(_draft: GroupDraft, join: Join) -> bool:
     """C15: a new dynamic member whose client can come back with an id."""
+    return requires_member_id(join)
+
+
+def requires_member_id(join: Join) -> bool:
+    """C15: the same, in a group of either kind."""
     request = join.request
     dynamic = not request.member_id and request.group_instance_id is None
     return dynamic and join.version >= _MEMBER_ID_REQUIRED_SINCE

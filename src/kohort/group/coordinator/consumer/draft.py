@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from kohort.group.coordinator.classic.group import ClassicGroup
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer import fold, log_records
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
@@ -17,8 +18,10 @@ from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.consumer.session import ConsumerSession
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import (
+    ConsumerJoinExpired,
     ConsumerRebalanceExpired,
     ConsumerSessionExpired,
+    ConsumerSyncExpired,
     Deadline,
 )
 from kohort.group.effects import Reply
@@ -27,6 +30,9 @@ from kohort.group.machine import Deadlines
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.records import LogState
 
 
 @dataclass(slots=True)
@@ -41,6 +47,8 @@ class ConsumerDraft:
         group: The group as it will be, None when there is none.
         session: Session state of the shard's consumer groups as it will be.
         deadlines: The shard's deadlines as they will be.
+        log: Log state before this event.
+        classic: The classic group of this id as it will be, None while there is a consumer group.
         records: Records to append.
         replies: Answers to release after that.
         observed: What happened.
@@ -54,6 +62,8 @@ class ConsumerDraft:
     group: ConsumerGroup | None
     session: ConsumerSession
     deadlines: Deadlines[Deadline]
+    log: LogState
+    classic: ClassicGroup | None = None
     records: list[GroupRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
@@ -119,10 +129,16 @@ class ConsumerDraft:
     # ------------------------------------------------------------------------------- members
 
     def start_session(self, member_id: str) -> None:
-        """Let a member be silent for the session timeout from now on."""
+        """Let a member be silent for the session timeout from now on.
+
+        A classic member has chosen its own (K46).
+        """
+        member = self.existing.members.get(member_id)
+        timeout_ms = self.config.group_consumer_session_timeout_ms
+        if member is not None and member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
         key = ConsumerSessionExpired(self.existing.group_id, member_id)
-        due = self.now + self.config.group_consumer_session_timeout_ms
-        self.deadlines = self.deadlines.set(key, due)
+        self.deadlines = self.deadlines.set(key, self.now + timeout_ms)
 
     def start_rebalance(self, member: Member) -> None:
         """K30: give a member its rebalance timeout to give partitions up."""
@@ -137,7 +153,9 @@ class ConsumerDraft:
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         """Stop all deadlines of a member."""
         deadlines = self.deadlines.cancel(ConsumerSessionExpired(group_id, member_id))
-        self.deadlines = deadlines.cancel(ConsumerRebalanceExpired(group_id, member_id))
+        deadlines = deadlines.cancel(ConsumerRebalanceExpired(group_id, member_id))
+        deadlines = deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
+        self.deadlines = deadlines.cancel(ConsumerSyncExpired(group_id, member_id))
 
     # ------------------------------------------------------------------------------- facts
 
@@ -147,10 +165,17 @@ class ConsumerDraft:
             MemberLeft(group=group_id, now=self.now, member=member_id, cause=cause)
         )
 
-    def say_state(self, before: ConsumerGroup | None) -> None:
-        """Report the group's state if it is another one now."""
+    def say_state(self, before: ConsumerGroup | None, classic: ClassicGroup | None) -> None:
+        """Report the group's state if it is another one now.
+
+        Args:
+            before: The group before the event.
+            classic: The classic group that it was then, if it was one.
+        """
         after = self.group
-        old = before.state.value if before else "Dead"
+        if after is None and self.classic is not None:
+            return  # what it became speaks for itself
+        old = before.state.value if before else classic.state.value if classic else "Dead"
         new = after.state.value if after else "Dead"
         known = after or before
         if old != new and known is not None:

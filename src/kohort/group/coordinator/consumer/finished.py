@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import heartbeat, regex, target, validate
@@ -11,21 +12,36 @@ from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
-from kohort.group.coordinator.events import JobDone
+from kohort.group.coordinator.events import JobDone, RequestArrived
+from kohort.group.coordinator.migration import classic_members
+from kohort.group.coordinator.migration.classic_members import Join
+from kohort.group.coordinator.refusals import refuse
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import JoinGroupRequest
+from kohort.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
 
 
 def attempt(
-    draft: ConsumerDraft, arrived: Heartbeat, work: Callable[[ConsumerDraft], None]
+    draft: ConsumerDraft, arrived: RequestArrived[R], work: Callable[[ConsumerDraft], None]
 ) -> ConsumerDraft:
-    """Do something for a heartbeat; if it is refused, nothing comes of it but that answer."""
+    """Do something for a request; if it is refused, nothing comes of it but that answer."""
     trial = draft.copy()
     try:
         work(trial)
     except Refused as refusal:
-        response = heartbeat.failed(refusal.code, refusal.message)
+        response = failed(arrived, refusal.code, refusal.message)
         draft.reply(arrived.token, response, arrived.version)
         return draft
     return trial
+
+
+def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = None) -> Message:
+    """Return the answer to a request that carries nothing but an error."""
+    if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
+        return heartbeat.failed(code, message)
+    return refuse(cast("Request[Message]", arrived.request), arrived.version, code)
 
 
 def job_done(draft: ConsumerDraft, done: JobDone) -> ConsumerDraft:
@@ -55,9 +71,15 @@ def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
     member = group.members.get(waiting.member_id) if group else None
     if member is None:
         raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
-    heartbeat.reconcile_and_reply(
-        draft, waiting.arrived, member, waiting.before, waiting.resubscribed
-    )
+    match waiting.arrived:
+        case RequestArrived(request=JoinGroupRequest()) as joined:
+            classic_members.go_on(
+                draft, cast("Join", joined), member, resubscribed=waiting.resubscribed
+            )
+        case beat:
+            heartbeat.reconcile_and_reply(
+                draft, cast("Heartbeat", beat), member, waiting.before, waiting.resubscribed
+            )
 
 
 def _regexes_resolved(draft: ConsumerDraft, token: int, found: MatchedTopics) -> ConsumerDraft:

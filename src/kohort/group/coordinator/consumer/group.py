@@ -130,6 +130,8 @@ class ConsumerGroup:
         regex_subscribers: How many members have each regular expression.
         votes: How many members ask for each assignor.
         stable_in: How many members have all they are to have in each epoch.
+        classic_members: How many members speak the classic protocol.
+        classic_support: How many of those know each assignor.
     """
 
     group_id: str
@@ -147,6 +149,8 @@ class ConsumerGroup:
     regex_subscribers: Map[str, int] = Map()
     votes: Map[str, int] = Map()
     stable_in: Map[int, int] = Map()
+    classic_members: int = 0
+    classic_support: Map[str, int] = Map()
 
     # ------------------------------------------------------------------------------- questions
 
@@ -243,6 +247,10 @@ class ConsumerGroup:
             group = replace(
                 group, stable_in=_recount(group.stable_in, _stable_in(old), _stable_in(new))
             )
+        if a.classic is not b.classic:
+            names = _recount(group.classic_support, _known(a), _known(b))
+            number = group.classic_members - (a.classic is not None) + (b.classic is not None)
+            group = replace(group, classic_support=names, classic_members=number)
         if a.assigned is not b.assigned or a.revoking is not b.revoking:
             group = replace(group, owners=_reowned(group.owners, a, b))
         return group
@@ -253,6 +261,12 @@ _NOBODY = Member(member_id="")
 
 def _one(name: str | None) -> tuple[str, ...]:
     return (name,) if name else ()
+
+
+def _known(member: Member) -> frozenset[str]:
+    """The assignors that a classic member knows; it may list one twice."""
+    protocols = member.classic.supported_protocols if member.classic else ()
+    return frozenset(protocol.name for protocol in protocols)
 
 
 def _stable_in(member: Member | None) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from kohort.group.coordinator.consumer.jobs import MatchedTopics
 from kohort.group.coordinator.consumer.leave import leave
 from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
 from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.coordinator.migration import upgrade
 from kohort.group.events import Cause, MemberJoined
 from kohort.wire.messages.consumer_group import (
     Assignment,
@@ -51,11 +52,11 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     """K10 to K13: update the member, then the target, then what the member has."""
     request = arrived.request
     joins = request.member_epoch == validate.JOIN_EPOCH
-    if draft.group is None:
-        if not joins:
-            raise validate.unknown_group(request.group_id)
-        draft.group = ConsumerGroup(group_id=request.group_id)
-    group = draft.group
+    if draft.group is None and not joins:
+        raise validate.unknown_group(request.group_id)
+    if draft.group is None and (found or not request.subscribed_topic_regex):
+        upgrade.begin(draft)
+    group = draft.group or ConsumerGroup(group_id=request.group_id)
     member_id = request.member_id or arrived.unique_id
     validate.check_room(group, member_id, draft.config.group_consumer_max_size)
     if found is None and regex.is_new(group, request.subscribed_topic_regex):
@@ -64,7 +65,7 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     member = _identified(draft, arrived, member_id)
     updated = _updated(member, arrived)
     before = member.assigned
-    resubscribed = _take_note(draft, member, updated, found)
+    resubscribed = take_note(draft, member, updated, found)
     if target.is_due(draft):
         target.start(draft, arrived, member_id, before, resubscribed)
         draft.start_session(member_id)
@@ -114,8 +115,8 @@ def _or_none(timeout_ms: int) -> int | None:
     return None if timeout_ms == -1 else timeout_ms
 
 
-def _take_note(
-    draft: ConsumerDraft, member: Member, updated: Member, found: MatchedTopics | None
+def take_note(
+    draft: ConsumerDraft, member: Member, updated: Member, found: MatchedTopics | None = None
 ) -> bool:
     """K10: write what changed, and begin a new epoch if it matters to the assignment.
 
@@ -177,16 +178,7 @@ def reconcile_and_reply(
 ) -> None:
     """K12, K13: let the member take its next step, and tell it what it has if that is new."""
     request = arrived.request
-    group = draft.existing
-    if resubscribed or not member.is_reconciled_to(group.assignment_epoch):
-        after = next_step(member, _goal(draft, member), reported(request), resubscribed)
-        if after != member:
-            member = after
-            draft.write([log_records.current_record(group.group_id, member)])
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                draft.start_rebalance(member)
-            else:
-                draft.cancel_rebalance(member.member_id)
+    member = reconcile(draft, member, reported(request), resubscribed=resubscribed)
     draft.start_session(member.member_id)
     tell = _is_full(request) or member.assigned != before
     response = ConsumerGroupHeartbeatResponse(
@@ -196,6 +188,27 @@ def reconcile_and_reply(
         assignment=_assignment(member.assigned) if tell else None,
     )
     draft.reply(arrived.token, response, arrived.version)
+
+
+def reconcile(
+    draft: ConsumerDraft, member: Member, said: Reported, *, resubscribed: bool
+) -> Member:
+    """K12: write the member's next step; return the member after it.
+
+    A classic member has no rebalance timeout here: it is told to join again, in time (K46).
+    """
+    group = draft.existing
+    if not resubscribed and member.is_reconciled_to(group.assignment_epoch):
+        return member
+    after = next_step(member, _goal(draft, member), said, resubscribed)
+    if after != member:
+        member = after
+        draft.write([log_records.current_record(group.group_id, member)])
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+            draft.start_rebalance(member)
+        else:
+            draft.cancel_rebalance(member.member_id)
+    return member
 
 
 def _goal(draft: ConsumerDraft, member: Member) -> Goal:

@@ -17,7 +17,14 @@ from kohort.group.coordinator.consumer.group import (
     Owned,
 )
 from kohort.group.coordinator.consumer.session import Heartbeat
-from kohort.group.coordinator.events import ConsumerRebalanceExpired, ConsumerSessionExpired
+from kohort.group.coordinator.events import (
+    ConsumerDeadline,
+    ConsumerJoinExpired,
+    ConsumerRebalanceExpired,
+    ConsumerSessionExpired,
+    ConsumerSyncExpired,
+)
+from kohort.group.coordinator.migration import downgrade
 from kohort.group.events import Cause
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
@@ -65,7 +72,12 @@ def _since_ever(owned: Owned) -> Owned:
 
 
 def remove(draft: ConsumerDraft, members: Collection[Member], cause: Cause) -> None:
-    """K31: forget members, and begin a new epoch for those who stay."""
+    """K31: forget members, and begin a new epoch for those who stay.
+
+    Or a generation, if none but classic members stay (K47).
+    """
+    if downgrade.after_leaving(draft, members, cause):
+        return
     group = draft.existing
     for member in members:
         draft.write(log_records.member_tombstones(group.group_id, member.member_id))
@@ -86,17 +98,16 @@ def _forget_regexes(
             draft.write([log_records.regex_tombstone(before.group_id, regex)])
 
 
-def expire_session(draft: ConsumerDraft, expired: ConsumerSessionExpired) -> None:
-    """K30: no heartbeat within the session timeout."""
-    _expire(draft, expired.member_id, Cause.SESSION_EXPIRED)
+_CAUSES = {
+    ConsumerSessionExpired: Cause.SESSION_EXPIRED,
+    ConsumerRebalanceExpired: Cause.REVOCATION_TIMED_OUT,
+    ConsumerJoinExpired: Cause.JOIN_TIMED_OUT,
+    ConsumerSyncExpired: Cause.SYNC_TIMED_OUT,
+}
 
 
-def expire_rebalance(draft: ConsumerDraft, expired: ConsumerRebalanceExpired) -> None:
-    """K30: it did not give its partitions up within its rebalance timeout."""
-    _expire(draft, expired.member_id, Cause.REVOCATION_TIMED_OUT)
-
-
-def _expire(draft: ConsumerDraft, member_id: str, cause: Cause) -> None:
-    member = draft.group.members.get(member_id) if draft.group else None
+def expire(draft: ConsumerDraft, expired: ConsumerDeadline) -> None:
+    """K30, K46: a member was silent, or slow to do what it was asked, for too long."""
+    member = draft.group.members.get(expired.member_id) if draft.group else None
     if member is not None:
-        remove(draft, [member], cause)
+        remove(draft, [member], _CAUSES[type(expired)])

@@ -1,7 +1,6 @@
-"""The classic group APIs, asked of a group of the consumer protocol.
+"""The classic group APIs that are not for members alone, asked of a consumer group.
 
-Members of the classic protocol in such a group (K45) are not served yet: a non-empty group refuses
-them with INCONSISTENT_GROUP_PROTOCOL, an empty one is forgotten and made anew as a classic one.
+What classic members ask of it is in `migration.classic_members`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kohort.group.coordinator.events import RequestArrived, RetentionCheckDue
 from kohort.group.coordinator.offsets import commit
 from kohort.group.coordinator.offsets.fold import offset_tombstone
 from kohort.group.coordinator.records import LogState
-from kohort.group.coordinator.refusals import commit_refused, join_refused, sync_refused
+from kohort.group.coordinator.refusals import commit_refused
 from kohort.group.events import Cause, GroupDeleted, OffsetsCommitted
 from kohort.types import TopicPartition
 from kohort.wire.messages.groups import (
@@ -27,14 +26,10 @@ from kohort.wire.messages.groups import (
     DeleteGroupsResponse,
 )
 from kohort.wire.messages.membership import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
-    SyncGroupRequest,
 )
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -60,22 +55,6 @@ def answer(
     if handler is not None:
         handler(draft, log, event)
     return draft
-
-
-def _join(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[JoinGroupRequest]) -> None:
-    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    response = join_refused(arrived.request, arrived.version, code)
-    draft.reply(arrived.token, response, arrived.version)
-
-
-def _sync(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[SyncGroupRequest]) -> None:
-    response = sync_refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    draft.reply(arrived.token, response, arrived.version)
-
-
-def _beat(draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[HeartbeatRequest]) -> None:
-    response = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    draft.reply(arrived.token, response, arrived.version)
 
 
 def _leave(
@@ -195,9 +174,6 @@ def _expire_offsets(draft: ConsumerDraft, log: LogState, _due: RetentionCheckDue
 
 _Handler = Callable[[ConsumerDraft, LogState, object], None]
 _HANDLERS: dict[type[object], _Handler] = {
-    JoinGroupRequest: cast("_Handler", _join),
-    SyncGroupRequest: cast("_Handler", _sync),
-    HeartbeatRequest: cast("_Handler", _beat),
     LeaveGroupRequest: cast("_Handler", _leave),
     OffsetCommitRequest: cast("_Handler", _commit),
     DeleteGroupsRequest: cast("_Handler", _delete),

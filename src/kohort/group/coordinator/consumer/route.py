@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic.fold import group_tombstone
-from kohort.group.coordinator.classic.group import GroupState as ClassicState
 from kohort.group.coordinator.consumer import describe, heartbeat, leave, older_apis
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
-from kohort.group.coordinator.consumer.finished import attempt, job_done
+from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
 from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat
 from kohort.group.coordinator.describe import ALL_OPERATIONS
 from kohort.group.coordinator.events import (
-    ConsumerRebalanceExpired,
-    ConsumerSessionExpired,
+    ConsumerDeadline,
     JobDone,
-    PendingExpired,
     RequestArrived,
     TopicsChanged,
 )
+from kohort.group.coordinator.migration import classic_members
 from kohort.group.effects import Reply
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kohort.wire.messages.membership import JoinGroupRequest
+from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.session import ShardDraft
@@ -41,6 +39,7 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
     """Do something to one group, and take over what it leads to."""
     session = shard.session
     before = shard.consumer_group(group_id)
+    classic = None if before else session.group(shard.log, group_id)
     started = ConsumerDraft(
         config=shard.config,
         group_id=group_id,
@@ -49,16 +48,20 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
         group=before,
         session=session.consumer,
         deadlines=session.deadlines,
+        log=shard.log,
+        classic=classic,
     )
     draft = work(started)
     if draft.records:
-        draft.say_state(before)
+        draft.say_state(before, classic)
         shard.consumer_groups[group_id] = draft.group
     consumer = draft.session
     if draft.group is None and group_id in consumer.seen:
         consumer = consumer.without(group_id)
     if consumer is not session.consumer or draft.deadlines is not session.deadlines:
         shard.session = replace(session, consumer=consumer, deadlines=draft.deadlines)
+    if draft.classic is not classic:
+        shard.session = shard.session.with_group(group_id, draft.classic)
     shard.records += draft.records
     shard.replies += draft.replies
     shard.observed += draft.observed
@@ -69,39 +72,12 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
 
 
 def answer_heartbeat(shard: ShardDraft, arrived: Heartbeat) -> None:
-    """Answer a ConsumerGroupHeartbeat; a classic group without members makes room (K40)."""
-    request = arrived.request
-    group_id = request.group_id
-    joins = request.member_epoch == 0
-    if joins and shard.consumer_group(group_id) is None and not _make_room(shard, group_id):
-        message = f"Group {group_id} is not a consumer group."
-        response = heartbeat.failed(ErrorCode.GROUP_ID_NOT_FOUND, message)
-        shard.replies.append(Reply(arrived.token, response, arrived.version))
-        return
+    """Answer a ConsumerGroupHeartbeat."""
     run(
         shard,
-        group_id,
+        arrived.request.group_id,
         lambda draft: attempt(draft, arrived, lambda trial: heartbeat.answer(trial, arrived)),
     )
-
-
-def _make_room(shard: ShardDraft, group_id: str) -> bool:
-    """K40: whether there is no classic group, or one without members, which is then forgotten."""
-    session = shard.session
-    classic = session.group(shard.log, group_id)
-    if classic.state is ClassicState.DEAD:
-        return True
-    if classic.state is not ClassicState.EMPTY:
-        return False
-    if group_id in shard.log.groups:
-        shard.records.append(group_tombstone(group_id))
-    if group_id in session.groups:
-        deadlines = session.deadlines
-        for member_id in classic.pending:
-            deadlines = deadlines.cancel(PendingExpired(group_id, member_id))
-        groups = session.groups.delete(group_id)
-        shard.session = replace(session, groups=groups, deadlines=deadlines)
-    return True
 
 
 def answer_describe(
@@ -130,6 +106,14 @@ def answer_describe(
     shard.replies.append(Reply(arrived.token, response, arrived.version))
 
 
+_Speak = Callable[[ConsumerDraft, RequestArrived[Message]], None]
+_CLASSIC_MEMBERS: dict[type[object], _Speak] = {
+    JoinGroupRequest: cast("_Speak", classic_members.join),
+    SyncGroupRequest: cast("_Speak", classic_members.sync),
+    HeartbeatRequest: cast("_Speak", classic_members.beat),
+}
+
+
 def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object) -> bool:
     """Answer what the classic APIs ask of a group of this protocol.
 
@@ -144,7 +128,16 @@ def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object
         shard.records += group_tombstones(group)
         shard.consumer_groups[group_id] = None
         return False
-    run(shard, group_id, lambda draft: older_apis.answer(draft, shard.log, trigger, event))
+    speak = _CLASSIC_MEMBERS.get(trigger)
+    if speak is None:
+        run(shard, group_id, lambda draft: older_apis.answer(draft, shard.log, trigger, event))
+    else:
+        arrived = cast("RequestArrived[Message]", event)
+        run(
+            shard,
+            group_id,
+            lambda draft: attempt(draft, arrived, lambda trial: speak(trial, arrived)),
+        )
     return True
 
 
@@ -163,14 +156,11 @@ def finish_job(shard: ShardDraft, done: JobDone) -> None:
     run(shard, done.group_id, lambda draft: job_done(draft, done))
 
 
-def expire(shard: ShardDraft, expired: ConsumerSessionExpired | ConsumerRebalanceExpired) -> None:
-    """K30: a member was silent or slow for too long."""
+def expire(shard: ShardDraft, expired: ConsumerDeadline) -> None:
+    """K30, K46: a member was silent or slow for too long."""
 
     def work(draft: ConsumerDraft) -> ConsumerDraft:
-        if isinstance(expired, ConsumerSessionExpired):
-            leave.expire_session(draft, expired)
-        else:
-            leave.expire_rebalance(draft, expired)
+        leave.expire(draft, expired)
         return draft
 
     run(shard, expired.group_id, work)
@@ -184,7 +174,7 @@ def start_sessions(shard: ShardDraft) -> None:
         def work(draft: ConsumerDraft, members: list[Member] = members) -> ConsumerDraft:
             for member in members:
                 draft.start_session(member.member_id)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     draft.start_rebalance(member)
             return draft
 
@@ -197,6 +187,6 @@ def release(shard: ShardDraft) -> None:
     waiting = [run.waiting.arrived for _, run in sorted(session.targets.items())]
     waiting += [arrived for _, arrived in sorted(session.checking.items())]
     for arrived in waiting:
-        response = heartbeat.failed(ErrorCode.NOT_COORDINATOR, None)
+        response = failed(arrived, ErrorCode.NOT_COORDINATOR)
         shard.replies.append(Reply(arrived.token, response, arrived.version))
     shard.session = replace(shard.session, consumer=ConsumerSession())

@@ -10,6 +10,7 @@ from kohort.group.coordinator.consumer.group import Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import JoinGroupRequest
 
 Heartbeat = RequestArrived[ConsumerGroupHeartbeatRequest]
 
@@ -19,13 +20,13 @@ class Waiting:
     """A heartbeat that is answered when the target assignment it started is made.
 
     Attributes:
-        arrived: The request.
+        arrived: The request; a JoinGroup if the member speaks the classic protocol (K45).
         member_id: Who sent it.
         before: What the member had, to tell whether that changed.
         resubscribed: Whether the request changed the subscription.
     """
 
-    arrived: Heartbeat
+    arrived: Heartbeat | RequestArrived[JoinGroupRequest]
     member_id: str
     before: Owned
     resubscribed: bool

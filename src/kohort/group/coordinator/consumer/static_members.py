@@ -38,7 +38,7 @@ def identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str, said: R
             f"Static member {member_id} with instance id {instance_id} cannot join the group "
             f"because the instance id is owned by {existing.member_id} member.",
         )
-    return _replace(draft, existing, member_id)
+    return replaced(draft, existing, member_id)
 
 
 def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
@@ -59,7 +59,7 @@ def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
     return holder
 
 
-def _replace(draft: ConsumerDraft, old: Member, member_id: str) -> Member:
+def replaced(draft: ConsumerDraft, old: Member, member_id: str) -> Member:
     """K32: the new member takes the old one's place, with all it had; no new epoch begins."""
     group_id = draft.existing.group_id
     target = draft.existing.target_of(old.member_id)

@@ -1,0 +1,264 @@
+"""Members that speak the classic protocol in a consumer group (K45, K46).
+
+They join and sync as ever, but nobody leads: what they get is what the coordinator's target says,
+and their generation is their member epoch. They cannot be told that something changes except by
+being asked to join again, so that is what a heartbeat says until they have all they are to have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.group.coordinator.classic import join as classic_join
+from kohort.group.coordinator.consumer import heartbeat, static_members, target, validate
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, MemberState
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.events import (
+    ConsumerJoinExpired,
+    ConsumerSyncExpired,
+    RequestArrived,
+)
+from kohort.group.coordinator.migration import downgrade, embedded
+from kohort.group.coordinator.refusals import join_refused
+from kohort.group.subscription import PROTOCOL_TYPE
+from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
+from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+Join: TypeAlias = RequestArrived[JoinGroupRequest]
+Sync: TypeAlias = RequestArrived[SyncGroupRequest]
+Beat: TypeAlias = RequestArrived[HeartbeatRequest]
+
+
+# ------------------------------------------------------------------------------------ JoinGroup
+
+
+def join(draft: ConsumerDraft, arrived: Join) -> None:
+    """K45: answer a join at once, or when the target that it makes due is there.
+
+    Raises:
+        Refused: It is turned down.
+    """
+    request, group = arrived.request, draft.existing
+    _check(draft, arrived)
+    if classic_join.requires_member_id(arrived):
+        code, new_id = ErrorCode.MEMBER_ID_REQUIRED, arrived.unique_id
+        refused = join_refused(request, arrived.version, code, new_id)
+        draft.reply(arrived.token, refused, arrived.version)
+        return
+    generation = group.epoch
+    old = group.static_member(request.group_instance_id) if request.group_instance_id else None
+    downgrades = old is not None and downgrade.is_due_after_replacing(draft, old)
+    member = _identified(draft, arrived, old)
+    updated = _updated(member, arrived)
+    resubscribed = heartbeat.take_note(draft, member, updated)
+    if downgrades:
+        if not resubscribed:
+            updated = _reconciled(draft, arrived, updated, resubscribed=False)
+        downgrade.after_replacing(draft, updated, generation, resubscribed=resubscribed)
+        _tell(draft, arrived, updated)
+    elif target.is_due(draft):
+        target.start(draft, arrived, updated.member_id, member.assigned, resubscribed)
+        draft.start_session(updated.member_id)
+    else:
+        go_on(draft, arrived, updated, resubscribed=resubscribed)
+
+
+def go_on(draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: bool) -> None:
+    """K45: let the member take its next step, and wait for its sync."""
+    member = _reconciled(draft, arrived, member, resubscribed=resubscribed)
+    group_id, member_id = draft.existing.group_id, member.member_id
+    deadlines = draft.deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
+    due = draft.now + max(member.rebalance_timeout_ms, 0)
+    draft.deadlines = deadlines.set(ConsumerSyncExpired(group_id, member_id), due)
+    draft.start_session(member_id)
+    _tell(draft, arrived, member)
+
+
+def _check(draft: ConsumerDraft, arrived: Join) -> None:
+    request, config = arrived.request, draft.config
+    if not classic_join.is_session_timeout_allowed(config, request):
+        raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)
+    if classic_join.member_of(arrived).size > config.group_member_max_bytes:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
+    member_id = request.member_id or arrived.unique_id
+    validate.check_room(draft.existing, member_id, config.group_consumer_max_size)
+    if not _is_consistent(draft.existing, request):
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
+    """K45: all classic members must know one assignor: they may be among themselves again."""
+    known, everybody = group.classic_support, group.classic_members
+    return request.protocol_type == PROTOCOL_TYPE and any(
+        known.get(protocol.name, 0) == everybody for protocol in request.protocols
+    )
+
+
+def _identified(draft: ConsumerDraft, arrived: Join, old: Member | None) -> Member:
+    """Return the member that joins, which may be new or take a static member's place."""
+    request = arrived.request
+    member_id = request.member_id or arrived.unique_id
+    if request.group_instance_id is None or (old is None and not request.member_id):
+        return draft.existing.members.get(member_id) or Member(member_id=member_id)
+    if old is None or request.member_id:
+        return static_members.held_by(draft.existing, request.group_instance_id, member_id)
+    return static_members.replaced(draft, old, member_id)
+
+
+def _updated(member: Member, arrived: Join) -> Member:
+    """Return the member with what the join says of it; the same one if that is nothing new."""
+    request = arrived.request
+    said = classic_join.member_of(arrived)
+    subscription = _subscription(request)
+    updated = replace(
+        member,
+        instance_id=request.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=said.rebalance_timeout_ms,
+        topics=tuple(sorted(set(subscription.topics))),
+        regex="",
+        client_id=arrived.client_id,
+        client_host=arrived.client_host,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=said.session_timeout_ms,
+            supported_protocols=tuple(
+                ClassicProtocol(name=each.name, metadata=each.metadata) for each in said.protocols
+            ),
+        ),
+    )
+    return member if updated == member else updated
+
+
+def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
+    try:
+        return embedded.subscription_of(request.protocols[0].metadata)
+    except RemoteProtocolError as error:
+        # As Kafka, which has no better name for it either.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+
+
+def _reconciled(
+    draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: bool
+) -> Member:
+    """K45: a classic member gives up by joining without what it is not to have any more."""
+    owned = _subscription(arrived.request).owned_partitions
+    said = embedded.by_id(owned, draft.topics)
+    return heartbeat.reconcile(draft, member, said, resubscribed=resubscribed)
+
+
+def _tell(draft: ConsumerDraft, arrived: Join, member: Member) -> None:
+    response = JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=member.epoch,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=arrived.request.protocols[0].name,
+        leader="",
+        member_id=member.member_id,
+        members=(),
+    )
+    draft.reply(arrived.token, response, arrived.version)
+
+
+# ------------------------------------------------------------------------ SyncGroup and Heartbeat
+
+
+def sync(draft: ConsumerDraft, arrived: Sync) -> None:
+    """K45: tell a member what it has now.
+
+    Raises:
+        Refused: It is turned down.
+    """
+    request, group = arrived.request, draft.existing
+    member, classic = _member(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    own_name = classic.supported_protocols[0].name
+    if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (
+        None,
+        own_name,
+    ):
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # Who has to give something up first hears what it keeps, else it would never know.
+    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        _expect_join(draft, member)
+        response = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"")
+    else:
+        key = ConsumerSyncExpired(group.group_id, member.member_id)
+        draft.deadlines = draft.deadlines.cancel(key)
+        draft.start_session(member.member_id)
+        response = SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=embedded.assignment_bytes(
+                member.assigned, draft.topics, embedded.first_metadata(classic)
+            ),
+        )
+    draft.reply(arrived.token, response, arrived.version)
+
+
+def beat(draft: ConsumerDraft, arrived: Beat) -> None:
+    """K45: a member is alive; ask it to join again if it has not got all it is to have.
+
+    Raises:
+        Refused: It is turned down.
+    """
+    request, group = arrived.request, draft.existing
+    member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+    draft.start_session(member.member_id)
+    code = ErrorCode.NONE
+    if _has_to_join(group, member):
+        _expect_join(draft, member)
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    draft.reply(arrived.token, HeartbeatResponse(error_code=code), arrived.version)
+
+
+def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
+    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    if member.state is not MemberState.UNRELEASED_PARTITIONS:
+        return False
+    # What it waits for is free by now.
+    return all(
+        number in member.assigned.get(topic_id, ()) or number not in group.owners.get(topic_id, ())
+        for topic_id, numbers in group.target_of(member.member_id).items()
+        for number in numbers
+    )
+
+
+def _expect_join(draft: ConsumerDraft, member: Member) -> None:
+    """K46: from the first time it is asked, it has its rebalance timeout to join."""
+    key = ConsumerJoinExpired(draft.existing.group_id, member.member_id)
+    if draft.deadlines.get(key) is None:
+        due = draft.now + max(member.rebalance_timeout_ms, 0)
+        draft.deadlines = draft.deadlines.set(key, due)
+
+
+def _member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> tuple[Member, ClassicMemberMetadata]:
+    """Return the classic member that speaks.
+
+    Raises:
+        Refused: It is not one, or its generation is another.
+    """
+    if instance_id is None:
+        member = group.members.get(member_id)
+    else:
+        member = static_members.held_by(group, instance_id, member_id)
+    if member is None or member.classic is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    if member.epoch != generation:
+        raise Refused(ErrorCode.ILLEGAL_GENERATION)
+    return member, member.classic

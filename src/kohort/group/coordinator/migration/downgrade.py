@@ -1,0 +1,183 @@
+"""A consumer group becomes a classic group when only classic members are left in it (K47)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import cast
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic import protocol_choice, rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Protocol
+from kohort.group.coordinator.classic.group import Member as ClassicMember
+from kohort.group.coordinator.consumer import log_records
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
+from kohort.group.coordinator.migration import embedded, policy
+from kohort.group.coordinator.refusals import refuse
+from kohort.group.events import Cause, GroupStateChanged, ProtocolChanged
+from kohort.group.subscription import PROTOCOL_TYPE
+from kohort.wire.messages.membership import JoinGroupRequest
+from kohort.wire.schema import Message, Request
+
+
+def after_leaving(draft: ConsumerDraft, leaving: Collection[Member], cause: Cause) -> bool:
+    """K47: turn the group into a classic one if those who stay are all classic members.
+
+    A rebalance begins at once, for somebody has to take over what the others had.
+
+    Returns:
+        False: it stays what it is, and nothing was done.
+    """
+    group = draft.existing
+    classic = sum(member.classic is not None for member in leaving)
+    staying = len(group.members) - len(leaving)
+    if staying == 0 or staying != group.classic_members - classic:
+        return False
+    if not policy.allows_downgrade(draft.config):
+        return False
+    for member in leaving:
+        group = group.without_member(member.member_id)
+    successor = _successor(group, group.epoch)
+    if not _fits(draft, successor):
+        return False
+    for member in leaving:
+        draft.say_left(group.group_id, member.member_id, cause)
+    first = next(iter(leaving)).member_id
+    _convert(draft, successor, _assignments(draft, group, successor), cause, first)
+    return True
+
+
+def is_due_after_replacing(draft: ConsumerDraft, old: Member) -> bool:
+    """K47: whether only classic members are left once a classic one replaces this static member."""
+    group = draft.existing
+    others = len(group.members) - 1
+    return (
+        old.classic is None
+        and group.classic_members == others
+        and policy.allows_downgrade(draft.config)
+        and len(group.members) <= draft.config.group_max_size
+    )
+
+
+def after_replacing(
+    draft: ConsumerDraft, joined: Member, generation: int, *, resubscribed: bool
+) -> None:
+    """K47: turn the group into a classic one, in which everybody has its target already.
+
+    That needs no rebalance. Unless the member that joined wants something else than the one it
+    replaces, or somebody has not got all of its target yet: a classic member is told only what
+    it is given in a rebalance. (Kafka lets the latter wait for the next one.)
+    """
+    group = draft.existing
+    successor = _successor(group, generation)
+    settled = not resubscribed and all(
+        each.is_reconciled_to(generation) for each in group.members.values()
+    )
+    cause = None if settled else Cause.MEMBER_REPLACED
+    _convert(draft, successor, _assignments(draft, group, successor), cause, joined.member_id)
+
+
+def _successor(group: ConsumerGroup, generation: int) -> ClassicGroup:
+    """The classic group of these members, all of which are classic."""
+    classic = ClassicGroup(
+        group_id=group.group_id,
+        state=GroupState.STABLE,
+        generation=generation,
+        protocol_type=PROTOCOL_TYPE,
+    )
+    for _, member in sorted(group.members.items()):
+        classic = classic.with_member(_member(member))
+    return replace(classic, protocol=protocol_choice.choose(classic))
+
+
+def _member(member: Member) -> ClassicMember:
+    assert member.classic is not None
+    return ClassicMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=tuple(
+            Protocol(each.name, each.metadata) for each in member.classic.supported_protocols
+        ),
+    )
+
+
+def _fits(draft: ConsumerDraft, successor: ClassicGroup) -> bool:
+    """Whether a classic group may be so large: it is one record, a consumer group is many."""
+    config = draft.config
+    few = len(successor.members) <= config.group_max_size
+    return few and successor.size <= config.group_max_bytes
+
+
+def _assignments(
+    draft: ConsumerDraft, group: ConsumerGroup, successor: ClassicGroup
+) -> dict[str, bytes]:
+    """What each member is to have, in the version that it reads."""
+    return {
+        member.member_id: embedded.assignment_bytes(
+            group.target_of(member.member_id), draft.topics, member.metadata(successor.protocol)
+        )
+        for member in successor.members.values()
+    }
+
+
+def _convert(
+    draft: ConsumerDraft,
+    successor: ClassicGroup,
+    assignments: dict[str, bytes],
+    cause: Cause | None,
+    member_id: str,
+) -> None:
+    """Write the classic group in the other one's place, and rebalance it if there is a cause."""
+    _dissolve(draft, successor)
+    new = GroupDraft(draft.config, draft.log, draft.now, draft.wall_ms, successor, draft.deadlines)
+    new.write_group(assignments)
+    for member in successor.sorted_members():
+        rebalance.restart_session(new, member)
+    if cause is not None:
+        rebalance.prepare(new, cause, member_id)
+    draft.classic = new.group
+    draft.deadlines = new.deadlines
+    draft.records += new.records
+    draft.replies += new.replies
+    draft.observed += new.observed
+
+
+def _dissolve(draft: ConsumerDraft, successor: ClassicGroup) -> None:
+    """Forget the consumer group, and whoever waits for a target that it will not have."""
+    group = draft.existing
+    before = group.state.value
+    _release(draft)
+    for member_id in sorted(group.members):
+        draft.cancel_timers(group.group_id, member_id)
+        draft.write(log_records.member_tombstones(group.group_id, member_id))
+    draft.write(log_records.group_tombstones(group))
+    group_id, now, generation = group.group_id, draft.now, successor.generation
+    draft.observed.append(
+        ProtocolChanged(group=group_id, now=now, generation=generation, protocol="classic")
+    )
+    after = successor.state.value
+    if before != after:
+        draft.observed.append(
+            GroupStateChanged(
+                group=group_id, now=now, generation=generation, before=before, after=after
+            )
+        )
+
+
+def _release(draft: ConsumerDraft) -> None:
+    run = draft.session.targets.get(draft.group_id)
+    if run is None:
+        return
+    targets = draft.session.targets.delete(draft.group_id)
+    draft.session = replace(draft.session, targets=targets)
+    arrived = run.waiting.arrived
+    request = cast("Request[Message]", arrived.request)
+    stays = isinstance(arrived.request, JoinGroupRequest)
+    code = ErrorCode.REBALANCE_IN_PROGRESS if stays else ErrorCode.UNKNOWN_MEMBER_ID
+    draft.reply(arrived.token, refuse(request, arrived.version, code), arrived.version)

@@ -1,0 +1,155 @@
+"""A classic group becomes a consumer group, with the first member that asks for it (K40, K41)."""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.group.coordinator.classic import rebalance
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.fold import StoredGroup, group_tombstone
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.classic.group import Member as ClassicMember
+from kohort.group.coordinator.consumer import log_records
+from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.events import (
+    InitialDelayExpired,
+    JoinExpired,
+    PendingExpired,
+    SessionExpired,
+    SyncExpired,
+)
+from kohort.group.coordinator.migration import embedded, policy
+from kohort.group.events import ProtocolChanged
+from kohort.group.subscription import PROTOCOL_TYPE
+from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
+
+
+def begin(draft: ConsumerDraft) -> None:
+    """K40: let there be a consumer group: a new one, or what the classic group becomes.
+
+    A group without members may always be of the other kind.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND: the classic group has to stay what it is.
+    """
+    classic, draft.classic = draft.classic, None
+    draft.group = ConsumerGroup(group_id=draft.group_id)
+    if classic is None or classic.state is GroupState.DEAD:
+        return
+    members: list[Member] = []
+    if classic.members:
+        _check(draft, classic)
+        members = _converted(draft, classic)
+    _dissolve(draft, classic)
+    if members:
+        _write(draft, classic.generation, members)
+
+
+def _check(draft: ConsumerDraft, classic: ClassicGroup) -> None:
+    reason = None
+    if not policy.allows_upgrade(draft.config):
+        reason = "online upgrade is disabled"
+    elif classic.protocol_type != PROTOCOL_TYPE:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(classic.members) > draft.config.group_consumer_max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    if reason is not None:
+        raise _refused(classic.group_id, reason)
+
+
+def _refused(group_id: str, reason: str) -> Refused:
+    return Refused(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group_id} to consumer group because {reason}.",
+    )
+
+
+def _converted(draft: ConsumerDraft, classic: ClassicGroup) -> list[Member]:
+    """K41: each member has what it was given last, and is told to join again where that changes.
+
+    That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
+    already says so when it joins.
+    """
+    stored = draft.log.groups.get(classic.group_id)
+    try:
+        return [_member(draft, classic, stored, each) for each in classic.sorted_members()]
+    except RemoteProtocolError as error:
+        reason = f"the embedded consumer protocol is malformed: {error}"
+        raise _refused(classic.group_id, reason) from error
+
+
+def _member(
+    draft: ConsumerDraft, classic: ClassicGroup, stored: StoredGroup | None, member: ClassicMember
+) -> Member:
+    given = stored.assignment_of(member.member_id) if stored else b""
+    # Before the first generation the group has no assignor yet.
+    metadata = member.metadata(classic.protocol) or member.protocols[0].metadata
+    subscription = embedded.subscription_of(metadata)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=tuple(
+                ClassicProtocol(name=each.name, metadata=each.metadata) for each in member.protocols
+            ),
+        ),
+        epoch=classic.generation,
+        previous_epoch=classic.generation,
+        assigned=embedded.assignment_of(given, draft.topics, classic.generation),
+    )
+
+
+def _dissolve(draft: ConsumerDraft, classic: ClassicGroup) -> None:
+    """Forget the classic group: whoever waits for its rebalance joins again (K41)."""
+    group_id = classic.group_id
+    old = GroupDraft(draft.config, draft.log, draft.now, draft.wall_ms, classic, draft.deadlines)
+    for member_id in sorted({*classic.joining, *classic.syncing}):
+        rebalance.refuse_parked(old, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    for member_id in classic.members:
+        old.cancel(SessionExpired(group_id, member_id))
+    for member_id in classic.pending:
+        old.cancel(PendingExpired(group_id, member_id))
+    old.cancel(JoinExpired(group_id))
+    old.cancel(InitialDelayExpired(group_id))
+    old.cancel(SyncExpired(group_id))
+    draft.deadlines = old.deadlines
+    draft.replies += old.replies
+    if group_id in draft.log.groups:
+        draft.records.append(group_tombstone(group_id))
+
+
+def _write(draft: ConsumerDraft, epoch: int, members: list[Member]) -> None:
+    """K41: the group, with an assignment for the epoch it begins in: what everybody has."""
+    group_id = draft.group_id
+    subscribed = {topic for member in members for topic in member.topics}
+    metadata_hash = draft.topics.metadata_hash(subscribed)
+    draft.write(log_records.member_record(group_id, member) for member in members)
+    draft.write([log_records.epoch_record(group_id, epoch, metadata_hash)])
+    draft.write(
+        log_records.target_record(group_id, member.member_id, _target(member)) for member in members
+    )
+    draft.write([log_records.assignment_epoch_record(group_id, epoch, 0)])
+    draft.write(log_records.current_record(group_id, member) for member in members)
+    for member in members:
+        draft.start_session(member.member_id)
+    draft.observed.append(
+        ProtocolChanged(
+            group=group_id,
+            now=draft.now,
+            generation=epoch,
+            protocol="consumer",
+        )
+    )
+
+
+def _target(member: Member) -> Target:
+    return Map({topic_id: frozenset(member.assigned[topic_id]) for topic_id in member.assigned})
