@@ -17,11 +17,12 @@ from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Draft, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.consumer.table import CONSUMER_MEMBER
 
 AnyTable: TypeAlias = "Table[Enum, Draft[Enum]]"
 AnyRow: TypeAlias = "Row[Enum, Draft[Enum]]"
 
-TABLES: tuple[AnyTable, ...] = (SHARD, CLASSIC_GROUP, CLASSIC_MEMBER)  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
+TABLES: tuple[AnyTable, ...] = (SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, CONSUMER_MEMBER)  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
 
 # Rare things that the world notes while it runs.
 RARE = (

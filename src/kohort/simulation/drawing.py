@@ -26,6 +26,17 @@ CODES = (
 )
 KINDS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "LeaveGroup")
 APPEND_CODES = ("NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT")
+# A tool's commit makes a group without members, which the second request then meets.
+_AFTER_COMMIT = (
+    "join_other",
+    "sync_other",
+    "tool_commits",
+    "tool_commits_as_member",
+    "tool_commits_as_empty",
+    "delete",
+    "delete_offset_other",
+)
+_PAIRS = tuple(f"tool_commits+{kind}" for kind in _AFTER_COMMIT)
 DYING = ("before append", "in append", "after append", "after a reply")
 
 
@@ -96,7 +107,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "inject": (_inject, 12),
     "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S), 3),
     "stale_lookups": (_on_member("stale_lookups", 5 * _S, 60 * _S), 4),
-    "stranger": (_on_member("stranger", 0, 0, *REQUESTS), 12),
+    "stranger": (_on_member("stranger", 0, 0, *REQUESTS, *_PAIRS), 20),
     "shrink_group": (_on_cluster("shrink_group", 20 * _S, 60 * _S, "1", "2"), 1),
     "grow": (_on_topic("grow", 1 * _S, 30 * _S, "1", "3"), 3),
     "delete_topic": (_on_topic("delete_topic", 5 * _S, 60 * _S), 2),
@@ -170,7 +181,8 @@ def _members(chance: Stream, protocol: str) -> list[MemberPlan]:
             max_poll_interval_ms=poll,
             commit=chance.choice(("auto", "auto", "sync", "async")),
             process_ms=chance.choice((5, 50, 500)),
-            listener_ms=int(chance.exponential(slow)) if slow else 0,
+            # A listener slower than the rebalance may be is a storm by configuration.
+            listener_ms=min(int(chance.exponential(slow)), poll // 4) if slow else 0,
             drift_ppm=chance.between(-drift, drift),
         )
         for number in range(1, count + 1)

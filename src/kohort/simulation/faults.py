@@ -325,7 +325,8 @@ def _look_up_to_date(client: Client) -> None:
 @fault
 def stranger(world: World, each: Fault) -> None:
     """Somebody who is no member of the group sends a request (`detail` says which)."""
-    send_stranger(world, each.detail, each.target)
+    for kind in each.detail.split("+"):
+        send_stranger(world, kind, each.target)
 
 
 @fault

@@ -20,6 +20,9 @@ from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from kohort.wire.schema import Message
 
@@ -165,6 +168,29 @@ def _stale_commit(known: str, _instance: str) -> tuple[Message, int]:
     return _commit(GROUP, known or "nobody", 0), 8
 
 
+def _tool_commits_as_empty(_known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(OTHER, "", 0), 9
+
+
+def _delete_offset(group: str) -> OffsetDeleteRequest:
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    topic = OffsetDeleteRequestTopic(name="cancelled", partitions=(partition,))
+    return OffsetDeleteRequest(group_id=group, topics=(topic,))
+
+
+def _delete_offset_other(_known: str, _instance: str) -> tuple[Message, int]:
+    return _delete_offset(OTHER), 0
+
+
+def _delete_offset_own(_known: str, _instance: str) -> tuple[Message, int]:
+    return _delete_offset(GROUP), 0
+
+
+def _big_join(_known: str, _instance: str) -> tuple[Message, int]:
+    protocols = (JoinGroupRequestProtocol(name="range", metadata=bytes(2_000_000)),)
+    return _join(GROUP, "", "", protocols=protocols), 9
+
+
 def _delete(_known: str, _instance: str) -> tuple[Message, int]:
     return DeleteGroupsRequest(groups_names=(GROUP, OTHER)), 2
 
@@ -192,6 +218,10 @@ REQUESTS = {
         _stale_beat,
         _tool_commits,
         _tool_commits_as_member,
+        _tool_commits_as_empty,
+        _delete_offset_other,
+        _delete_offset_own,
+        _big_join,
         _stale_commit,
         _delete,
         _describe,

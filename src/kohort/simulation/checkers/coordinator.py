@@ -274,6 +274,6 @@ def bounded(world: World, _fact: Looked) -> str | None:
     for client in world.living():
         if len(client.application.callbacks) > 2:
             return f"{client.name} has {len(client.application.callbacks)} calls waiting"
-        if client.in_flight > 12:
+        if client.in_flight > 100:
             return f"{client.name} has {client.in_flight} requests on their way"
     return None

@@ -14,7 +14,6 @@ from kohort.group.coordinator.classic.identity import member_error
 from kohort.group.coordinator.classic.join import park_join
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.events import (
-    JoinExpired,
     LoadFinished,
     RequestArrived,
     SessionExpired,
@@ -193,7 +192,6 @@ def plant_all() -> None:
     )
     bug("leave unheard", "LeaveGroup has no effect and no answer", ignored(_T, _LEAVE, "leave"))
     bug("unload in silence", "who waits is not told of an unload", ignored(_T, Unload, "release"))
-    bug("endless join", "the first phase has no time-out", ignored(_T, JoinExpired, "expire_join"))
     bug(
         "static amnesia",
         "a static member that comes back has no assignment",

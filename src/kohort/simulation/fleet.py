@@ -1,0 +1,66 @@
+"""Many runs: which seeds, of which protocols, and what came of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kohort.simulation.drawing import draw
+from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.running import Outcome, run
+from kohort.simulation.scenario import Scenario
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of many runs.
+
+    Attributes:
+        runs: How many.
+        failed: Those in which something was wrong.
+        events: How many events happened.
+        simulated_ms: How much time passed in the simulations.
+        rebalances: How many rebalances began.
+        repeated: How many records were handed out more than once.
+        notes: How often which rare thing happened.
+    """
+
+    runs: int = 0
+    failed: list[Outcome] = field(default_factory=list)
+    events: int = 0
+    simulated_ms: int = 0
+    rebalances: int = 0
+    repeated: int = 0
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a run."""
+        self.runs += 1
+        self.events += outcome.events
+        self.simulated_ms += outcome.simulated_ms
+        self.rebalances += outcome.rebalances
+        self.repeated += outcome.repeated
+        self.notes += outcome.notes
+        if not outcome.is_ok:
+            self.failed.append(outcome)
+
+
+def scenarios(seeds: Iterable[int], protocols: tuple[str, ...] = ()) -> Iterator[Scenario]:
+    """Yield the scenario of each seed; the protocols take turns.
+
+    Args:
+        seeds: The seeds.
+        protocols: Names of protocols; empty: all of them.
+    """
+    names = protocols or tuple(PROTOCOLS)
+    for seed in seeds:
+        yield draw(seed, names[seed % len(names)])
+
+
+def run_all(many: Iterable[Scenario]) -> Summary:
+    """Run scenarios, without a trace, and return what came of them together."""
+    summary = Summary()
+    for each in many:
+        summary.add(run(each, trace=False))
+    return summary

@@ -1,0 +1,67 @@
+"""The seeds of the test suite: first what failed once, then a fleet that must go everywhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from kohort.simulation.coverage import RARE, UNREACHABLE, counted, must_hit
+from kohort.simulation.drawing import draw
+from kohort.simulation.faults import FAULTS
+from kohort.simulation.fleet import Summary, run_all, scenarios
+from kohort.simulation.running import run
+from kohort.simulation.scenario import from_toml
+
+SEEDS = Path(__file__).parents[1] / "seeds"
+# As many as one core runs in a minute; `make simulate` goes on from there.
+CI_SEEDS = 300
+
+
+@pytest.mark.parametrize("path", sorted(SEEDS.glob("*.toml")), ids=lambda path: path.stem)
+def test_what_failed_once_does_not_fail_again(path: Path) -> None:
+    outcome = run(from_toml(path.read_text(encoding="utf-8")))
+    assert outcome.is_ok, outcome.complaint
+
+
+@pytest.fixture(scope="module")
+def fleet() -> tuple[Summary, Counter[str]]:
+    with counted() as taken:
+        return run_all(scenarios(range(CI_SEEDS))), taken
+
+
+@pytest.mark.timeout(400)
+def test_no_rule_is_broken(fleet: tuple[Summary, Counter[str]]) -> None:
+    """S1-S18, L1-L8 after every event; B1-B6 and U3-U7 are among what is provoked."""
+    summary, _ = fleet
+    assert not [outcome.complaint for outcome in summary.failed]
+
+
+@pytest.mark.timeout(400)
+def test_every_row_is_taken(fleet: tuple[Summary, Counter[str]]) -> None:
+    """A row that no seed takes is one that nobody has tested; it is named here."""
+    _, taken = fleet
+    assert [row for row in must_hit() if not taken[row]] == []
+
+
+@pytest.mark.timeout(400)
+def test_every_fault_and_rare_event_happens(fleet: tuple[Summary, Counter[str]]) -> None:
+    summary, _ = fleet
+    assert [name for name in RARE if not summary.notes[name]] == []
+    assert [kind for kind in FAULTS if not summary.notes[f"fault {kind}"]] == []
+
+
+@pytest.mark.timeout(400)
+def test_rows_called_unreachable_are_not_reached(fleet: tuple[Summary, Counter[str]]) -> None:
+    _, taken = fleet
+    assert [row for row in UNREACHABLE if taken[row]] == []
+
+
+def test_a_seed_is_worth_running() -> None:
+    """At least ten minutes, three members and, in the median, five faults."""
+    drawn = [draw(seed) for seed in range(CI_SEEDS)]
+    assert min(each.minutes for each in drawn) >= 10
+    assert min(len(each.members) for each in drawn) >= 3
+    assert median(len(each.faults) for each in drawn) >= 5
