@@ -27,6 +27,13 @@ GROUP = "g"
 WALL = 1_357_000_000_000
 
 
+class Answers(dict[int, Any]):
+    """The response to each request, by its token; most tests look at those that must be there."""
+
+    def __missing__(self, token: int) -> Any:
+        raise AssertionError(f"request {token} is not answered yet")
+
+
 class Dialogue:
     """A ready shard; `answers` holds the response to each request, by its token."""
 
@@ -35,7 +42,7 @@ class Dialogue:
         self.config = CoordinatorConfig(**settings)
         self.now = 0
         self.tokens = 0
-        self.answers: dict[int, Any] = {}
+        self.answers = Answers()
         self.observed: list[GroupEvent] = []
         self.log: list[tuple[bytes, bytes | None]] = []
         self.shard = self.loaded()

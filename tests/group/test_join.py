@@ -214,7 +214,7 @@ def test_c20_but_not_beyond_the_rebalance_timeout() -> None:
 def test_c21_who_does_not_join_again_is_out_after_the_longest_rebalance_timeout() -> None:
     talk = Dialogue()
     a, b = talk.stable("a", "b", session=60_000, rebalance=20_000)
-    token = talk.join(a, session=60_000, rebalance=20_000)
+    token = talk.join(a, session=60_000, rebalance=5_000)
     talk.advance(19_999)
     assert token not in talk.answers
     talk.advance(1)

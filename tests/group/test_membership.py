@@ -258,6 +258,9 @@ def test_c72_a_loaded_group_is_stable_and_every_session_starts_anew() -> None:
     talk.advance(9_000)
     assert talk.beat(a, 1) == talk.beat(b, 1) == ErrorCode.NONE
     assert talk.sync(b, 1).assignment == b.encode()
+    talk.reload()
+    talk.advance(10_000)
+    assert talk.beat(a, 1) == talk.beat(b, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_c72_after_a_load_the_whole_list_of_assignors_counts_as_news() -> None:

@@ -157,6 +157,9 @@ def test_k11_the_assignor_is_the_one_most_members_ask_for(group: ConsumerDialogu
     # each topic for itself, which uniform would not do
     assert group.target("a") == {"t": {0, 1}, "u": {0}}
     assert group.target("b") == {"t": {2, 3}, "u": {1}}
+    for other in "cd":
+        group.enter(other, "t", "u", server_assignor="uniform")
+    assert group.describe_group().assignor_name == "uniform"
 
 
 def test_k14_a_topic_that_grows_is_noticed_at_the_next_heartbeat(group: ConsumerDialogue) -> None:
