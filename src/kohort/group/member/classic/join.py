@@ -253,7 +253,8 @@ def reset_identity(draft: MemberDraft, code: int) -> None:
 def join_anew(draft: MemberDraft, code: int) -> None:
     """L10: removed in the middle of a rebalance: what was kept through it is lost."""
     reset_identity(draft, code)
-    draft.session = replace(draft.session, prepared=False)
+    # Whatever is still on its way belongs to a rebalance that is over for us.
+    draft.session = replace(draft.session, prepared=False, request=None, job=None)
     rejoin(draft, draft.session.reason)
 
 
