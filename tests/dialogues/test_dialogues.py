@@ -14,8 +14,6 @@ from tests.dialogues.runner import Outcome, differences
 
 AT_LEAST = 100
 EVERY = script.read_all()
-# Families, and situations they start from, that our coordinator does not serve yet.
-NOT_YET: frozenset[str] = frozenset()
 
 
 @pytest.fixture
@@ -34,8 +32,7 @@ def test_kafka_answers_as_recorded(real_kafka: None, tmp_path: Path) -> None:
 
 def test_our_broker_answers_as_kafka() -> None:
     """The same dialogues; `N.ours` in a file is where we differ on purpose, `differs` says why."""
-    ours = [each for each in EVERY if NOT_YET.isdisjoint((each.family, each.name))]
-    check(on_ours(ours), of_kafka=False)
+    check(on_ours(EVERY), of_kafka=False)
 
 
 def check(outcomes: list[Outcome], *, of_kafka: bool) -> None:

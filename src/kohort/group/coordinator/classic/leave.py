@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
@@ -25,8 +26,8 @@ _SEVERAL_SINCE = 3
 
 def leave(draft: GroupDraft, leaving: Leave) -> None:
     """C47: take out who belongs to the group, then see once what that means for it."""
-    identities = _identities(leaving)
-    results = [(identity, _take_out(draft, identity)) for identity in identities]
+    leavers = identities(leaving)
+    results = [(identity, _take_out(draft, identity)) for identity in leavers]
     _answer(draft, leaving, results)
     gone = [identity for identity, error in results if error is ErrorCode.NONE]
     if gone and draft.state is not GroupState.EMPTY:
@@ -36,11 +37,12 @@ def leave(draft: GroupDraft, leaving: Leave) -> None:
 
 def refuse_unknown(draft: GroupDraft, leaving: Leave) -> None:
     """C47: there is no such group, so nobody in it; that is an error of each, not of the call."""
-    nobody = [(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in _identities(leaving)]
+    nobody = [(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities(leaving)]
     _answer(draft, leaving, nobody)
 
 
-def _identities(leaving: Leave) -> tuple[MemberIdentity, ...]:
+def identities(leaving: Leave) -> tuple[MemberIdentity, ...]:
+    """Return who is to go; before version 3 that is one member."""
     if leaving.version >= _SEVERAL_SINCE:
         return leaving.request.members
     return (MemberIdentity(member_id=leaving.request.member_id),)
@@ -63,16 +65,19 @@ def _take_out(draft: GroupDraft, identity: MemberIdentity) -> ErrorCode:
 def _answer(
     draft: GroupDraft, leaving: Leave, results: list[tuple[MemberIdentity, ErrorCode]]
 ) -> None:
-    if leaving.version >= _SEVERAL_SINCE:
-        members = tuple(
-            MemberResponse(
-                member_id=identity.member_id,
-                group_instance_id=identity.group_instance_id,
-                error_code=error,
-            )
-            for identity, error in results
+    answers = [
+        MemberResponse(
+            member_id=identity.member_id,
+            group_instance_id=identity.group_instance_id,
+            error_code=error,
         )
-        response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=members)
-    else:
-        response = LeaveGroupResponse(error_code=results[0][1])
-    draft.reply(leaving.token, response, leaving.version)
+        for identity, error in results
+    ]
+    draft.reply(leaving.token, leave_response(leaving, answers), leaving.version)
+
+
+def leave_response(leaving: Leave, answers: Sequence[MemberResponse]) -> LeaveGroupResponse:
+    """Return the answer to a request; before version 3 the one member's error is the answer's."""
+    if leaving.version >= _SEVERAL_SINCE:
+        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=tuple(answers))
+    return LeaveGroupResponse(error_code=answers[0].error_code)

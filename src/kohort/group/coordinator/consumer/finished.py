@@ -15,7 +15,7 @@ from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
 from kohort.group.coordinator.events import JobDone, RequestArrived
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.coordinator.migration.classic_members import Join
-from kohort.group.coordinator.refusals import refuse
+from kohort.group.coordinator.refusals import join_refused, refuse
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 from kohort.wire.schema import Message, Request
@@ -41,6 +41,9 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
     """Return the answer to a request that carries nothing but an error."""
     if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
         return heartbeat.failed(code, message)
+    if isinstance(arrived.request, JoinGroupRequest):
+        # Unlike a classic group's this answer does not name the member (K45).
+        return join_refused(arrived.request, arrived.version, code, "")
     return refuse(cast("Request[Message]", arrived.request), arrived.version, code)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic.leave import identities, leave_response
 from kohort.group.coordinator.consumer import log_records, offsets
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import Member
@@ -27,7 +28,6 @@ from kohort.wire.messages.groups import (
 )
 from kohort.wire.messages.membership import (
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
@@ -63,7 +63,7 @@ def _leave(
     """Remove members, as an administrator may of either protocol."""
     gone: dict[str, Member] = {}
     answers: list[MemberResponse] = []
-    for identity in arrived.request.members:
+    for identity in identities(arrived):
         found = _found(draft, identity)
         code = ErrorCode.NONE
         if isinstance(found, Member):
@@ -79,8 +79,7 @@ def _leave(
         )
     if gone:
         remove(draft, list(gone.values()), Cause.MEMBER_LEFT)
-    response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=tuple(answers))
-    draft.reply(arrived.token, response, arrived.version)
+    draft.reply(arrived.token, leave_response(arrived, answers), arrived.version)
 
 
 def _found(draft: ConsumerDraft, identity: MemberIdentity) -> Member | ErrorCode:

@@ -88,7 +88,7 @@ def go_on(draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: 
 def _check(draft: ConsumerDraft, arrived: Join) -> None:
     request, config = arrived.request, draft.config
     if not classic_join.is_session_timeout_allowed(config, request):
-        raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)
+        raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)  # C10
     if classic_join.member_of(arrived).size > config.group_member_max_bytes:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
     member_id = request.member_id or arrived.unique_id
