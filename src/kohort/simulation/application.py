@@ -195,6 +195,7 @@ class Application:
         self._say(change, callback.partitions, begins=True)
         if change is Ownership.ASSIGNED:
             self.believes |= callback.partitions
+        self.listen(change, callback.partitions)
         if self.listener == "commits":
             self._commit_news(None)
         elif self.listener == "rejoins":
@@ -204,6 +205,9 @@ class Application:
             world.engine.after(takes_ms, client, self._told, change)
         else:
             self._told(change)
+
+    def listen(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
+        """Be called by the member; an application with a listener of its own passes it on."""
 
     def takes_ms(self, _change: Ownership) -> int:
         """Return how long the listener takes."""

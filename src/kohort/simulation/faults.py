@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _IS_NO_DURATION = frozenset({"wall_step", "clock_jump"})
 # How long news of topics travel at most.
 _NEWS_MS = 35_000
+# How often to look whether a process that closes has ended.
+_CLOSING_MS = 100
 Act = Callable[["World", Fault], None]
 FAULTS: dict[str, Act] = {}
 
@@ -54,7 +56,7 @@ def stop_faults(world: World) -> int:
     """Let no new fault begin; return when those that have begun are over."""
     world.calm = True
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
-    world.lookups_fail = False
+    world.lookup_error = None
     world.failing_assignors.clear()
     world.repeat_next = 0
     for node in world.coordinator.nodes:
@@ -169,6 +171,23 @@ def close(world: World, each: Fault) -> None:
         client.application.close()
         if each.lasts_ms:
             world.engine.after(each.lasts_ms, None, world.restart, each.target)
+
+
+@fault
+def restart(world: World, each: Fault) -> None:
+    """An application closes its consumer, and a new process starts a while after it has ended."""
+    client = _client(world, each)
+    if client is not None:
+        if not client.application.closing:
+            client.application.close()
+        world.engine.after(each.lasts_ms, None, _start_again, world, each.target)
+
+
+def _start_again(world: World, name: str) -> None:
+    if world.members[name].alive:
+        world.engine.after(_CLOSING_MS, None, _start_again, world, name)
+    else:
+        world.restart(name)
 
 
 @fault
@@ -300,13 +319,13 @@ def inject(world: World, each: Fault) -> None:
 
 @fault
 def lookups_fail(world: World, each: Fault) -> None:
-    """FindCoordinator finds nobody for a while."""
-    world.lookups_fail = True
+    """FindCoordinator answers with an error for a while."""
+    world.lookup_error = ErrorCode[each.detail or "COORDINATOR_NOT_AVAILABLE"]
     world.engine.after(each.lasts_ms, None, _lookups_work, world)
 
 
 def _lookups_work(world: World) -> None:
-    world.lookups_fail = False
+    world.lookup_error = None
 
 
 @fault

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TypeVar
+from typing import TypeVar, get_args, get_type_hints
 
 from kohort.errors import ConfigError
 
@@ -188,18 +190,65 @@ def from_toml(text: str) -> Scenario:
         read = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not a scenario: {error}") from None
-    parts = {
-        "members": tuple(_made(MemberPlan, each) for each in read.pop("members", [])),
-        "topics": tuple(_made(TopicPlan, each) for each in read.pop("topics", [])),
-        "faults": tuple(_made(Fault, each) for each in read.pop("faults", [])),
-        "weather": _made(Weather, read.pop("weather", {})),
-    }
-    return _made(Scenario, {"seed": 0, **read, **parts})
+    return from_values(read)
 
 
-def _made(kind: type[T], values: dict[str, object]) -> T:
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+def from_values(values: Mapping[str, object]) -> Scenario:
+    """Make a scenario of what a TOML file says.
+
+    Raises:
+        ConfigError: A key is not known or has a value of the wrong kind.
+    """
+    read = dict(values)
+    for title, kind in (("members", MemberPlan), ("topics", TopicPlan), ("faults", Fault)):
+        tables = read.get(title, [])
+        if not isinstance(tables, list):
+            raise ConfigError(f"{title} has to be written as [[{title}]]")
+        read[title] = tuple(made(kind, each, f"[[{title}]]") for each in tables)
+    read["weather"] = made(Weather, read.get("weather", {}), "[weather]")
+    return made(Scenario, {"seed": 0, **read}, "the scenario")
+
+
+def made(kind: type[T], values: object, where: str) -> T:
+    """Make a value of what a table says.
+
+    Args:
+        kind: A class of this module or one like them: fields, most with a default.
+        values: The table.
+        where: How to name it in an error.
+
+    Raises:
+        ConfigError: A key is not known, missing, or has a value of the wrong kind.
+    """
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} has to be a table")
+    hints = get_type_hints(kind)
+    arguments: dict[str, object] = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise ConfigError(f"unknown key {key!r} in {where}{nearest(key, hints)}")
+        arguments[key] = tuple(value) if isinstance(value, list) else value
+        if not _fits(arguments[key], hints[key]):
+            raise ConfigError(f"{key} in {where} cannot be {value!r}")
     try:
-        return kind(**values)
+        return kind(**arguments)
     except TypeError as error:
-        raise ConfigError(f"not a scenario: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error: which known name is like this one, or which there are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(names)}"
+
+
+def _fits(value: object, hint: object) -> bool:
+    if hint is bool or isinstance(value, bool):
+        return hint is bool and isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float)
+    if isinstance(hint, type) and hint in (int, str, Weather):
+        return isinstance(value, hint)
+    inner = get_args(hint)[0]
+    return isinstance(value, tuple) and all(isinstance(each, inner) for each in value)
