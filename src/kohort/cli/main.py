@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli import groups
+from kohort.cli import groups, simulate
 from kohort.errors import KohortError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(groups.app, name="groups")
+app.command()(simulate.simulate)
 
 Bootstrap = Annotated[
     str | None,

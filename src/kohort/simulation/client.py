@@ -285,8 +285,8 @@ class Client:
             world.engine.at(at, self, self._found_nobody, None)
             return
         leader = world.coordinator.leader
-        if leader is None or world.lookups_fail:
-            self._found_nobody(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if leader is None or world.lookup_error is not None:
+            self._found_nobody(world.lookup_error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         first, second = world.coordinator.nodes
         other = second if leader is first else first

@@ -23,8 +23,18 @@ CODES = (
     "UNKNOWN_MEMBER_ID",
     "ILLEGAL_GENERATION",
     "REQUEST_TIMED_OUT",
+    "GROUP_AUTHORIZATION_FAILED",
 )
-KINDS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "LeaveGroup")
+KINDS = (
+    "ConsumerGroupHeartbeat",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "OffsetCommit",
+    "OffsetFetch",
+    "LeaveGroup",
+)
+LOOKUP_CODES = ("COORDINATOR_NOT_AVAILABLE", "GROUP_AUTHORIZATION_FAILED")
 APPEND_CODES = ("NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT")
 # A tool's commit makes a group without members, which the second request then meets.
 _AFTER_COMMIT = (
@@ -104,8 +114,8 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "coordinator_pause": (_on_cluster("coordinator_pause", 1 * _S, 60 * _S, "", "replaced"), 3),
     "append_fails": (_on_cluster("append_fails", 0, 0, *APPEND_CODES), 4),
     "compact": (_on_cluster("compact", 0, 0), 6),
-    "inject": (_inject, 12),
-    "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S), 3),
+    "inject": (_inject, 24),
+    "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S, *LOOKUP_CODES), 5),
     "stale_lookups": (_on_member("stale_lookups", 5 * _S, 60 * _S), 4),
     "stranger": (_on_member("stranger", 0, 0, *REQUESTS, *_PAIRS), 20),
     "shrink_group": (_on_cluster("shrink_group", 20 * _S, 60 * _S, "1", "2"), 1),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from kohort.errors import KohortError
+from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import Assignor
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import TopicsDeleted
@@ -105,7 +105,7 @@ class World:
         self.tokens = 0
         self.calm = False
         self.repeat_next = 0
-        self.lookups_fail = False
+        self.lookup_error: ErrorCode | None = None
         self.failing_assignors: set[str] = set()
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}

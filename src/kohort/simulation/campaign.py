@@ -1,0 +1,188 @@
+"""Many seeds, one after the other, and what became of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from kohort.errors import ConfigError
+from kohort.simulation.drawing import PALETTE, draw, draw_faults
+from kohort.simulation.owners import Owners
+from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.running import Outcome, run, run_world
+from kohort.simulation.scenario import MemberPlan, Scenario, Weather, nearest
+from kohort.simulation.shrinking import shrink
+from kohort.simulation.trace import Trace
+from kohort.simulation.world import World
+from kohort.simulation.checkers import CHECKERS
+from kohort.observe.timeline import OwnershipTimeline
+
+ALL = "all"
+NONE = "none"
+_FAULT = "fault "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is not left to the seed.
+
+    Attributes:
+        protocol: Group protocol of all members; "all": the seed decides.
+        members: How many members; None: the seed decides.
+        minutes: How long faults happen; None: the seed decides.
+        faults: Kinds of faults; None: the seed decides, empty: there are none and the network is
+            quick and loses nothing.
+    """
+
+    protocol: str = ALL
+    members: int | None = None
+    minutes: int | None = None
+    faults: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol != ALL and self.protocol not in PROTOCOLS:
+            known = (*PROTOCOLS, ALL)
+            raise ConfigError(f"no protocol {self.protocol!r}{nearest(self.protocol, known)}")
+        for kind in sorted(self.faults or ()):
+            if kind not in PALETTE:
+                raise ConfigError(f"no fault {kind!r}{nearest(kind, PALETTE)}")
+
+    def scenario(self, seed: int) -> Scenario:
+        """Return the scenario of a seed."""
+        protocol = self.protocol
+        if protocol == ALL:
+            protocol = list(PROTOCOLS)[seed % len(PROTOCOLS)]
+        scenario = draw(seed, protocol, self.minutes)
+        if self.members is not None:
+            scenario = _sized(scenario, self.members)
+        if self.faults is not None:
+            faults = draw_faults(seed, list(scenario.members), scenario.minutes, self.faults)
+            calm = not self.faults
+            weather = Weather() if calm else scenario.weather
+            scenario = replace(scenario, faults=() if calm else faults, weather=weather)
+        return scenario
+
+
+def parse_faults(text: str) -> frozenset[str] | None:
+    """Read what a user says of faults: "all", "none", or kinds separated by commas."""
+    if text == ALL:
+        return None
+    return frozenset(each.strip() for each in text.split(",") if text != NONE)
+
+
+def _sized(scenario: Scenario, count: int) -> Scenario:
+    """Return the scenario with so many members, by leaving some out or repeating them."""
+    drawn = scenario.members
+    members = [_numbered(drawn[number % len(drawn)], number + 1) for number in range(count)]
+    return replace(
+        scenario,
+        members=tuple(members),
+        group_max_size=max(scenario.group_max_size, count),
+        faults=draw_faults(
+            scenario.seed,
+            members,
+            scenario.minutes,
+            frozenset(fault.kind for fault in scenario.faults),
+        ),
+    )
+
+
+def _numbered(plan: MemberPlan, number: int) -> MemberPlan:
+    instance = f"instance-{number}" if plan.instance else ""
+    return replace(plan, name=f"member-{number}", instance=instance)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over runs.
+
+    Attributes:
+        runs: How many runs there were.
+        failed: Those with another verdict than "ok".
+        events: How many events happened.
+        simulated_ms: Virtual time.
+        member_ms: Virtual time, times the members of the scenario.
+        rebalances: How many rebalances the coordinator began.
+        repeated: How many records were handed out more than once.
+        faults: How many faults happened, by kind.
+    """
+
+    runs: int = 0
+    failed: list[Outcome] = field(default_factory=list)
+    events: int = 0
+    simulated_ms: int = 0
+    member_ms: int = 0
+    rebalances: int = 0
+    repeated: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a run."""
+        self.runs += 1
+        self.events += outcome.events
+        self.simulated_ms += outcome.simulated_ms
+        self.member_ms += outcome.simulated_ms * len(outcome.scenario.members)
+        self.rebalances += outcome.rebalances
+        self.repeated += outcome.repeated
+        self.faults.update(faults_of(outcome))
+        if not outcome.is_ok:
+            self.failed.append(outcome)
+
+
+def faults_of(outcome: Outcome) -> dict[str, int]:
+    """Return how many faults of each kind happened in a run."""
+    notes = sorted(outcome.notes.items())
+    return {note.removeprefix(_FAULT): count for note, count in notes if note.startswith(_FAULT)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A run that failed, made small.
+
+    Attributes:
+        first: The run as it was drawn.
+        smallest: The smallest run that fails with the same verdict, with its trace.
+        tried: How many scenarios were run to find it.
+        timeline: Who owned what when in the smallest run.
+    """
+
+    first: Outcome
+    smallest: Outcome
+    tried: int
+    timeline: OwnershipTimeline
+
+
+def watch(scenario: Scenario) -> tuple[Outcome, OwnershipTimeline]:
+    """Run a scenario, and keep its trace and who owned what."""
+    world = World(scenario, checkers=CHECKERS, trace=Trace(keep=True))
+    owners = Owners(world)
+    outcome = run_world(world)
+    return outcome, owners.timeline()
+
+
+def reduce(failed: Outcome, tell: Callable[[int], None]) -> Finding:
+    """Find the smallest scenario that fails as a run did.
+
+    Args:
+        failed: The run.
+        tell: Called after each scenario tried, with how many that were.
+    """
+    tried = 0
+
+    def fails(scenario: Scenario) -> bool:
+        nonlocal tried
+        tried += 1
+        tell(tried)
+        return run(scenario, trace=False).verdict == failed.verdict
+
+    smallest, timeline = watch(shrink(failed.scenario, fails))
+    return Finding(failed, smallest, tried, timeline)
+
+
+def run_all(choice: Choice, seeds: Iterable[int], tally: Tally) -> Iterable[Outcome]:
+    """Run seeds one after the other, and yield each outcome once it is counted."""
+    for seed in seeds:
+        outcome = run(choice.scenario(seed))
+        tally.add(outcome)
+        yield outcome

@@ -1,0 +1,250 @@
+"""What if: one scenario that a user writes, run under each group protocol, side by side.
+
+A scenario file is that of `scenario`, and may say two things more: a member may have a `count`, and
+there may be a rolling restart.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kohort.errors import ConfigError
+from kohort.group.assignors import BUILTIN_ASSIGNORS
+from kohort.observe.timeline import OwnershipTimeline, Span
+from kohort.simulation.checkers import CHECKERS
+from kohort.simulation.faults import FAULTS
+from kohort.simulation.owners import Owners
+from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.running import OK, Outcome, run_world
+from kohort.simulation.scenario import Fault, Scenario, from_values, made, nearest
+from kohort.simulation.world import World
+
+# Faults whose target is a topic.
+_ON_TOPICS = frozenset({"grow", "delete_topic"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingRestart:
+    """Members are restarted one after the other.
+
+    Attributes:
+        at_ms: When the first one closes.
+        every_ms: Time from one to the next.
+        down_ms: How long each is down.
+        graceful: Whether it closes its consumer before; otherwise its process is killed.
+        members: Names of the members, in this order; empty: all of them.
+    """
+
+    at_ms: int = 60_000
+    every_ms: int = 30_000
+    down_ms: int = 5_000
+    graceful: bool = True
+    members: tuple[str, ...] = ()
+
+    def faults(self, names: Sequence[str]) -> tuple[Fault, ...]:
+        """Return what happens to members of these names, if none are named here."""
+        kind = "restart" if self.graceful else "kill"
+        return tuple(
+            Fault(
+                kind=kind,
+                at_ms=self.at_ms + number * self.every_ms,
+                target=name,
+                lasts_ms=self.down_ms,
+            )
+            for number, name in enumerate(self.members or names)
+        )
+
+
+def read_scenario(text: str) -> Scenario:
+    """Read a scenario file, and check what it names.
+
+    Raises:
+        ConfigError: It is not TOML, a key or a name is not known, or a value is of the wrong kind.
+    """
+    try:
+        values: dict[str, object] = dict(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    restart = values.pop("rolling_restart", None)
+    values["members"] = _expanded(values.get("members", []))
+    scenario = from_values(values)
+    if restart is not None:
+        plan = made(RollingRestart, restart, "[rolling_restart]")
+        faults = plan.faults([member.name for member in scenario.members])
+        scenario = replace(scenario, faults=(*scenario.faults, *faults))
+    _check(scenario)
+    return scenario
+
+
+def _expanded(members: object) -> object:
+    """Write a member with a `count` out as so many members, each with a name of its own."""
+    if not isinstance(members, list):
+        return members
+    found: list[object] = []
+    for each in members:
+        if not isinstance(each, dict) or "count" not in each:
+            found.append(each)
+            continue
+        count = each["count"]
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ConfigError(f"count in [[members]] cannot be {count!r}")
+        found.extend(_copy(each, number) for number in range(1, count + 1))
+    return found
+
+
+def _copy(member: dict[str, object], number: int) -> dict[str, object]:
+    copied = {key: value for key, value in member.items() if key != "count"}
+    for key in ("name", "instance"):
+        if copied.get(key):
+            copied[key] = f"{copied[key]}-{number}"
+    return copied
+
+
+def _check(scenario: Scenario) -> None:
+    """Check the names in a scenario.
+
+    Raises:
+        ConfigError: One is not known, or used twice.
+    """
+    members = Counter(member.name for member in scenario.members)
+    topics = Counter(topic.name for topic in scenario.topics)
+    if not members or not topics:
+        raise ConfigError("a scenario needs [[members]] and [[topics]]")
+    for names in (members, topics):
+        twice = [name for name, count in names.items() if count > 1]
+        if twice:
+            raise ConfigError(f"two are called {twice[0]!r}")
+    _known("protocol", [scenario.protocol], PROTOCOLS)
+    for member in scenario.members:
+        _known("protocol", [member.protocol] if member.protocol else [], PROTOCOLS)
+        _known("topic", member.topics, topics)
+        _known("assignor", member.assignors, BUILTIN_ASSIGNORS)
+    for fault in scenario.faults:
+        _known("fault", [fault.kind], FAULTS)
+        targets = topics if fault.kind in _ON_TOPICS else members
+        _known("target", [fault.target] if fault.target else [], targets)
+
+
+def _known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no {what} {name!r}{nearest(name, known)}")
+
+
+# ---------------------------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a scenario was like under one protocol, over all its runs.
+
+    Attributes:
+        protocol: The protocol.
+        runs: How many runs there were.
+        rounds: Generations, or epochs of the group under KIP-848, that began.
+        moved: How often a partition went from one member to another one.
+        gaps_ms: How long partitions had no owner, each time one had none, sorted; the time before
+            a partition's first owner does not count.
+        repeated: How many records were handed out more than once.
+        verdicts: What was wrong, if anything.
+    """
+
+    protocol: str
+    runs: int
+    rounds: int
+    moved: int
+    gaps_ms: tuple[int, ...]
+    repeated: int
+    verdicts: tuple[str, ...]
+
+    def unowned_ms(self, share: float) -> int:
+        """Return the time that this share of all gaps does not exceed (nearest rank)."""
+        if not self.gaps_ms:
+            return 0
+        rank = -int(-share * len(self.gaps_ms) // 1)
+        return self.gaps_ms[min(max(rank, 1), len(self.gaps_ms)) - 1]
+
+
+def compare(
+    scenario: Scenario,
+    protocols: Iterable[str],
+    runs: int,
+    tell: Callable[[str, int], None],
+) -> list[Measured]:
+    """Run a scenario under each protocol, with several seeds.
+
+    Args:
+        scenario: The scenario; its own protocol is not looked at.
+        protocols: The protocols.
+        runs: How many seeds, beginning with that of the scenario.
+        tell: Called before each run, with its protocol and its number.
+    """
+    return [_measure(under(scenario, name), runs, tell) for name in protocols]
+
+
+def under(scenario: Scenario, protocol: str) -> Scenario:
+    """Return a scenario with all its members under one protocol.
+
+    The assignors it names are those of the classic protocol; the others have their own.
+    """
+    members = tuple(
+        replace(each, protocol="", assignors=each.assignors if protocol == "classic" else ())
+        for each in scenario.members
+    )
+    return replace(scenario, protocol=protocol, members=members)
+
+
+def _measure(scenario: Scenario, runs: int, tell: Callable[[str, int], None]) -> Measured:
+    rounds = moved = repeated = 0
+    gaps: list[int] = []
+    verdicts: list[str] = []
+    for number in range(runs):
+        tell(scenario.protocol, number)
+        world = World(replace(scenario, seed=scenario.seed + number), checkers=CHECKERS)
+        owners = Owners(world)
+        outcome = run_world(world)
+        rounds += _rounds(world)
+        found, changes = _gaps(owners.timeline(), outcome.simulated_ms)
+        gaps += found
+        moved += changes
+        repeated += outcome.repeated
+        verdicts += _verdict(outcome)
+    return Measured(
+        protocol=scenario.protocol,
+        runs=runs,
+        rounds=rounds,
+        moved=moved,
+        gaps_ms=tuple(sorted(gaps)),
+        repeated=repeated,
+        verdicts=tuple(verdicts),
+    )
+
+
+def _rounds(world: World) -> int:
+    is_classic = PROTOCOLS[world.scenario.protocol].is_classic
+    return world.ledger.generations if is_classic else world.ledger.rebalances
+
+
+def _verdict(outcome: Outcome) -> list[str]:
+    if outcome.verdict == OK:
+        return []
+    return [f"seed {outcome.scenario.seed}: {outcome.complaint}"]
+
+
+def _gaps(timeline: OwnershipTimeline, until_ms: int) -> tuple[list[int], int]:
+    """Return the times without an owner, and how often partitions moved."""
+    gaps: list[int] = []
+    moved = 0
+    for partition in timeline.partitions:
+        owned = _since_first_owner(timeline.spans(partition, until_ms))
+        gaps += [span.duration_ms for span in owned if span.owner is None]
+        names = [span.owner for span in owned if span.owner is not None]
+        moved += sum(before != after for before, after in zip(names, names[1:], strict=False))
+    return gaps, moved
+
+
+def _since_first_owner(spans: list[Span]) -> list[Span]:
+    return spans[1:] if spans and spans[0].owner is None else spans
