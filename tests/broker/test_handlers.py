@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kohort.broker import EmbeddedBroker
-from kohort.broker.dispatch import SERVED
+from kohort.broker import BrokerConfig, EmbeddedBroker
+from kohort.broker.dispatch import served_with
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
 from kohort.wire import apis, frame
@@ -54,9 +54,12 @@ from tests.broker.peer import Peer
 
 T = TopicPartition("t", 0)
 VERSIONS = [
-    (key, version) for key, s in sorted(SERVED.items()) for version in range(s.first, s.last + 1)
+    (key, version) for key, s in sorted(DEFAULT.items()) for version in range(s.first, s.last + 1)
 ]
 DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
+
+# What a broker serves that was not asked for more.
+DEFAULT = served_with(BrokerConfig().protocols)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,7 @@ def test_every_version_of_every_api_is_answered(key: int, version: int, peer: Pe
 def test_what_is_served_is_said(peer: Peer) -> None:
     answer = peer.ask(ApiVersionsRequest(), 3)
     told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    served = {key: (served.first, served.last) for key, served in SERVED.items()}
+    served = {key: (served.first, served.last) for key, served in DEFAULT.items()}
     # what librdkafka demands before it compresses (KAFKA-18659); Kafka says it too
     assert told == served | {ProduceRequest.api_key: (0, served[ProduceRequest.api_key][1])}
 
@@ -114,14 +117,14 @@ def test_a_newer_api_versions_request_is_told_what_we_speak(peer: Peer) -> None:
     peer.socket.sendall(b"\0\0\0\x0a\0\x12\0\x63\0\0\0\x07\xff\xff")
     answer = frame.decode_response(ApiVersionsResponse, 0, memoryview(peer.frame()))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert len(answer.api_keys) == len(SERVED)
+    assert len(answer.api_keys) == len(DEFAULT)
 
 
 def test_the_documented_table_is_what_is_served() -> None:
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|$", DOCS.read_text(), re.MULTILINE)
     served = [
         (apis.request_class(key).__name__.removesuffix("Request"), key, s.first, s.last)
-        for key, s in sorted(SERVED.items())
+        for key, s in sorted(DEFAULT.items())
     ]
     assert [(name, int(key), int(a), int(b)) for name, key, a, b in rows] == served
 

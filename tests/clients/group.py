@@ -100,7 +100,10 @@ class KafkaPythonMember:
 
     def poll(self) -> list[Seen]:
         # It can hang for good when its poll ends in the middle of joining: poll long enough.
-        found = self.consumer.poll(timeout_ms=500)
+        try:
+            found = self.consumer.poll(timeout_ms=500)
+        except kafka.errors.KafkaConnectionError:  # it raises where others go on trying
+            return []
         return [(tp.partition, r.offset) for tp, records in found.items() for r in records]
 
     def assignment(self) -> set[int]:

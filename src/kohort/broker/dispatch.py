@@ -122,6 +122,11 @@ _PROTOCOL = {
 _SAID_FIRST = {ProduceRequest.api_key: 0}
 
 
+def served_with(protocols: tuple[str, ...]) -> dict[int, Served]:
+    """Return the APIs that a broker with these group protocols serves, by their keys."""
+    return {key: api for key, api in SERVED.items() if _PROTOCOL.get(key, "classic") in protocols}
+
+
 @lru_cache
 def _versions(protocols: tuple[str, ...]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
@@ -130,8 +135,7 @@ def _versions(protocols: tuple[str, ...]) -> ApiVersionsResponse:
             ApiVersion(
                 api_key=key, min_version=_SAID_FIRST.get(key, served.first), max_version=served.last
             )
-            for key, served in sorted(SERVED.items())
-            if _PROTOCOL.get(key, "classic") in protocols
+            for key, served in sorted(served_with(protocols).items())
         ),
     )
 
