@@ -25,7 +25,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("broker")
-    with EmbeddedBroker(folder) as broker:
+    with EmbeddedBroker(folder, group_consumer_heartbeat_interval_ms=100) as broker:
         yield broker.bootstrap_servers
 
 

@@ -17,15 +17,29 @@ from kohort.spark.source import KohortDataSource, KohortStreamReader
 Row = tuple[int, int]
 
 
-def options(bootstrap: str, topic: str, **more: str) -> dict[str, str]:
-    """Options of a query whose member answers quickly; `__` stands for a dot."""
+# Options that choose how a group agrees, and have its members answer quickly.
+PROTOCOLS: Mapping[str, Mapping[str, str]] = {
+    "eager": {
+        "kafka.partition.assignment.strategy": "range",
+        "kafka.heartbeat.interval.ms": "100",
+    },
+    "cooperative": {
+        "kafka.partition.assignment.strategy": "cooperative-sticky",
+        "kafka.heartbeat.interval.ms": "100",
+    },
+    "consumer": {"kafka.group.protocol": "consumer"},
+}
+
+
+def options(bootstrap: str, topic: str, protocol: str = "eager", **more: str) -> dict[str, str]:
+    """Options of a query; `__` stands for a dot."""
     return {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "startingOffsets": "earliest",
         "kafka.group.id": f"group-of-{topic}",
         "kafka.client.id": "north",
-        "kafka.heartbeat.interval.ms": "100",
+        **PROTOCOLS[protocol],
         **{key.replace("__", "."): value for key, value in more.items()},
     }
 

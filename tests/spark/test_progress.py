@@ -73,6 +73,7 @@ def test_an_open_batch_keeps_its_partitions_until_the_boundary() -> None:
 def test_a_leaving_partition_is_not_offered() -> None:
     progress = started({P0: 5, P1: 7})
     progress.leaving([P0])
+    assert progress.staying == {P1}
     assert progress.offer({P0: 9, P1: 8}, None) == Manifest(1, "north", {P1: (7, 8)})
 
 
@@ -140,6 +141,9 @@ class TwoQueries(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), limit=st.one_of(st.none(), st.integers(1, 4)))
     def trigger(self, who: int, limit: int | None) -> None:
         """Spark finishes the open batch, asks for the next, and the commit goes out."""
+        self.next_batch(who, limit)
+
+    def next_batch(self, who: int, limit: int | None) -> None:
         self.finish(who)
         self.commit(who)
         self.place(who)
@@ -165,11 +169,11 @@ class TwoQueries(RuleBasedStateMachine):
     def place(self, who: int) -> None:
         query = self.queries[who]
         known = {tp: self.committed[tp] for tp in query.unplaced if tp in self.committed}
-        query.place(self.epoch, known, dict.fromkeys(query.unplaced, 0))
+        query.place(query.epoch, known, dict.fromkeys(query.unplaced, 0))
 
     @rule(owners=st.lists(st.integers(0, 1), min_size=3, max_size=3))
     def rebalance(self, owners: list[int]) -> None:
-        """Each query gives up everything between two batches, then takes its new share."""
+        """Eager: each query gives up everything between two batches, then takes its new share."""
         for who, query in enumerate(self.queries):
             query.leaving(query.owned)
             if not query.may_leave(query.owned):
@@ -180,6 +184,26 @@ class TwoQueries(RuleBasedStateMachine):
         self.owner = dict(zip(PARTITIONS, owners, strict=True))
         for who, query in enumerate(self.queries):
             query.assigned([tp for tp in PARTITIONS if self.owner[tp] == who], self.epoch)
+
+    @rule(partition=st.sampled_from(PARTITIONS), to=st.integers(0, 1), reads_on=st.booleans())
+    def move(self, partition: TopicPartition, to: int, reads_on: bool) -> None:
+        """Cooperative and KIP-848: what stays is read on, and nobody waits for anybody."""
+        owner = self.owner.get(partition)
+        if owner == to:
+            return
+        if owner is not None:
+            loser = self.queries[owner]
+            loser.leaving([partition])
+            if not loser.may_leave([partition]):
+                self.finish(owner)
+            if reads_on:
+                self.next_batch(owner, None)
+            self.commit(owner)
+            loser.revoked([partition])
+            loser.assigned([], self.epoch)
+        self.epoch += 1
+        self.owner[partition] = to
+        self.queries[to].assigned([partition], self.epoch)
 
     @precondition(lambda self: any(self.open))
     @rule(who=st.integers(0, 1))

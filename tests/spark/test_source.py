@@ -10,21 +10,37 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from kohort.client import AdminClient
 from kohort.errors import KafkaError, KohortError
 from kohort.spark.lookup import DataLossError
 from kohort.spark.source import KohortDataSource
-from tests.spark.playing import PlayedQuery, as_rows, committed, describe, once, options, produce
+from tests.spark.playing import (
+    PROTOCOLS,
+    PlayedQuery,
+    as_rows,
+    committed,
+    describe,
+    once,
+    options,
+    produce,
+)
 
 Start = Callable[..., PlayedQuery]
 
 
-@pytest.fixture
-def start(bootstrap: str, topic: str) -> Iterator[Start]:
-    """Starts queries on the test's topic and stops them at the end."""
+def says(caplog: pytest.LogCaptureFixture, what: str) -> int:
+    """How often the source has logged something."""
+    return sum(what in record.message for record in caplog.records)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def start(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> Iterator[Start]:
+    """Starts queries on the test's topic and stops them at the end; once for each protocol."""
     queries: list[PlayedQuery] = []
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
-        queries.append(PlayedQuery(options(bootstrap, topic, **more), last))
+        settings = options(bootstrap, topic, request.param, **more)
+        queries.append(PlayedQuery(settings, last))
         return queries[-1]
 
     yield make
@@ -112,35 +128,73 @@ def test_committed_records_that_are_gone_are_an_error(
         query.offer()
 
 
-def test_a_revocation_waits_for_the_open_batch(bootstrap: str, topic: str, start: Start) -> None:
+def test_a_revocation_waits_for_the_open_batch(
+    bootstrap: str, topic: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In every protocol; where partitions stay, they stay without a barrier."""
+    caplog.set_level(logging.INFO, "kohort.spark")
     counts = dict.fromkeys(range(4), 10)
     produce(bootstrap, topic, counts)
     north = start()
     assert north.offer()
-    south = start(kafka__client__id="south")
-    joined = threading.Event()
-
-    def join() -> None:
-        south.offer()
-        joined.set()
-
-    thread = threading.Thread(target=join)
-    thread.start()
-    north.write()
-    assert not joined.is_set()
-    north.offer()
-    assert joined.wait(20)
-    thread.join()
     produce(bootstrap, topic, counts)
-    while len(north.sink) + len(south.sink) < 80:
-        for query in (north, south):
+    south = start(kafka__client__id="south")
+
+    def read_a_batch() -> None:
+        while not south.offer():
+            pass
+        south.write()
+
+    thread = threading.Thread(target=read_a_batch)
+    thread.start()
+    while not says(caplog, "giving back"):
+        thread.join(0.01)
+    assert not south.sink
+    north.write()
+    assert not south.sink
+    while thread.is_alive():
+        if north.offer():
+            north.write()
+    north.offer()
+    assert once(north.sink + south.sink, dict.fromkeys(range(4), 20))
+    assert sorted(south.sink) == [
+        (partition, offset)
+        for partition in sorted({partition for partition, _ in south.sink})
+        for offset in range(10, 20)
+    ]
+    assert len(south.sink) == 20
+
+
+@pytest.mark.parametrize("start", ["cooperative", "consumer"], indirect=True)
+def test_partitions_that_stay_are_read_while_others_are_slow_to_give_up(
+    bootstrap: str, topic: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kohort.spark")
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        admin.create_partitions({topic: 6})
+    north, south = start(), start(kafka__client__id="south")
+    while says(caplog, "owns 3 of 6") < 2:
+        assert not north.offer()
+        assert not south.offer()
+    produce(bootstrap, topic, dict.fromkeys(range(6), 10))
+    for query in (north, south):
+        while not query.offer():
+            pass
+    west = start(kafka__client__id="west")
+    while says(caplog, "giving back") < 2:
+        assert not west.offer()
+    north.write()
+    produce(bootstrap, topic, dict.fromkeys(range(6), 10))
+    while not north.offer():
+        assert not south.sink
+    assert len(north.write()) == 20
+    south.write()
+    while len(north.sink) + len(south.sink) + len(west.sink) < 120:
+        for query in (north, south, west):
             if query.offer():
                 query.write()
-    assert once(north.sink + south.sink, dict.fromkeys(range(4), 20))
-    assert {partition for partition, _ in south.sink} == {
-        partition for partition, offset in south.sink if offset >= 10
-    }
-    assert len(south.sink) == 20
+    assert once(north.sink + south.sink + west.sink, dict.fromkeys(range(6), 20))
+    assert len(north.sink) == 50
 
 
 def test_a_leaving_query_hands_its_partitions_over(
@@ -237,7 +291,7 @@ def test_who_owns_only_a_part_says_so_once(
         thread.start()
     for thread in threads:
         thread.join(30)
-    while len([r for r in caplog.records if "owns 2 of 4 partitions" in r.message]) < 2:
+    while says(caplog, "owns 2 of 4 partitions") < 2:
         north.offer()
         south.offer()
     for query in (north, south):

@@ -79,18 +79,15 @@ class QueryDriver:
         if self._control.frozen:
             self._control.acknowledge()
             return start
-        while True:
-            settled = self._membership.settle(self._patience())
-            self._first = False
-            if not settled:
-                return start
+        while self._may_read():
             self._place_new()
             batch = self._membership.offer(self._readable_ends(), limit)
             if batch is not None:
                 self._offered = batch
                 return batch.to_json()
-            if self._targets is None or self._membership.settle(0):
+            if self._targets is None or self._has_all():
                 return start
+        return start
 
     def finish(self, batch: OffsetJson) -> None:
         """Take note that `batch` is in the sink, and commit it to the group.
@@ -131,10 +128,25 @@ class QueryDriver:
         self._membership.close()
         self._control.close()
 
-    def _patience(self) -> float | None:
-        if self._targets is not None:
-            return None
-        return FIRST_ASSIGNMENT_WAIT_S if self._first else REBALANCE_WAIT_S
+    def _may_read(self) -> bool:
+        """Wait a while for partitions; a query that reads to the present end waits for its share.
+
+        Except with the eager protocol, a newcomer's first assignment may be empty, as others have
+        to give up first.
+        """
+        first, self._first = self._first, False
+        if self._targets is None:
+            return self._membership.ready(FIRST_ASSIGNMENT_WAIT_S if first else REBALANCE_WAIT_S)
+        if first:
+            self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
+        return self._membership.ready(None)
+
+    def _has_all(self) -> bool:
+        """Whether nothing more is to come; when something is, wait for it."""
+        was_settled = self._membership.settle(0)
+        self._membership.settle(None)
+        _, unplaced = self._membership.unplaced()
+        return was_settled and not unplaced
 
     def _place_new(self) -> None:
         epoch, partitions = self._membership.unplaced()

@@ -90,15 +90,31 @@ class Membership:
                 self._progress.check()
 
     def settle(self, timeout_s: float | None) -> bool:
-        """Wait until no rebalance is going on; return whether that is so.
+        """Wait until the group neither wants nor gives partitions; return whether that is so.
 
         Args:
             timeout_s: Longest wait, None for as long as it takes.
         """
-        with self._changed:
-            self._wait_for(lambda: self._settled, timeout_s)
-            self._raise_failure()
-            return self._settled
+        return self._wait(lambda: self._settled, timeout_s)
+
+    def ready(self, timeout_s: float | None) -> bool:
+        """Wait until there may be something to read; return whether that is so.
+
+        With the eager protocol that is the end of a rebalance. In the others the partitions that
+        stay are read on, however long it takes to give up those that do not.
+
+        Args:
+            timeout_s: Longest wait, None for as long as it takes.
+        """
+        return self._wait(lambda: self._settled or bool(self._progress.staying), timeout_s)
+
+    def own(self, timeout_s: float) -> bool:
+        """Wait until the group has given this query a partition; return whether that is so.
+
+        Args:
+            timeout_s: Longest wait.
+        """
+        return self._wait(lambda: bool(self._progress.staying), timeout_s)
 
     def unplaced(self) -> tuple[int, frozenset[TopicPartition]]:
         """Return the generation and its partitions whose position must be looked up."""
@@ -123,15 +139,13 @@ class Membership:
                 self._consumer.wakeup()
 
     def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
-        """Open the next batch if there is something to read and no rebalance is going on.
+        """Open the next batch if there is something to read in partitions that stay.
 
         Raises:
             MembershipLostError: Others have got what the last batch read.
         """
         with self._changed:
             self._progress.check()
-            if not self._settled:
-                return None
             return self._progress.offer(ends, limit)
 
     def close(self) -> None:
@@ -151,6 +165,8 @@ class Membership:
         with self._changed:
             self._settled = False
             self._progress.leaving(leaving)
+            if not self._progress.may_leave(leaving):
+                log.info("giving back %s after the open batch", _named(leaving))
             while not (self._progress.may_leave(leaving) or self._closing or self._is_orphan()):
                 self._changed.wait(IDLE_MS / 1000)
         self._commit()
@@ -220,6 +236,12 @@ class Membership:
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent
 
+    def _wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        with self._changed:
+            self._wait_for(condition, timeout_s)
+            self._raise_failure()
+            return condition()
+
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> None:
         """Wait for `condition`, a failure or the end; the lock is held."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -232,3 +254,7 @@ class Membership:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

@@ -48,6 +48,11 @@ class Progress:
         return frozenset(self._positions)
 
     @property
+    def staying(self) -> frozenset[TopicPartition]:
+        """Owned partitions that the group does not want back."""
+        return self.owned - self._leaving
+
+    @property
     def epoch(self) -> int:
         """Generation of the group, -1 before the first."""
         return self._epoch
