@@ -53,13 +53,12 @@ from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 
 T = TopicPartition("t", 0)
+# What a broker serves that was not asked for more.
+DEFAULT = served_with(BrokerConfig().protocols)
 VERSIONS = [
     (key, version) for key, s in sorted(DEFAULT.items()) for version in range(s.first, s.last + 1)
 ]
 DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
-
-# What a broker serves that was not asked for more.
-DEFAULT = served_with(BrokerConfig().protocols)
 
 
 @pytest.fixture(scope="module")
