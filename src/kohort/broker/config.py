@@ -56,6 +56,8 @@ class BrokerConfig:
             the first one is used where nobody asks.
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
+        group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
+            assignment; then the broker makes it. Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
             is looked up anew, though no topic was created.
         offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
@@ -89,6 +91,7 @@ class BrokerConfig:
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_assignment_interval_ms: int = 0
+    group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_retention_check_interval_ms: int = 600_000
@@ -152,6 +155,9 @@ class BrokerConfig:
             group_consumer_max_size=self.group_consumer_max_size,
             group_consumer_assignors=self.group_consumer_assignors,
             group_consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
+            group_consumer_client_assignment_timeout_ms=(
+                self.group_consumer_client_assignment_timeout_ms
+            ),
             group_consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
             regex_min_refresh_interval_ms=_REGEX_MIN_REFRESH_INTERVAL_MS,
             offsets_retention_ms=self.offsets_retention_ms,

@@ -12,6 +12,10 @@ from kohort.broker.handlers import configs, fetch, groups, list_offsets, metadat
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
 from kohort.wire.messages.cluster import DescribeClusterRequest
 from kohort.wire.messages.configs import DescribeConfigsRequest
 from kohort.wire.messages.consumer_group import (
@@ -105,6 +109,8 @@ SERVED = _served(
     (DescribeClusterRequest, metadata.describe_cluster),
     (ConsumerGroupHeartbeatRequest, groups.one_group),
     (ConsumerGroupDescribeRequest, groups.consumer_group_describe),
+    (ConsumerGroupPrepareAssignmentRequest, groups.one_group),
+    (ConsumerGroupInstallAssignmentRequest, groups.one_group),
     (DraftJoinGroupRequest, groups.one_group),
     (DraftHeartbeatRequest, groups.one_group),
 )
@@ -113,6 +119,8 @@ SERVED = _served(
 _PROTOCOL = {
     ConsumerGroupHeartbeatRequest.api_key: "consumer",
     ConsumerGroupDescribeRequest.api_key: "consumer",
+    ConsumerGroupPrepareAssignmentRequest.api_key: "consumer",
+    ConsumerGroupInstallAssignmentRequest.api_key: "consumer",
     DraftJoinGroupRequest.api_key: "draft",
     DraftHeartbeatRequest.api_key: "draft",
 }

@@ -83,6 +83,9 @@ class ConsumerConfig(ClientConfig):
             "draft" is for study (docs/draft.md) and needs a Kohort broker that serves it.
         group_remote_assignor: With "consumer": the broker's assignor to ask for, "uniform" or
             "range"; None leaves it the choice.
+        group_local_assignors: With "consumer": assignors that this client can run itself, in order
+            of preference, as objects or by name. They are used by a broker that asks members for
+            assignments, as the embedded one does, once all members have one in common.
         session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
         heartbeat_interval_ms: Time between heartbeats.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
@@ -109,6 +112,7 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = None
     group_protocol: Literal["classic", "consumer", "draft"] = "classic"
     group_remote_assignor: str | None = None
+    group_local_assignors: str | Sequence[str | Assignor] = ()
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -136,6 +140,11 @@ class ConsumerConfig(ClientConfig):
         _one_of("group.protocol", self.group_protocol, ("classic", "consumer", "draft"))
         if self.group_remote_assignor is not None and self.group_protocol != "consumer":
             raise ConfigError("group.remote.assignor needs group.protocol=consumer")
+        if self.group_local_assignors and self.group_protocol != "consumer":
+            raise ConfigError(
+                "group.local.assignors needs group.protocol=consumer; with the classic protocol set"
+                " partition.assignment.strategy"
+            )
         _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
         levels = ("read_uncommitted", "read_committed")
         _one_of("isolation.level", self.isolation_level, levels)
@@ -146,14 +155,21 @@ class ConsumerConfig(ClientConfig):
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
         self.assignors()
+        self.local_assignors()
 
     def assignors(self) -> list[Assignor]:
-        """Return the assignors, in order of preference."""
-        given = self.partition_assignment_strategy
-        names = given.split(",") if isinstance(given, str) else given
-        found = [_assignor(each.strip()) if isinstance(each, str) else each for each in names]
+        """Return the assignors of the classic protocol, in order of preference."""
+        key = "partition.assignment.strategy"
+        found = _assignors(key, self.partition_assignment_strategy)
         if not found:
-            raise ConfigError("partition.assignment.strategy is empty")
+            raise ConfigError(f"{key} is empty")
+        return found
+
+    def local_assignors(self) -> list[Assignor]:
+        """Return the assignors to run under KIP-848, in order of preference; often none."""
+        found = _assignors("group.local.assignors", self.group_local_assignors)
+        if len({each.name for each in found}) != len(found):
+            raise ConfigError("group.local.assignors has two assignors of one name")
         return found
 
 
@@ -247,7 +263,7 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
 _CLASSIC_ONLY = {
     "session_timeout_ms": "the group's consumer.session.timeout.ms at the broker",
     "heartbeat_interval_ms": "the group's consumer.heartbeat.interval.ms at the broker",
-    "partition_assignment_strategy": "group.remote.assignor",
+    "partition_assignment_strategy": "group.remote.assignor, or group.local.assignors",
 }
 
 
@@ -359,12 +375,21 @@ def _address(server: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _assignor(name: str) -> Assignor:
+def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor]:
+    names = given.split(",") if isinstance(given, str) else given
+    if isinstance(names, Assignor) or not all(isinstance(each, (str, Assignor)) for each in names):
+        raise ConfigError(f"{key} has what is neither a name nor an Assignor: {given!r}")
+    return [
+        _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
+    ]
+
+
+def _assignor(key: str, name: str) -> Assignor:
     """Find an assignor by its name or, as in Java's settings, by its class."""
     short = name.rpartition(".")[2].removesuffix("Assignor").lower()
     by_class = {each.replace("-", ""): each for each in BUILTIN_ASSIGNORS}
     found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(by_class.get(short, ""))
     if found is None:
         known = ", ".join(BUILTIN_ASSIGNORS)
-        raise ConfigError(f"partition.assignment.strategy: no assignor {name!r}; there are {known}")
+        raise ConfigError(f"{key}: no assignor {name!r}; there are {known}")
     return type(found)()  # they remember what their member has

@@ -177,6 +177,10 @@ class Connection:
         """How many requests are waiting or unanswered."""
         return len(self._waiting) + len(self._in_flight)
 
+    def serves(self, request: type[Message]) -> bool:
+        """Whether the broker serves a request; known once the connection is ready."""
+        return self._versions is not None and self._versions.serves(request)
+
     # -------------------------------------------------------------------------- the transport
 
     def opened(self, now: int) -> None:

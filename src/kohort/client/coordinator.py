@@ -55,6 +55,16 @@ class Coordinator:
         """Look the coordinator up again next time."""
         self._node_id = None
 
+    async def serves(self, request: type[Message]) -> bool:
+        """Whether the coordinator that was found serves a request.
+
+        Raises:
+            KafkaError: It cannot be reached.
+        """
+        assert self._node_id is not None
+        connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
+        return connection.serves(request)
+
     async def send(
         self,
         request: Request[R],

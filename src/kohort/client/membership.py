@@ -22,11 +22,12 @@ from kohort.client.transport import now_ms
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
 from kohort.group.assignors import ClusterView, RackedClusterView
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
-from kohort.group.events import GroupEvent
+from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.group.member import leader
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.classic.machine import MemberSession as ClassicSession
 from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer import client_assignors
 from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.consumer.machine import MemberSession as ConsumerSession
 from kohort.group.member.draft.machine import DraftMember, DraftMemberSession
@@ -46,6 +47,7 @@ from kohort.group.member.events import (
     TopicsNamed,
     Unsubscribed,
 )
+from kohort.wire.messages.client_assignors import ConsumerGroupPrepareAssignmentRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
@@ -105,7 +107,8 @@ class Membership:
         failed = self.member
         if isinstance(failed, ConsumerMember) and failed.is_failed:
             first_token = failed.session.next_token
-            self.member = ConsumerMember(failed.config, _new_member_id(), first_token)
+            assignors = tuple(failed.assignors.values())
+            self.member = ConsumerMember(failed.config, _new_member_id(), first_token, assignors)
         self.run(Subscribed(topics, pattern))
 
     def polled(self) -> None:
@@ -154,6 +157,13 @@ class Membership:
 
     def _publish(self, fact: GroupEvent) -> None:
         log.debug("%s", fact)
+        if isinstance(fact, AssignorUnsupported):
+            log.warning(
+                "group %s: the broker asks no member for an assignment, so its own assignor is used"
+                " and not %s",
+                fact.group,
+                ", ".join(fact.assignors),
+            )
         self._coordinator.metrics.observed(fact, now_ms())
         if self._event_listener is not None:
             try:
@@ -204,6 +214,7 @@ class Membership:
         self._coordinator.forget()
         try:
             await self._coordinator.find()
+            asks = await self._asks_members()
         except KafkaError as error:
             log.debug("coordinator of %s: %s", self._coordinator.group_id, error)
             is_answer = error.code != ErrorCode.NETWORK_EXCEPTION
@@ -212,7 +223,14 @@ class Membership:
             log.warning("coordinator of %s: %s", self._coordinator.group_id, error)
             self.run(LookupFailed())
         else:
-            self.run(CoordinatorKnown())
+            self.run(CoordinatorKnown(asks_members=asks))
+
+    async def _asks_members(self) -> bool:
+        """Whether the coordinator asks members for assignments; no matter where they cannot."""
+        member = self.member
+        if not isinstance(member, ConsumerMember) or not member.assignors:
+            return True
+        return await self._coordinator.serves(ConsumerGroupPrepareAssignmentRequest)
 
     async def _send(self, send: Send) -> None:
         request = send.request
@@ -274,23 +292,30 @@ class Membership:
 
     async def _assign(self, job: AssignmentJob) -> None:
         """Compute the group's assignment in another thread: heartbeats go on meanwhile."""
-        member = self.member
-        assert isinstance(member, ClassicMember)
-        topics = leader.topics(job)
         try:
-            deadline = Deadline(self._cluster.config.default_api_timeout_ms)
-            await self._cluster.ensure_topics(topics, deadline)
-            view = cluster_view(self._cluster.metadata, topics)
-            if leader.unknown_claims(job, view):
-                await self._cluster.refresh(deadline)
-                view = cluster_view(self._cluster.metadata, topics)
-            self._counts = dict(view.partitions)
-            assignments = await asyncio.to_thread(leader.compute, job, member.assignors, view)
+            assignments = await self._computed(job)
         except Exception as error:
             log.exception("assignor %s failed", job.assignor)
             self.run(JobDone(job.token, None, f"{type(error).__name__}: {error}"))
         else:
             self.run(JobDone(job.token, assignments))
+
+    async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
+        """Return each member's assignment; under KIP-848 the coordinator said all there is."""
+        member = self.member
+        if isinstance(member, ConsumerMember):
+            view = ClusterView(job.partitions or {})
+            return await asyncio.to_thread(client_assignors.compute, job, member.assignors, view)
+        assert isinstance(member, ClassicMember)
+        topics = leader.topics(job)
+        deadline = Deadline(self._cluster.config.default_api_timeout_ms)
+        await self._cluster.ensure_topics(topics, deadline)
+        view = cluster_view(self._cluster.metadata, topics)
+        if leader.unknown_claims(job, view):
+            await self._cluster.refresh(deadline)
+            view = cluster_view(self._cluster.metadata, topics)
+        self._counts = dict(view.partitions)
+        return await asyncio.to_thread(leader.compute, job, member.assignors, view)
 
     async def _learn(self, topics: frozenset[str]) -> None:
         """Watch topics, also as a leader that has nothing to assign (KIP-814)."""
@@ -341,7 +366,8 @@ def _count(metadata: ClusterMetadata, topics: frozenset[str]) -> dict[str, int]:
 
 def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember | DraftMember:
     if config.group_protocol == "consumer":
-        return ConsumerMember(_member_config(config), _new_member_id())
+        assignors = config.local_assignors()
+        return ConsumerMember(_member_config(config), _new_member_id(), assignors=assignors)
     if config.group_protocol == "draft":
         return DraftMember(_member_config(config), socket.gethostname())
     return ClassicMember(_member_config(config), config.assignors())

@@ -62,6 +62,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """How many requests are unanswered."""
         return self._machine.load
 
+    def serves(self, request: type[Message]) -> bool:
+        """Whether the broker serves a request (KIP-35)."""
+        return self._machine.serves(request)
+
     async def request(
         self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
     ) -> R:

@@ -35,6 +35,10 @@ class BrokerVersions:
     def __init__(self, answer: ApiVersionsResponse) -> None:
         self._served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
+    def serves(self, request: type[Message]) -> bool:
+        """Whether the broker serves a request in any version."""
+        return request.api_key in self._served
+
     def choose(self, request: type[Message], at_most: int | None = None) -> int:
         """Return the newest version that both sides have.
 

@@ -81,11 +81,14 @@ class AssignmentJob:
         token: Number to report the result with.
         assignor: Name of the assignor that the group agreed on.
         subscriptions: What each member subscribes to, by member id.
+        partitions: Number of partitions of each topic, where the coordinator said it (KIP-848);
+            None: the shell has to find out.
     """
 
     token: int
     assignor: str
     subscriptions: Mapping[str, Subscription]
+    partitions: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

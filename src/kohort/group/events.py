@@ -120,6 +120,38 @@ class Assigned(GroupEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentAsked(GroupEvent):
+    """A member was asked to make the assignment of the group (KIP-848).
+
+    Attributes:
+        generation: Epoch of the group.
+        member: Who was asked.
+        assignor: By which of its assignors.
+    """
+
+    generation: int
+    member: str
+    assignor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignorFellBack(GroupEvent):
+    """No member made the assignment, so the coordinator's own assignor does.
+
+    Attributes:
+        generation: Epoch of the group.
+        member: Who was asked, empty when nobody was.
+        assignor: By which of its assignors.
+        reason: What went wrong.
+    """
+
+    generation: int
+    member: str
+    assignor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsCommitted(GroupEvent):
     """Positions were stored."""
 
@@ -192,3 +224,16 @@ class MemberFailed(GroupEvent):
     member: str
     error_code: int
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignorUnsupported(GroupEvent):
+    """The coordinator asks no member for an assignment: its own assignor makes it (K60).
+
+    Attributes:
+        member: Who has assignors of its own.
+        assignors: Their names.
+    """
+
+    member: str
+    assignors: tuple[str, ...]

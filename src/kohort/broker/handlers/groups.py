@@ -10,6 +10,10 @@ from typing import TypeVar, cast
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -58,6 +62,8 @@ OneGroup = (
     | HeartbeatRequest
     | LeaveGroupRequest
     | ConsumerGroupHeartbeatRequest
+    | ConsumerGroupPrepareAssignmentRequest
+    | ConsumerGroupInstallAssignmentRequest
 )
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _TOPIC_IDS_SINCE = 10  # of OffsetCommit and OffsetFetch (KIP-848)

@@ -33,6 +33,8 @@ class CoordinatorConfig:
             used where nobody asks.
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group, 0 for none (KIP-1263).
+        group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
+            assignment, if its rebalance timeout is not shorter (K61); Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
             is looked up anew, though no topic was created.
         regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
@@ -58,6 +60,7 @@ class CoordinatorConfig:
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     regex_min_refresh_interval_ms: int = 10_000
     group_consumer_migration_policy: str = "bidirectional"

@@ -185,6 +185,13 @@ ConsumerDeadline: TypeAlias = (
 )
 
 
+class ConsumerAssignmentExpired(NamedTuple):
+    """No member has made the assignment that it was asked for (K61)."""
+
+    group_id: str
+    kind: str = "consumer assignment"
+
+
 class RetentionCheckDue(NamedTuple):
     """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
 
@@ -202,5 +209,6 @@ Deadline: TypeAlias = (
     | InitialDelayExpired
     | SyncExpired
     | ConsumerDeadline
+    | ConsumerAssignmentExpired
     | RetentionCheckDue
 )

@@ -16,6 +16,7 @@ from kohort.group.coordinator.consumer import route
 from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
+    ConsumerAssignmentExpired,
     ConsumerDeadline,
     JobDone,
     LoadFinished,
@@ -118,6 +119,8 @@ def let_expire(draft: ShardDraft, tick: Tick) -> None:
     draft.session = replace(draft.session, deadlines=deadlines)
     if isinstance(deadline, RetentionCheckDue):
         check_retention(draft)
+    elif isinstance(deadline, ConsumerAssignmentExpired):
+        route.expire_assignment(draft, deadline)
     elif isinstance(deadline, ConsumerDeadline):
         route.expire(draft, deadline)
     else:

@@ -7,6 +7,12 @@ from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import describe
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -191,6 +197,12 @@ _REFUSALS: dict[type[Message], _Refusal] = {
         error_code=code
     ),
     ConsumerGroupDescribeRequest: cast("_Refusal", _consumer_describe_refused),
+    ConsumerGroupPrepareAssignmentRequest: lambda _request, _version, code: (
+        ConsumerGroupPrepareAssignmentResponse(error_code=code)
+    ),
+    ConsumerGroupInstallAssignmentRequest: lambda _request, _version, code: (
+        ConsumerGroupInstallAssignmentResponse(error_code=code)
+    ),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
     # C59: a shard that is not loaded has nothing to list, which is no error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(

@@ -16,6 +16,10 @@ from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.effects import Reply
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -171,6 +175,12 @@ _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], Non
     ),
     ConsumerGroupDescribeRequest: lambda draft, arrived: route.answer_describe(
         draft, cast("RequestArrived[ConsumerGroupDescribeRequest]", arrived)
+    ),
+    ConsumerGroupPrepareAssignmentRequest: lambda draft, arrived: route.answer_prepare(
+        draft, cast("RequestArrived[ConsumerGroupPrepareAssignmentRequest]", arrived)
+    ),
+    ConsumerGroupInstallAssignmentRequest: lambda draft, arrived: route.answer_install(
+        draft, cast("RequestArrived[ConsumerGroupInstallAssignmentRequest]", arrived)
     ),
     OffsetDeleteRequest: _member_request,
     OffsetFetchRequest: _fetch,

@@ -76,7 +76,14 @@ class CallbackDone:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKnown:
-    """The look-up that was asked for has found the coordinator."""
+    """The look-up that was asked for has found the coordinator.
+
+    Attributes:
+        asks_members: Whether it has the requests by which a member makes its group's assignment
+            (K60); only a member with assignors of its own under KIP-848 needs to know.
+    """
+
+    asks_members: bool = True
 
 
 @dataclass(frozen=True, slots=True)

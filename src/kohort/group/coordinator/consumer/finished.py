@@ -16,6 +16,12 @@ from kohort.group.coordinator.events import JobDone, RequestArrived
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.coordinator.migration.classic_members import Join
 from kohort.group.coordinator.refusals import join_refused, refuse
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentResponse as Installed,
+)
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupPrepareAssignmentResponse as Prepared,
+)
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 from kohort.wire.schema import Message, Request
@@ -44,7 +50,10 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
     if isinstance(arrived.request, JoinGroupRequest):
         # Unlike a classic group's this answer does not name the member (K45).
         return join_refused(arrived.request, arrived.version, code, "")
-    return refuse(cast("Request[Message]", arrived.request), arrived.version, code)
+    response = refuse(cast("Request[Message]", arrived.request), arrived.version, code)
+    if isinstance(response, (Prepared, Installed)):
+        return replace(response, error_message=message)
+    return response
 
 
 def job_done(draft: ConsumerDraft, done: JobDone) -> ConsumerDraft:
@@ -63,7 +72,10 @@ def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerD
     target.end(draft, run)
     if draft.group is not None and made.error is None:
         target.store(draft, run.epoch, made)
-    return attempt(draft, run.waiting.arrived, lambda trial: _resume(trial, run.waiting, made))
+    waiting = run.waiting
+    if waiting is None:
+        return draft
+    return attempt(draft, waiting.arrived, lambda trial: _resume(trial, waiting, made))
 
 
 def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:

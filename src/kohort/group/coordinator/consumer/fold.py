@@ -22,6 +22,7 @@ from kohort.group.coordinator.consumer.group import (
     ResolvedRegex,
     Target,
 )
+from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -92,6 +93,7 @@ def _member_metadata(
             regex=value.subscribed_topic_regex,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
+            client_assignors=value.client_assignors,
             classic=value.classic_member_metadata,
         )
     )
@@ -120,10 +122,22 @@ def _target_member(
         target: Target = Map(
             {entry.topic_id: frozenset(entry.partitions) for entry in value.topic_partitions}
         )
+        group = _with_word(group, key.member_id, value.assignment_metadata)
         return replace(group, target=group.target.set(key.member_id, target))
+    group = _with_word(group, key.member_id, None)
     if key.member_id not in group.target:
         return group
     return replace(group, target=group.target.delete(key.member_id))
+
+
+def _with_word(
+    group: ConsumerGroup, member_id: str, word: AssignmentMetadata | None
+) -> ConsumerGroup:
+    if word is not None:
+        return replace(group, words=group.words.set(member_id, word))
+    if member_id not in group.words:
+        return group
+    return replace(group, words=group.words.delete(member_id))
 
 
 def _current(

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from immutables import Map
 
+from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
 
 # Partitions of each topic id; with the epoch in which each was assigned, and without.
@@ -66,6 +67,7 @@ class Member:
         regex: Regular expression of the topics it subscribes to; empty or None for none.
         rebalance_timeout_ms: How long it may take to give partitions up.
         server_assignor: The assignor it asks for.
+        client_assignors: Assignors that it can run itself (K60), the best liked first.
         classic: What is known of it if it speaks the classic protocol.
         epoch: The epoch it has to send; -2: a static member that will be back.
         previous_epoch: The one before, which it may still send if our answer was lost (K7).
@@ -83,6 +85,7 @@ class Member:
     regex: str | None = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    client_assignors: tuple[ClientAssignor, ...] = ()
     classic: ClassicMemberMetadata | None = None
     epoch: int = 0
     previous_epoch: int = -1
@@ -120,6 +123,7 @@ class ConsumerGroup:
         metadata_hash: Hash of its topics' metadata when that epoch began.
         members: Its members by id.
         target: What each member is to have.
+        words: What the assignor of the member that made the target says to others' (K61).
         stored_assignment_epoch: The epoch that `target` was made for, as written.
         assignment_timestamp: When it was made (KIP-1263), 0 when that is not known.
         regexes: What the regular expressions of its members stand for.
@@ -129,6 +133,7 @@ class ConsumerGroup:
         subscribers: How many members name each topic.
         regex_subscribers: How many members have each regular expression.
         votes: How many members ask for each assignor.
+        client_assignors: How many members can run each assignor themselves.
         stable_in: How many members have all they are to have in each epoch.
         classic_members: How many members speak the classic protocol.
         classic_support: How many of those know each assignor.
@@ -139,6 +144,7 @@ class ConsumerGroup:
     metadata_hash: int = 0
     members: Map[str, Member] = Map()
     target: Map[str, Target] = Map()
+    words: Map[str, AssignmentMetadata] = Map()
     stored_assignment_epoch: int | None = None
     assignment_timestamp: int = 0
     regexes: Map[str, ResolvedRegex] = Map()
@@ -148,6 +154,7 @@ class ConsumerGroup:
     subscribers: Map[str, int] = Map()
     regex_subscribers: Map[str, int] = Map()
     votes: Map[str, int] = Map()
+    client_assignors: Map[str, int] = Map()
     stable_in: Map[int, int] = Map()
     classic_members: int = 0
     classic_support: Map[str, int] = Map()
@@ -243,6 +250,9 @@ class ConsumerGroup:
         if a.server_assignor != b.server_assignor:
             votes = _recount(group.votes, _one(a.server_assignor), _one(b.server_assignor))
             group = replace(group, votes=votes)
+        if a.client_assignors != b.client_assignors:
+            counts = _recount(self.client_assignors, _names(a), _names(b))
+            group = replace(group, client_assignors=counts)
         if (a.state, a.epoch) != (b.state, b.epoch) or old is None or new is None:
             group = replace(
                 group, stable_in=_recount(group.stable_in, _stable_in(old), _stable_in(new))
@@ -261,6 +271,10 @@ _NOBODY = Member(member_id="")
 
 def _one(name: str | None) -> tuple[str, ...]:
     return (name,) if name else ()
+
+
+def _names(member: Member) -> tuple[str, ...]:
+    return tuple(each.name for each in member.client_assignors)
 
 
 def _known(member: Member) -> frozenset[str]:

@@ -6,7 +6,14 @@ import uuid
 from dataclasses import replace
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer import log_records, regex, static_members, target, validate
+from kohort.group.coordinator.consumer import (
+    client_assignors,
+    log_records,
+    regex,
+    static_members,
+    target,
+    validate,
+)
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import (
     LEAVE_EPOCH,
@@ -42,6 +49,7 @@ def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None
     """
     request = arrived.request
     validate.check_request(request, arrived.version, draft.config.group_consumer_assignors)
+    client_assignors.check(request)
     if request.member_epoch <= LEAVE_EPOCH:
         leave(draft, arrived)
     else:
@@ -66,7 +74,8 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     updated = _updated(member, arrived)
     before = member.assigned
     resubscribed = take_note(draft, member, updated, found)
-    if target.is_due(draft):
+    client_assignors.reconsider(draft)
+    if target.is_due(draft) and not client_assignors.ask(draft):
         target.start(draft, arrived, member_id, before, resubscribed)
         draft.start_session(member_id)
         return
@@ -98,6 +107,7 @@ def _updated(member: Member, arrived: Heartbeat) -> Member:
         "topics": None if names is None else tuple(sorted(set(names))),
         "regex": request.subscribed_topic_regex,
         "server_assignor": request.server_assignor,
+        "client_assignors": request.client_assignors,
         "client_id": arrived.client_id,
         "client_host": arrived.client_host,
     }
@@ -132,7 +142,10 @@ def take_note(
     expression = regex.take_note(draft, group, member, updated, found)
     if is_new:
         _say_joined(draft, updated)
-    bump = renamed or expression is regex.Change.RESOLVED
+    informed = updated.client_assignors != member.client_assignors
+    if informed:
+        client_assignors.trust_again(draft, updated.member_id)
+    bump = renamed or informed or expression is regex.Change.RESOLVED
     seen = draft.session.seen.get(group_id)
     # While an expression is not resolved nobody knows the group's topics; then they are compared.
     changed = seen != draft.topics.version and not regex.is_unresolved(draft.existing)
@@ -181,11 +194,14 @@ def reconcile_and_reply(
     member = reconcile(draft, member, reported(request), resubscribed=resubscribed)
     draft.start_session(member.member_id)
     tell = _is_full(request) or member.assigned != before
+    moved = tell or member.epoch != request.member_epoch
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
         heartbeat_interval_ms=draft.config.group_consumer_heartbeat_interval_ms,
         assignment=_assignment(member.assigned) if tell else None,
+        should_compute_assignment=client_assignors.should_compute(draft, member),
+        assignment_metadata=draft.existing.words.get(member.member_id) if moved else None,
     )
     draft.reply(arrived.token, response, arrived.version)
 

@@ -8,12 +8,13 @@ passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Target
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.types import TopicPartition
+from kohort.wire.messages.consumer_group import AssignmentMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,13 @@ class NewTarget:
         changed: The members whose target is another now: id, instance id, all they are to have.
         assignments: What each member is to have, by topic name, for whoever watches.
         error: Why there is none, None when there is.
+        words: What a member's assignor says to those of these members (K61).
     """
 
     changed: tuple[tuple[str, str | None, Target], ...] = ()
     assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
     error: str | None = None
+    words: Mapping[str, AssignmentMetadata] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

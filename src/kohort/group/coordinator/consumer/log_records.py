@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
+from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -45,6 +46,7 @@ def member_record(group_id: str, member: Member) -> GroupRecord:
             subscribed_topic_regex=member.regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
+            client_assignors=member.client_assignors,
             classic_member_metadata=member.classic,
         ),
     )
@@ -64,15 +66,18 @@ def current_record(group_id: str, member: Member) -> GroupRecord:
     )
 
 
-def target_record(group_id: str, member_id: str, target: Target) -> GroupRecord:
-    """Return the record of what a member is to have."""
+def target_record(
+    group_id: str, member_id: str, target: Target, word: AssignmentMetadata | None = None
+) -> GroupRecord:
+    """Return the record of what a member is to have, and what its assignor is to be told."""
     return GroupRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
             topic_partitions=tuple(
                 TargetTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(target[topic_id])))
                 for topic_id in _in_order(target)
-            )
+            ),
+            assignment_metadata=word,
         ),
     )
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer import describe, heartbeat, leave, older_apis
+from kohort.group.coordinator.consumer import (
+    client_assignors,
+    describe,
+    heartbeat,
+    leave,
+    older_apis,
+)
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
@@ -15,6 +21,7 @@ from kohort.group.coordinator.consumer.log_records import group_tombstones
 from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat
 from kohort.group.coordinator.describe import ALL_OPERATIONS
 from kohort.group.coordinator.events import (
+    ConsumerAssignmentExpired,
     ConsumerDeadline,
     JobDone,
     RequestArrived,
@@ -31,6 +38,8 @@ from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.session import ShardDraft
+
+M = TypeVar("M", bound=Message)
 
 Work = Callable[[ConsumerDraft], ConsumerDraft]
 
@@ -73,11 +82,31 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
 
 def answer_heartbeat(shard: ShardDraft, arrived: Heartbeat) -> None:
     """Answer a ConsumerGroupHeartbeat."""
-    run(
-        shard,
-        arrived.request.group_id,
-        lambda draft: attempt(draft, arrived, lambda trial: heartbeat.answer(trial, arrived)),
+    group_id = arrived.request.group_id
+    _answer_one(shard, arrived, group_id, lambda trial: heartbeat.answer(trial, arrived))
+
+
+def answer_prepare(shard: ShardDraft, arrived: client_assignors.Prepare) -> None:
+    """Answer a ConsumerGroupPrepareAssignment (K61)."""
+    _answer_one(
+        shard, arrived, arrived.request.group_id, lambda t: client_assignors.prepare(t, arrived)
     )
+
+
+def answer_install(shard: ShardDraft, arrived: client_assignors.Install) -> None:
+    """Answer a ConsumerGroupInstallAssignment (K61)."""
+    _answer_one(
+        shard, arrived, arrived.request.group_id, lambda t: client_assignors.install(t, arrived)
+    )
+
+
+def _answer_one(
+    shard: ShardDraft,
+    arrived: RequestArrived[M],
+    group_id: str,
+    work: Callable[[ConsumerDraft], None],
+) -> None:
+    run(shard, group_id, lambda draft: attempt(draft, arrived, work))
 
 
 def answer_describe(
@@ -166,6 +195,16 @@ def expire(shard: ShardDraft, expired: ConsumerDeadline) -> None:
     run(shard, expired.group_id, work)
 
 
+def expire_assignment(shard: ShardDraft, expired: ConsumerAssignmentExpired) -> None:
+    """K61: a member was asked for an assignment, and made none in time."""
+
+    def work(draft: ConsumerDraft) -> ConsumerDraft:
+        client_assignors.expire(draft)
+        return draft
+
+    run(shard, expired.group_id, work)
+
+
 def start_sessions(shard: ShardDraft) -> None:
     """K30: after a load each member has its session, and its rebalance timeout, from now on."""
     for group_id, group in sorted(shard.log.consumer_groups.items()):
@@ -184,7 +223,7 @@ def start_sessions(shard: ShardDraft) -> None:
 def release(shard: ShardDraft) -> None:
     """C73: whoever waits for a job asks another coordinator."""
     session = shard.session.consumer
-    waiting = [run.waiting.arrived for _, run in sorted(session.targets.items())]
+    waiting = [run.waiting.arrived for _, run in sorted(session.targets.items()) if run.waiting]
     waiting += [arrived for _, arrived in sorted(session.checking.items())]
     for arrived in waiting:
         response = failed(arrived, ErrorCode.NOT_COORDINATOR)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from immutables import Map
 
-from kohort.group.coordinator.consumer.group import Owned
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
+
+T = TypeVar("T")
 
 Heartbeat = RequestArrived[ConsumerGroupHeartbeatRequest]
 
@@ -40,13 +43,32 @@ class TargetRun:
         token: The job's number.
         epoch: The epoch it is for.
         started: When it began, in milliseconds.
-        waiting: The heartbeat that waits for it.
+        waiting: The heartbeat that waits for it, None if none does.
     """
 
     token: int
     epoch: int
     started: int
-    waiting: Waiting
+    waiting: Waiting | None
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """A target assignment that a member is to make (K61); at most one for each group.
+
+    Attributes:
+        epoch: The epoch it is for.
+        assignor: Name of the assignor.
+        member_id: Who was asked; None: nobody capable has sent a heartbeat yet.
+        prepared: The group as the member was told it, None before it asked.
+        topics: The topics as it was told them.
+    """
+
+    epoch: int
+    assignor: str
+    member_id: str | None = None
+    prepared: ConsumerGroup | None = None
+    topics: TopicsImage = NO_TOPICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +83,8 @@ class ConsumerSession:
         checking: Heartbeats that wait to hear whether what they bring is a regular expression at
             all, by the job that finds out.
         resolving: The job that resolves the expressions of a group anew, at most one each.
+        computing: Target assignments that a member is to make, by group.
+        unreliable: Members of each group that were asked for one and gave none.
         next_token: Number of the next job.
     """
 
@@ -70,14 +94,23 @@ class ConsumerSession:
     resting: Map[str, int] = Map()
     checking: Map[int, Heartbeat] = Map()
     resolving: Map[str, int] = Map()
+    computing: Map[str, Computation] = Map()
+    unreliable: Map[str, frozenset[str]] = Map()
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
         """Forget a group that is gone; its jobs will find nobody."""
-        resting = self.resting
-        if group_id in resting:
-            resting = resting.delete(group_id)
-        return replace(self, seen=self.seen.delete(group_id), resting=resting)
+        return replace(
+            self,
+            seen=_without(self.seen, group_id),
+            resting=_without(self.resting, group_id),
+            computing=_without(self.computing, group_id),
+            unreliable=_without(self.unreliable, group_id),
+        )
+
+
+def _without(known: Map[str, T], group_id: str) -> Map[str, T]:
+    return known.delete(group_id) if group_id in known else known
 
 
 NOTHING_KNOWN = ConsumerSession()

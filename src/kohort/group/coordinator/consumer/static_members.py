@@ -63,13 +63,14 @@ def replaced(draft: ConsumerDraft, old: Member, member_id: str) -> Member:
     """K32: the new member takes the old one's place, with all it had; no new epoch begins."""
     group_id = draft.existing.group_id
     target = draft.existing.target_of(old.member_id)
+    word = draft.existing.words.get(old.member_id)
     new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
     draft.cancel_timers(group_id, old.member_id)
     draft.write(
         [
             *log_records.member_tombstones(group_id, old.member_id),
             log_records.member_record(group_id, new),
-            log_records.target_record(group_id, member_id, target),
+            log_records.target_record(group_id, member_id, target, word),
             log_records.current_record(group_id, new),
         ]
     )

@@ -40,6 +40,8 @@ def is_due(draft: ConsumerDraft) -> bool:
     group, session = draft.existing, draft.session
     if group.assignment_epoch >= group.epoch or group.group_id in session.targets:
         return False
+    if group.group_id in session.computing:
+        return False
     if draft.now < session.resting.get(group.group_id, draft.now):
         return False
     made, interval = group.assignment_timestamp, draft.config.group_consumer_assignment_interval_ms
@@ -55,12 +57,16 @@ def start(
     resubscribed: bool,
 ) -> None:
     """Begin to make it, and let the request wait."""
+    begin(draft, Waiting(arrived, member_id, before, resubscribed))
+
+
+def begin(draft: ConsumerDraft, waiting: Waiting | None = None) -> None:
+    """Begin to make it, whether a request waits for it or none."""
     group = draft.existing
     token = draft.take_token()
     default = draft.config.group_consumer_assignors[0]
     name = group.preferred_assignor(default)
     draft.jobs.append(TargetJob(token, group, draft.topics, name))
-    waiting = Waiting(arrived, member_id, before, resubscribed)
     run = TargetRun(token, group.epoch, draft.now, waiting)
     targets = draft.session.targets.set(group.group_id, run)
     draft.session = replace(draft.session, targets=targets)
@@ -99,7 +105,7 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
         given = made.get(member_id, frozenset())
         assignments.append((member_id, tuple(sorted(given))))
         target = _by_id(given, topics)
-        if group.target.get(member_id) != target:
+        if group.target.get(member_id) != target or member_id in group.words:
             changed.append((member_id, group.members[member_id].instance_id, target))
     return NewTarget(tuple(changed), tuple(assignments))
 
@@ -155,7 +161,8 @@ def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
             # It was replaced meanwhile: who has its place gets what it was to have.
             receiver = group.static.get(instance_id, member_id)
         if receiver in group.members:
-            draft.write([log_records.target_record(group.group_id, receiver, target)])
+            word = made.words.get(member_id)
+            draft.write([log_records.target_record(group.group_id, receiver, target, word)])
     draft.write([log_records.assignment_epoch_record(group.group_id, epoch, draft.wall_ms)])
     draft.observed.append(
         Assigned(

@@ -176,6 +176,8 @@ def _release(draft: ConsumerDraft) -> None:
         return
     targets = draft.session.targets.delete(draft.group_id)
     draft.session = replace(draft.session, targets=targets)
+    if run.waiting is None:
+        return
     arrived = run.waiting.arrived
     request = cast("Request[Message]", arrived.request)
     stays = isinstance(arrived.request, JoinGroupRequest)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kohort.errors import ErrorCode, KafkaError, error_name
-from kohort.group.member.consumer import coordinator, leave, reconcile
+from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
 from kohort.group.member.events import HeartbeatDue
@@ -45,6 +45,7 @@ def _note(draft: MemberDraft, answer: Answer) -> None:
         failures=0,
     )
     draft.start(HeartbeatDue(), interval_ms)
+    client_assignors.note_answer(draft, answer)
 
 
 def note_answer(draft: MemberDraft, answer: Answer) -> None:

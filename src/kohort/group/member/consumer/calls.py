@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kohort.errors import ErrorCode, LocalProtocolError
-from kohort.group.member.consumer import coordinator, leave, reconcile
+from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
 from kohort.group.member.consumer.session import MemberDraft, MemberState
@@ -14,6 +14,7 @@ from kohort.group.member.events import (
     CallbackDone,
     Closing,
     CommitAnswered,
+    CoordinatorKnown,
     HeartbeatDue,
     LookupFailed,
     PollOverdue,
@@ -40,6 +41,7 @@ def resubscribe(draft: MemberDraft, call: Subscribed) -> None:
     before = draft.session
     note_topics(draft, call)
     if (before.topics, before.pattern) != (call.topics, call.pattern):
+        client_assignors.announce(draft)
         coordinator.beat_soon(draft)
 
 
@@ -105,14 +107,15 @@ def told(
 # ------------------------------------------------------------------------------- the coordinator
 
 
-def note_coordinator(draft: MemberDraft, _event: object) -> None:
+def note_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
     """It is known for the time when it is needed."""
+    client_assignors.note_coordinator(draft, asks_members=event.asks_members)
     coordinator.found(draft)
 
 
-def greet_coordinator(draft: MemberDraft, _event: object) -> None:
+def greet_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
     """Tell the new coordinator at once that we are alive."""
-    coordinator.found(draft)
+    note_coordinator(draft, event)
     coordinator.beat_soon(draft)
 
 

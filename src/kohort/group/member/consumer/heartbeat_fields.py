@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.messages.consumer_group import (
+    ClientAssignor,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 
 if TYPE_CHECKING:
     from kohort.group.member.config import MemberConfig
@@ -26,6 +30,7 @@ class HeartbeatFields:
         pattern: Or the regular expression; empty to take an earlier one back.
         server_assignor: The assignor it would like.
         partitions: What it claims to own; None has it said again.
+        client_assignors: The assignors it can run itself (K60), None where it has none.
     """
 
     rebalance_timeout_ms: int
@@ -34,6 +39,7 @@ class HeartbeatFields:
     pattern: str | None
     server_assignor: str | None
     partitions: frozenset[TopicIdPartition] | None
+    client_assignors: tuple[ClientAssignor, ...] | None = None
 
 
 def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFields:
@@ -48,6 +54,7 @@ def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFie
         pattern=pattern,
         server_assignor=config.server_assignor,
         partitions=session.claimed,
+        client_assignors=(session.announced or None) if session.asks_members else None,
     )
 
 
@@ -81,6 +88,10 @@ def heartbeat_request(
         ),
         topic_partitions=(
             None if sent and sent.partitions == fields.partitions else _by_topic(fields.partitions)
+        ),
+        client_assignors=(
+            None if sent and sent.client_assignors == fields.client_assignors
+            else fields.client_assignors
         ),
     )  # fmt: skip
 

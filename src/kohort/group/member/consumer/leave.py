@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kohort.errors import KafkaError
 from kohort.group.events import Ownership
-from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer import client_assignors, coordinator
 from kohort.group.member.consumer.heartbeat_fields import leave_request
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
 from kohort.group.member.events import (
@@ -20,6 +20,7 @@ LEAVE_FOR_NOW_EPOCH = -2
 
 def join(draft: MemberDraft) -> None:
     """Begin to join, with nothing."""
+    client_assignors.announce(draft)
     draft.enter(MemberState.JOINING)
     draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
     coordinator.beat_soon(draft)
@@ -36,6 +37,9 @@ def _forget_membership(draft: MemberDraft) -> None:
         sent=None,
         pattern_sent=False,
         is_due=False,
+        computation=None,
+        word=None,
+        told=None,
     )
 
 

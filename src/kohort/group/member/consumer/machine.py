@@ -7,17 +7,19 @@ and reports them with `TopicsNamed`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from kohort.errors import CommitFailedError, ErrorCode
+from kohort.errors import CommitFailedError, ConfigError, ErrorCode
+from kohort.group.assignors.interface import Assignor
 from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer import client_assignors, coordinator
 from kohort.group.member.consumer.calls import LIVE
+from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
 from kohort.group.member.consumer.session import (
     NOT_JOINED,
@@ -30,6 +32,7 @@ from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.events import (
     CallbackDone,
     CoordinatorLost,
+    JobDone,
     MemberEvent,
     RequestFailed,
     ResponseArrived,
@@ -49,15 +52,25 @@ _OUT = (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 class ConsumerMember:
     """One member of one group."""
 
-    def __init__(self, config: MemberConfig, member_id: str, first_token: int = 1) -> None:
+    def __init__(
+        self,
+        config: MemberConfig,
+        member_id: str,
+        first_token: int = 1,
+        assignors: Sequence[Assignor] = (),
+    ) -> None:
         """Make a member that wants nothing yet.
 
         Args:
             config: Its settings.
             member_id: Its id for as long as it exists, never used before (KIP-1082).
             first_token: The first number it gives to a request or callback.
+            assignors: Assignors that it can run itself, the best liked first (K60).
         """
         self.config = config
+        self.assignors: Mapping[str, Assignor] = {each.name: each for each in assignors}
+        if len(self.assignors) != len(assignors):
+            raise ConfigError("assignors of one member need different names")
         self._session = MemberSession(member_id=member_id, next_token=first_token)
 
     # ------------------------------------------------------------------------------- what it knows
@@ -124,7 +137,13 @@ class ConsumerMember:
         return self._session.unnamed
 
     def tell_assignor(self, callback: Callback) -> None:
-        """Do nothing: the coordinator assigns. The classic member has an assignor to tell (L5)."""
+        """Have the assignor take note of an assignment, if it was one of the member's own (L5).
+
+        Raises:
+            Exception: Whatever the assignor raises; it changes nothing.
+        """
+        config, member_id = self.config, self._session.member_id
+        client_assignors.tell(self.assignors, callback, config, member_id)
 
     # ------------------------------------------------------------------------------------- commits
 
@@ -165,7 +184,8 @@ class ConsumerMember:
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self._session, now)
+        assignors = tuple(self.assignors.values())
+        draft = MemberDraft(self.config, self._session, now, assignors=assignors)
         _run(draft, event)
         _beat_if_due(draft)
         return draft.effects()
@@ -185,6 +205,13 @@ def _run(draft: MemberDraft, event: MemberEvent) -> None:
     match event:
         case Tick():
             _expire(draft)
+        case ResponseArrived() if client_assignors.is_awaited(draft.session, event.token):
+            _put(draft, event.response)
+        case RequestFailed() if client_assignors.is_awaited(draft.session, event.token):
+            _put(draft, ComputationLost(event.cause))
+        case JobDone():
+            known = client_assignors.is_awaited(draft.session, event.token)
+            _put(draft, event if known else StaleReport(event.token))
         case ResponseArrived():
             sent = _forget_sent(draft, event.token)
             if sent is None or not isinstance(event.response, ConsumerGroupHeartbeatResponse):

@@ -38,7 +38,9 @@ def note_target(draft: MemberDraft, assignment: Assignment | None) -> None:
 
 def is_reconciled(session: MemberSession) -> bool:
     """Whether the member has acknowledged what it was given last."""
-    return session.target is None or session.target == session.acknowledged
+    if session.target is None:
+        return True
+    return session.target == session.acknowledged and session.word == session.told
 
 
 def begin(draft: MemberDraft) -> None:

@@ -11,7 +11,8 @@ from uuid import UUID
 from immutables import Map
 
 from kohort.errors import KohortError
-from kohort.group.effects import Callback, Effects, Send
+from kohort.group.assignors.interface import Assignor
+from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
 from kohort.group.machine import Deadlines, TableError
 from kohort.group.member.config import MemberConfig
@@ -19,7 +20,11 @@ from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.consumer_group import (
+    AssignmentMetadata,
+    ClientAssignor,
+    ConsumerGroupHeartbeatRequest,
+)
 
 NOT_JOINED = 0  # the epoch of who asks to join
 
@@ -80,6 +85,23 @@ class Sent:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """The group's assignment, while this member makes it (K61).
+
+    Attributes:
+        token: Number of the request, or of the job, that is waited for.
+        epoch: The group's epoch that it is for.
+        assignor: Name of the assignor.
+        topics: Ids of the group's topics, by name.
+    """
+
+    token: int = 0
+    epoch: int = 0
+    assignor: str = ""
+    topics: Map[str, UUID] = field(default_factory=Map)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
     """All that a member knows; a value.
@@ -105,6 +127,11 @@ class MemberSession:
         looking_up: Whether the shell looks for the coordinator.
         callback: The call into the application that has not returned.
         after_leaving: The state that follows `LEAVING`.
+        announced: What is said about assignors of the member's own.
+        asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
+        computation: The group's assignment, while this member makes it.
+        word: What the assignor that computed says to this member's, with its assignment.
+        told: What its assignor was told last.
         closing: How to close; None: the application is not done yet.
         failures: How many attempts failed in a row.
         next_token: The next number to give to a heartbeat or callback.
@@ -131,6 +158,11 @@ class MemberSession:
     looking_up: bool = False
     callback: Callback | None = None
     after_leaving: MemberState = MemberState.UNSUBSCRIBED
+    announced: tuple[ClientAssignor, ...] = ()
+    asks_members: bool = True
+    computation: Computation | None = None
+    word: AssignmentMetadata | None = None
+    told: AssignmentMetadata | None = None
     closing: GroupMembershipOperation | None = None
     failures: int = 0
     next_token: int = 1
@@ -183,6 +215,8 @@ class MemberDraft:
         find_coordinator: Whether to look for the coordinator.
         raised: Errors for the application.
         observed: What happened.
+        assignors: The member's own assignors, the best liked first.
+        jobs: Assignments to compute.
     """
 
     config: MemberConfig
@@ -193,6 +227,8 @@ class MemberDraft:
     find_coordinator: bool = False
     raised: list[KohortError] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
+    assignors: tuple[Assignor, ...] = ()
+    jobs: list[AssignmentJob] = field(default_factory=list)
 
     @property
     def state(self) -> MemberState:
@@ -240,10 +276,18 @@ class MemberDraft:
         """Call the application; one call at a time."""
         session = self.session
         assert session.callback is None
+        word = session.word if change is Ownership.ASSIGNED else None
         callback = Callback(
-            self.token(), change, session.named(partitions), generation=session.generation
+            self.token(),
+            change,
+            session.named(partitions),
+            assignor=word.assignor if word else "",
+            generation=session.generation,
+            user_data=(word.metadata or None) if word else None,
+            assignment=session.named(session.owned | partitions) if word else frozenset(),
         )
-        self.session = replace(self.session, callback=callback)
+        told = session.word if change is Ownership.ASSIGNED else session.told
+        self.session = replace(self.session, callback=callback, told=told)
         self.callbacks.append(callback)
 
     def start(self, deadline: MemberDeadline, delay_ms: int) -> None:
@@ -265,6 +309,7 @@ class MemberDraft:
             observed=tuple(self.observed),
             sends=tuple(self.sends),
             callbacks=tuple(self.callbacks),
+            jobs=tuple(self.jobs),
             find_coordinator=self.find_coordinator,
             raised=tuple(self.raised),
         )

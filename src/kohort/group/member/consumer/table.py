@@ -7,8 +7,9 @@ but from where L30 allows.
 from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
-from kohort.group.member.consumer import answers, calls, leave, reconcile
+from kohort.group.member.consumer import answers, calls, client_assignors, leave, reconcile
 from kohort.group.member.consumer.calls import LIVE
+from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.errors import Remedy
 from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
 from kohort.group.member.consumer.session import MemberDraft, MemberState
@@ -19,6 +20,7 @@ from kohort.group.member.events import (
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
+    JobDone,
     LookupDue,
     LookupFailed,
     Polled,
@@ -155,10 +157,21 @@ COORDINATOR_ROWS: Rows = (
     row(ALL, CommitAnswered, calls.pass_over, rule="L37"),
 )
 
+COMPUTATION_ROWS: Rows = (
+    row(LIVE, client_assignors.Prepared, client_assignors.prepared, rule="K61"),
+    row(LIVE, JobDone, client_assignors.computed, rule="K61"),
+    row(LIVE, client_assignors.Installed, client_assignors.installed, rule="K61"),
+    row(LIVE, ComputationLost, client_assignors.forget, rule="K61"),
+    row(others(*LIVE), client_assignors.Prepared, calls.never),
+    row(others(*LIVE), JobDone, calls.never),
+    row(others(*LIVE), client_assignors.Installed, calls.never),
+    row(others(*LIVE), ComputationLost, calls.never),
+)
+
 CONSUMER_MEMBER: Table[MemberState, MemberDraft] = Table(
     "consumer member",
     MemberState,
-    CALL_ROWS + CALLBACK_ROWS + ANSWER_ROWS + HEARTBEAT_ROWS + COORDINATOR_ROWS,
+    CALL_ROWS + CALLBACK_ROWS + ANSWER_ROWS + HEARTBEAT_ROWS + COORDINATOR_ROWS + COMPUTATION_ROWS,
     total=(
         CallbackDone,
         TopicsNamed,
@@ -174,6 +187,10 @@ CONSUMER_MEMBER: Table[MemberState, MemberDraft] = Table(
         LookupFailed,
         LookupDue,
         CommitAnswered,
+        client_assignors.Prepared,
+        JobDone,
+        client_assignors.Installed,
+        ComputationLost,
     ),
     local=(Subscribed, Unsubscribed, Closing, Polled, RejoinAsked),
 )

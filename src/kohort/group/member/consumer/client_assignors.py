@@ -1,0 +1,279 @@
+"""Making the group's assignment, when the coordinator asks for it (KIP-848, K60, K61).
+
+The coordinator asks in the answer to a heartbeat. The member asks back for the group, its assignor
+computes as a job while heartbeats go on, and the result goes to the coordinator. If anything of
+that fails the member forgets it: the coordinator asks again, or makes the assignment itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.assignors.interface import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    GroupMetadata,
+    RebalanceProtocol,
+)
+from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.events import AssignorUnsupported
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer.session import (
+    Computation,
+    MemberDraft,
+    MemberSession,
+    MemberState,
+)
+from kohort.group.member.events import JobDone
+from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
+from kohort.types import TopicPartition
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+    InstalledMember,
+    PreparedMember,
+)
+from kohort.wire.messages.consumer_group import (
+    ClientAssignor,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kohort.wire.schema import Message
+
+Prepared = ConsumerGroupPrepareAssignmentResponse
+Installed = ConsumerGroupInstallAssignmentResponse
+
+_FAILED = 1
+# What a cooperative assignor withholds at first it gives in the next round, if not before.
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationLost:
+    """A request of the computation has no answer."""
+
+    cause: str = ""
+
+
+# ------------------------------------------------------------------------------------ announcing
+
+
+def announce(draft: MemberDraft) -> None:
+    """Say what assignors there are, and ask each what the one that computes should know.
+
+    That is asked when the member joins or subscribes to something else, and not with each
+    heartbeat: whatever is new in it makes a new assignment.
+    """
+    topics = draft.session.topics
+    announced = tuple(
+        ClientAssignor(
+            name=each.name,
+            maximum_version=each.version,
+            version=each.version,
+            metadata=each.subscription_user_data(topics) or b"",
+        )
+        for each in draft.assignors
+    )
+    draft.session = replace(draft.session, announced=announced)
+
+
+def note_coordinator(draft: MemberDraft, *, asks_members: bool) -> None:
+    """Tell once that this coordinator never asks, as Kafka's does not (K60)."""
+    tells = not asks_members and draft.session.asks_members and draft.assignors
+    draft.session = replace(draft.session, asks_members=asks_members)
+    if tells:
+        draft.observed.append(
+            AssignorUnsupported(
+                group=draft.config.group_id,
+                now=draft.now,
+                member=draft.session.member_id,
+                assignors=tuple(each.name for each in draft.assignors),
+            )
+        )
+
+
+# ------------------------------------------------------------------------------------- computing
+
+
+def note_answer(draft: MemberDraft, answer: ConsumerGroupHeartbeatResponse) -> None:
+    """Begin, if the coordinator asks for it and this member is not at it already."""
+    session = draft.session
+    if answer.assignment is not None or answer.assignment_metadata is not None:
+        draft.session = replace(session, word=answer.assignment_metadata)
+    is_free = session.computation is None and draft.state is not MemberState.PREPARE_LEAVING
+    if answer.should_compute_assignment and is_free and draft.assignors:
+        request = ConsumerGroupPrepareAssignmentRequest(
+            group_id=draft.config.group_id,
+            member_id=draft.session.member_id,
+            member_epoch=draft.session.epoch,
+        )
+        _send(draft, Computation(), request)
+
+
+def _send(draft: MemberDraft, computation: Computation, request: Message) -> None:
+    token = draft.token()
+    draft.sends.append(Send(token, request))
+    computation = replace(computation, token=token)
+    draft.session = replace(draft.session, computation=computation)
+
+
+def is_awaited(session: MemberSession, token: int) -> bool:
+    """Whether a number is that of the computation's request or job."""
+    return session.computation is not None and session.computation.token == token
+
+
+def prepared(draft: MemberDraft, answer: Prepared) -> None:
+    """K61: let the assignor compute, with what the coordinator says and nothing else."""
+    names = {assignor.name for assignor in draft.assignors}
+    if answer.error_code != ErrorCode.NONE or answer.assignor_name not in names:
+        forget(draft, answer)
+        return
+    token = draft.token()
+    ids = {topic.topic_id: topic.topic_name for topic in answer.topics}
+    draft.session = replace(
+        draft.session,
+        computation=Computation(
+            token, answer.group_epoch, answer.assignor_name, Map((n, i) for i, n in ids.items())
+        ),
+    )
+    draft.jobs.append(
+        AssignmentJob(
+            token,
+            answer.assignor_name,
+            Map({each.member_id: _subscription(each, answer, ids) for each in answer.members}),
+            Map({topic.topic_name: topic.num_partitions for topic in answer.topics}),
+        )
+    )
+
+
+def _subscription(
+    member: PreparedMember, answer: Prepared, names: Mapping[uuid.UUID, str]
+) -> Subscription:
+    """Return a member as assignors see it; what it owns is its present target, and no claim."""
+    return Subscription(
+        topics=frozenset(member.subscribed_topic_names),
+        owned=frozenset(
+            TopicPartition(names[topic.topic_id], number)
+            for topic in member.topic_partitions
+            if topic.topic_id in names
+            for number in topic.partitions
+        ),
+        generation=answer.group_epoch,
+        user_data=member.metadata or None,
+        rack_id=member.rack_id,
+        group_instance_id=member.instance_id,
+    )
+
+
+def computed(draft: MemberDraft, done: JobDone) -> None:
+    """K61: tell the coordinator the result, or that there is none."""
+    computation = draft.session.computation
+    assert computation is not None
+    members = None if done.assignments is None else _installed(draft, computation, done.assignments)
+    request = ConsumerGroupInstallAssignmentRequest(
+        group_id=draft.config.group_id,
+        member_id=draft.session.member_id,
+        member_epoch=draft.session.epoch,
+        group_epoch=computation.epoch,
+        error=_FAILED if members is None else 0,
+        members=members or (),
+    )
+    _send(draft, computation, request)
+
+
+def _installed(
+    draft: MemberDraft, computation: Computation, assignments: Mapping[str, bytes]
+) -> tuple[InstalledMember, ...] | None:
+    """Name topics by their ids; None: the assignor gave away what does not exist."""
+    version = next(each.version for each in draft.assignors if each.name == computation.assignor)
+    members = []
+    for member_id in sorted(assignments):
+        partitions, user_data = decode_assignment(assignments[member_id])
+        if not all(partition.topic in computation.topics for partition in partitions):
+            return None
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in sorted(partitions):
+            by_topic.setdefault(topic, []).append(number)
+        entries = tuple(
+            TopicPartitions(topic_id=computation.topics[topic], partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+        members.append(
+            InstalledMember(
+                member_id=member_id,
+                topic_partitions=entries,
+                version=version,
+                metadata=user_data or b"",
+            )
+        )
+    return tuple(members)
+
+
+def installed(draft: MemberDraft, answer: Installed) -> None:
+    """Hear at once what this member is to have; why a result was refused is the broker's to say."""
+    forget(draft, answer)
+    coordinator.beat_soon(draft)
+
+
+def forget(draft: MemberDraft, _event: object) -> None:
+    """It is over; if the coordinator still wants something it asks again."""
+    draft.session = replace(draft.session, computation=None)
+
+
+# ------------------------------------------------------------------------------- what shells call
+
+
+def compute(
+    job: AssignmentJob, assignors: Mapping[str, Assignor], cluster: ClusterView
+) -> dict[str, bytes]:
+    """Do the job: return each member's assignment as SyncGroup would carry it.
+
+    The coordinator takes care that a partition is given up before it is given on. So what an
+    assignor of the cooperative protocol withholds until then is asked for at once, as if its
+    members had let go.
+
+    Raises:
+        Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
+    """
+    assignor, subscriptions = assignors[job.assignor], dict(job.subscriptions)
+    given: dict[str, Assignment] = {}
+    for _ in range(_ROUNDS):
+        made = assignor.assign_with_user_data(cluster, subscriptions)
+        # who is not a member is left to the coordinator to refuse
+        given = {each: made.get(each, _NOTHING) for each in {*job.subscriptions, *made}}
+        after = {
+            each: replace(entry, owned=given[each].partitions)
+            for each, entry in subscriptions.items()
+        }
+        if after == subscriptions or _COOPERATIVE not in assignor.supported_protocols:
+            break
+        subscriptions = after
+    return {each: encode_assignment(a.partitions, a.user_data) for each, a in given.items()}
+
+
+_NOTHING = Assignment(frozenset())
+_COOPERATIVE = RebalanceProtocol.COOPERATIVE
+
+
+def tell(
+    assignors: Mapping[str, Assignor], callback: Callback, config: MemberConfig, member_id: str
+) -> None:
+    """Tell the assignor that made the assignment what this member was given."""
+    assignor = assignors.get(callback.assignor)
+    if assignor is not None:
+        metadata = GroupMetadata(
+            group_id=config.group_id,
+            generation_id=callback.generation,
+            member_id=member_id,
+            group_instance_id=config.group_instance_id,
+        )
+        assignor.on_assignment(Assignment(callback.assignment, callback.user_data), metadata)
