@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from kohort.errors import ConfigError
+from kohort.observe.timeline import OwnershipTimeline
+from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.drawing import PALETTE, draw, draw_faults
+from kohort.simulation.fleet import Summary
 from kohort.simulation.owners import Owners
 from kohort.simulation.protocols import PROTOCOLS
 from kohort.simulation.running import Outcome, run, run_world
@@ -15,8 +18,6 @@ from kohort.simulation.scenario import MemberPlan, Scenario, Weather, nearest
 from kohort.simulation.shrinking import shrink
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import World
-from kohort.simulation.checkers import CHECKERS
-from kohort.observe.timeline import OwnershipTimeline
 
 ALL = "all"
 NONE = "none"
@@ -93,47 +94,10 @@ def _numbered(plan: MemberPlan, number: int) -> MemberPlan:
     return replace(plan, name=f"member-{number}", instance=instance)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Sums over runs.
-
-    Attributes:
-        runs: How many runs there were.
-        failed: Those with another verdict than "ok".
-        events: How many events happened.
-        simulated_ms: Virtual time.
-        member_ms: Virtual time, times the members of the scenario.
-        rebalances: How many rebalances the coordinator began.
-        repeated: How many records were handed out more than once.
-        faults: How many faults happened, by kind.
-    """
-
-    runs: int = 0
-    failed: list[Outcome] = field(default_factory=list)
-    events: int = 0
-    simulated_ms: int = 0
-    member_ms: int = 0
-    rebalances: int = 0
-    repeated: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a run."""
-        self.runs += 1
-        self.events += outcome.events
-        self.simulated_ms += outcome.simulated_ms
-        self.member_ms += outcome.simulated_ms * len(outcome.scenario.members)
-        self.rebalances += outcome.rebalances
-        self.repeated += outcome.repeated
-        self.faults.update(faults_of(outcome))
-        if not outcome.is_ok:
-            self.failed.append(outcome)
-
-
-def faults_of(outcome: Outcome) -> dict[str, int]:
-    """Return how many faults of each kind happened in a run."""
-    notes = sorted(outcome.notes.items())
-    return {note.removeprefix(_FAULT): count for note, count in notes if note.startswith(_FAULT)}
+def faults_in(notes: Counter[str]) -> dict[str, int]:
+    """Return how many faults of each kind happened, of what was noted in one or more runs."""
+    found = sorted(notes.items())
+    return {note.removeprefix(_FAULT): n for note, n in found if note.startswith(_FAULT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +144,9 @@ def reduce(failed: Outcome, tell: Callable[[int], None]) -> Finding:
     return Finding(failed, smallest, tried, timeline)
 
 
-def run_all(choice: Choice, seeds: Iterable[int], tally: Tally) -> Iterable[Outcome]:
+def run_all(choice: Choice, seeds: Iterable[int], summary: Summary) -> Iterator[Outcome]:
     """Run seeds one after the other, and yield each outcome once it is counted."""
     for seed in seeds:
         outcome = run(choice.scenario(seed))
-        tally.add(outcome)
+        summary.add(outcome)
         yield outcome

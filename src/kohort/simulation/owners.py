@@ -38,7 +38,7 @@ class Owners:
 
     def timeline(self) -> OwnershipTimeline:
         """Return the timeline of all partitions that ever had an owner."""
-        timeline = OwnershipTimeline((partition for _, partition, _ in self._changes), 0)
+        timeline = OwnershipTimeline(self._owner, 0)
         for now, partition, owner in self._changes:
             timeline.own(partition, owner, now)
         return timeline

@@ -10,6 +10,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS
@@ -126,6 +127,9 @@ def _check(scenario: Scenario) -> None:
         _known("fault", [fault.kind], FAULTS)
         targets = topics if fault.kind in _ON_TOPICS else members
         _known("target", [fault.target] if fault.target else [], targets)
+        if fault.at_ms >= scenario.duration_ms:
+            end = f"{scenario.minutes} minutes"
+            raise ConfigError(f"{fault.kind} at {fault.at_ms} ms is after the end: {end}")
 
 
 def _known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -242,7 +246,7 @@ def _gaps(timeline: OwnershipTimeline, until_ms: int) -> tuple[list[int], int]:
         owned = _since_first_owner(timeline.spans(partition, until_ms))
         gaps += [span.duration_ms for span in owned if span.owner is None]
         names = [span.owner for span in owned if span.owner is not None]
-        moved += sum(before != after for before, after in zip(names, names[1:], strict=False))
+        moved += sum(before != after for before, after in pairwise(names))
     return gaps, moved
 
 
