@@ -1,4 +1,4 @@
-"""Where in `__consumer_offsets` a group lives, against what is known of Java's `String.hashCode`."""
+"""Where in `__consumer_offsets` a group lives, against known values of Java's hash of a string."""
 
 from __future__ import annotations
 

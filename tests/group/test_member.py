@@ -197,14 +197,15 @@ def test_l3_the_first_join_asks_nothing_of_the_application_and_later_ones_do() -
     assert changes == [Ownership.ASSIGNED, Ownership.REVOKED, Ownership.ASSIGNED]
 
 
-def test_l4_a_join_that_is_repeated_does_not_revoke_again() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+def test_l4_a_join_that_is_repeated_does_not_revoke_again(code: ErrorCode) -> None:
     world, north = alone(S.STABLE)
     world.tell(north, RejoinAsked(""))
     world.run_callback(north)
     request = north.requests[0].request
     assert isinstance(request, JoinGroupRequest)
-    answer(world, north, join_refused(request, 9, ErrorCode.REBALANCE_IN_PROGRESS))
-    world.settle()
+    answer(world, north, join_refused(request, 9, code))
+    world.advance(1_000)
     changes = [change for change, _ in north.words]
     assert changes == [Ownership.ASSIGNED, Ownership.REVOKED, Ownership.ASSIGNED]
 
