@@ -47,6 +47,12 @@ _AFTER_COMMIT = (
     "delete_offset_other",
 )
 _PAIRS = tuple(f"tool_commits+{kind}" for kind in _AFTER_COMMIT)
+_CALLS = (
+    "unsubscribe+close",
+    "unsubscribe+unsubscribe+subscribe",
+    "unsubscribe+subscribe",
+    "close",
+)
 DYING = ("before append", "in append", "after append", "after a reply")
 
 
@@ -98,6 +104,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "listener": (_on_member("listener", 0, 20 * _S, "", "raises", "commits", "rejoins"), 5),
     "close": (_on_member("close", 0, 60 * _S), 6),
     "unsubscribe": (_on_member("unsubscribe", 1 * _S, 60 * _S), 5),
+    "leave": (_on_member("leave", 0, 400, *_CALLS), 6),
     "resubscribe": (
         _on_member("resubscribe", 0, 0, "flights", "delays", "flights,delays"),
         6,

@@ -201,6 +201,23 @@ def unsubscribe(world: World, each: Fault) -> None:
 
 
 @fault
+def leave(world: World, each: Fault) -> None:
+    """An application makes several calls at once: "unsubscribe", "subscribe", "close", with "+"."""
+    client = _client(world, each)
+    if client is None or client.application.closing:
+        return
+    application = client.application
+    calls = {
+        "unsubscribe": application.unsubscribe,
+        "subscribe": lambda: application.subscribe(client.plan.topics),
+        "close": application.close,
+    }
+    for number, call in enumerate(each.detail.split("+")):
+        world.engine.after(number * each.lasts_ms, client, calls[call])
+    world.engine.after(30_000, None, world.restart, each.target)
+
+
+@fault
 def resubscribe(world: World, each: Fault) -> None:
     """An application wants other topics (`detail`, separated by commas)."""
     client = _client(world, each)

@@ -157,7 +157,8 @@ def commits_of_holders(world: World, fact: Answered) -> str | None:
     group = _group(world)
     if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP or group is None:
         return None
-    assert isinstance(response, OffsetCommitResponse)
+    if not isinstance(response, OffsetCommitResponse):
+        return f"a commit is answered with {type(response).__name__}"
     codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
     if ErrorCode.NONE not in codes:
         return None
