@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from kohort.broker.log.partition_log import LogConfig
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.migration.policy import POLICIES
 
 # Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
 # search thousands of names again and again; tests would wait as long.
@@ -60,6 +61,9 @@ class BrokerConfig:
             assignment; then the broker makes it. Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
             is looked up anew, though no topic was created.
+        group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
+            to the consumer protocol, "downgrade" back to the classic one, "bidirectional" or
+            "disabled".
         offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
         offsets_retention_check_interval_ms: How often older ones are looked for.
     """
@@ -93,6 +97,7 @@ class BrokerConfig:
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_consumer_migration_policy: str = "bidirectional"
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_retention_check_interval_ms: int = 600_000
 
@@ -117,6 +122,11 @@ class BrokerConfig:
             )
         if self.draft_assignor not in ("range", "roundrobin"):
             raise ConfigError(f"draft_assignor={self.draft_assignor!r} is not range or roundrobin")
+        policy = self.group_consumer_migration_policy
+        if policy not in POLICIES:
+            raise ConfigError(
+                f"group_consumer_migration_policy={policy!r} is none of {', '.join(POLICIES)}"
+            )
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -159,6 +169,7 @@ class BrokerConfig:
                 self.group_consumer_client_assignment_timeout_ms
             ),
             group_consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
+            group_consumer_migration_policy=self.group_consumer_migration_policy,
             regex_min_refresh_interval_ms=_REGEX_MIN_REFRESH_INTERVAL_MS,
             offsets_retention_ms=self.offsets_retention_ms,
             offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
