@@ -1,4 +1,4 @@
-"""What only we say of assignors that run in a member; others read messages as if it were not there."""
+"""What only we say of assignors that run in a member: others read as if it were not there."""
 
 from __future__ import annotations
 

@@ -273,6 +273,8 @@ def prepare(draft: ConsumerDraft, arrived: Prepare) -> None:
 
 def _run_of(draft: ConsumerDraft, group_id: str, member_id: str, epoch: int) -> Computation:
     """Return what this member was asked to compute."""
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID)
     if draft.group is None:
         raise validate.unknown_group(group_id)
     member = draft.group.members.get(member_id)
