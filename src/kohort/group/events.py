@@ -107,7 +107,7 @@ class GenerationStarted(GroupEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned(GroupEvent):
-    """The group has its assignment.
+    """The group has its assignment; with KIP-848 its members have yet to get there.
 
     Attributes:
         generation: Generation it belongs to.
@@ -149,6 +149,21 @@ class AssignorFellBack(GroupEvent):
     member: str
     assignor: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReconciled(GroupEvent):
+    """A member took a step towards what the group's assignment gives it (KIP-848).
+
+    Attributes:
+        member: Member id.
+        epoch: Its epoch after the step.
+        partitions: All that it has now, what it was told to give up included.
+    """
+
+    member: str
+    epoch: int
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

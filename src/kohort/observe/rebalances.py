@@ -37,6 +37,8 @@ class Rebalance:
         moves: The partitions whose owner is another than before.
         longest_gap_ms: Longest time that a partition had no owner since the rebalance before; so
             it counts from the death of a member, not from when the coordinator learned of it.
+        longest_stop_ms: The same among the partitions that stayed with their owner: how long what
+            did not move stood still. None when nothing stayed.
     """
 
     generation: int
@@ -46,6 +48,7 @@ class Rebalance:
     cause: str
     moves: tuple[Move, ...]
     longest_gap_ms: int
+    longest_stop_ms: int | None = None
 
 
 def moves_between(
@@ -87,6 +90,8 @@ class RebalanceLog:
         start_ms, member, cause = self._open
         self._open = None
         owners = self._timeline.owners()
+        stayed = [tp for tp, owner in owners.items() if owner and owner == self._settled[tp]]
+        gap = self._timeline.longest_gap_ms
         rebalance = Rebalance(
             generation=generation,
             start_ms=start_ms,
@@ -94,7 +99,8 @@ class RebalanceLog:
             member=member,
             cause=cause,
             moves=moves_between(self._settled, owners),
-            longest_gap_ms=self._timeline.longest_gap_ms(self._settled_ms, now_ms),
+            longest_gap_ms=gap(self._settled_ms, now_ms),
+            longest_stop_ms=gap(self._settled_ms, now_ms, stayed) if stayed else None,
         )
         self._settled, self._settled_ms = owners, now_ms
         self.finished.append(rebalance)

@@ -90,11 +90,19 @@ class OwnershipTimeline:
             if end > start
         ]
 
-    def longest_gap_ms(self, start_ms: int, end_ms: int) -> int:
-        """Return the longest time within [start, end] that any partition had no owner."""
+    def longest_gap_ms(
+        self, start_ms: int, end_ms: int, among: Iterable[TopicPartition] | None = None
+    ) -> int:
+        """Return the longest time within [start, end] that any partition had no owner.
+
+        Args:
+            start_ms: Start.
+            end_ms: End.
+            among: Partitions to look at; all by default.
+        """
         gaps = (
             min(span.end_ms, end_ms) - max(span.start_ms, start_ms)
-            for partition in self.partitions
+            for partition in (self.partitions if among is None else among)
             for span in self.spans(partition, end_ms)
             if span.owner is None
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kohort.group import events
+from kohort.group.assignors import BUILTIN_ASSIGNORS, RebalanceProtocol
 from kohort.observe.rebalances import Rebalance, RebalanceLog
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
@@ -32,6 +33,10 @@ class EventWatch:
         self._group = group
         self._log = RebalanceLog(self.timeline)
         self._labels: dict[str, str] = {}
+        self._is_classic = False
+        self._kept: frozenset[TopicPartition] = frozenset()  # what the last generation gave out
+        self._target: dict[str, tuple[TopicPartition, ...]] = {}
+        self._epoch = 0
         self._lock = threading.Lock()
 
     @property
@@ -58,27 +63,68 @@ class EventWatch:
             if isinstance(event, events.MemberJoined):
                 self._labels[event.member] = event.client_id or event.member
             elif isinstance(event, events.RebalanceStarted):
-                self._log.begin(event.now, self._label(event.member), event.cause.value)
+                self._begin(event)
             elif isinstance(event, events.MemberLeft):
                 self.timeline.release_all(self._label(event.member), event.now)
             elif isinstance(event, events.GenerationStarted):
-                # Eager: each member gave up everything before it joined again.
-                self._release_everything(event.now)
+                self._all_joined(event)
             elif isinstance(event, events.Assigned):
                 self._assign(event)
+            elif isinstance(event, events.MemberReconciled):
+                self._has(event.member, event.partitions, event.now)
+                self._end_when_all_have_theirs(event.now)
 
     def _label(self, member: str) -> str:
         return self._labels.get(member, member)
 
-    def _release_everything(self, now_ms: int) -> None:
+    def _begin(self, event: events.RebalanceStarted) -> None:
+        self._target = {}
+        self._log.begin(event.now, self._label(event.member), event.cause.value)
+
+    def _all_joined(self, event: events.GenerationStarted) -> None:
+        """Release what nobody has any more, as all members have joined again.
+
+        Eager: each gave up everything before. Cooperative (KIP-429): what the last generation gave
+        to nobody, and until now was being given up.
+        """
+        self._is_classic = True
         for partition in self.timeline.partitions:
-            self.timeline.own(partition, None, now_ms)
+            if partition not in self._kept or not _is_cooperative(event.protocol):
+                self.timeline.own(partition, None, event.now)
 
     def _assign(self, event: events.Assigned) -> None:
+        if not self._is_classic:  # KIP-848: it says where the members are to get to
+            self._target = dict(event.assignments)
+            self._epoch = event.generation
+            self._end_when_all_have_theirs(event.now)
+            return
+        self._kept = frozenset(tp for _, partitions in event.assignments for tp in partitions)
         for member, partitions in event.assignments:
             for partition in partitions:
                 self.timeline.own(partition, self._label(member), event.now)
-        self._log.end(event.now, event.generation)
+        owners = self.timeline.owners()
+        if not any(owner and tp not in self._kept for tp, owner in owners.items()):
+            self._log.end(event.now, event.generation)  # else another generation gives them out
+
+    def _has(self, member: str, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        label = self._label(member)
+        has = frozenset(partitions)
+        for partition, owner in self.timeline.owners().items():
+            if partition in has:
+                self.timeline.own(partition, label, now_ms)
+            elif owner == label:
+                self.timeline.own(partition, None, now_ms)
+
+    def _end_when_all_have_theirs(self, now_ms: int) -> None:
+        wanted = {tp: self._label(member) for member, tps in self._target.items() for tp in tps}
+        owners = self.timeline.owners()
+        if wanted and all(wanted.get(tp) == owner for tp, owner in owners.items()):
+            self._log.end(now_ms, self._epoch)
+
+
+def _is_cooperative(assignor: str) -> bool:
+    known = BUILTIN_ASSIGNORS.get(assignor)
+    return known is not None and RebalanceProtocol.COOPERATIVE in known.supported_protocols
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +133,12 @@ class GroupSnapshot:
 
     Attributes:
         stable: Whether the group says that its assignment is settled.
-        assignments: Client id of each member and the partitions it has.
+        assignments: Client id of each member and the partitions it has; None when the description
+            does not tell, as it is with a classic group during a rebalance.
     """
 
     stable: bool
-    assignments: Mapping[str, tuple[TopicPartition, ...]]
+    assignments: Mapping[str, tuple[TopicPartition, ...]] | None
 
 
 class SnapshotWatch:
@@ -124,6 +171,10 @@ class SnapshotWatch:
 
     def on_snapshot(self, snapshot: GroupSnapshot, now_ms: int) -> None:
         """Take the next description, made at `now_ms`."""
+        if snapshot.assignments is None:
+            with self._lock:
+                self._log.begin(now_ms, "", "the assignment changed")
+            return
         owners = {
             partition: label
             for label, partitions in snapshot.assignments.items()
@@ -137,6 +188,6 @@ class SnapshotWatch:
                 self._log.begin(now_ms, "", "the assignment changed")
             for partition in self.timeline.partitions:
                 self.timeline.own(partition, owners.get(partition), now_ms)
-            if snapshot.stable and owners:
+            if snapshot.stable and owners.keys() >= {*self.timeline.partitions}:
                 self._seen += 1
                 self._log.end(now_ms, self._seen)

@@ -25,8 +25,16 @@ from kohort.group.coordinator.events import (
     Deadline,
 )
 from kohort.group.effects import Reply
-from kohort.group.events import Cause, GroupEvent, GroupStateChanged, MemberLeft, RebalanceStarted
+from kohort.group.events import (
+    Cause,
+    GroupEvent,
+    GroupStateChanged,
+    MemberLeft,
+    MemberReconciled,
+    RebalanceStarted,
+)
 from kohort.group.machine import Deadlines
+from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
@@ -163,6 +171,26 @@ class ConsumerDraft:
         """Report that a member is gone."""
         self.observed.append(
             MemberLeft(group=group_id, now=self.now, member=member_id, cause=cause)
+        )
+
+    def say_reconciled(self, member: Member) -> None:
+        """Report what a member has now; topics that are gone are left out."""
+        names = self.topics.names
+        has = [
+            TopicPartition(names[topic_id], number)
+            for owned in (member.assigned, member.revoking)
+            for topic_id, numbers in owned.items()
+            if topic_id in names
+            for number in numbers
+        ]
+        self.observed.append(
+            MemberReconciled(
+                group=self.existing.group_id,
+                now=self.now,
+                member=member.member_id,
+                epoch=member.epoch,
+                partitions=tuple(sorted(has)),
+            )
         )
 
     def say_state(self, before: ConsumerGroup | None, classic: ClassicGroup | None) -> None:

@@ -220,6 +220,7 @@ def reconcile(
     if after != member:
         member = after
         draft.write([log_records.current_record(group.group_id, member)])
+        draft.say_reconciled(member)
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             draft.start_rebalance(member)
         else:
