@@ -71,6 +71,8 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
         regex.check(draft, arrived)
         return
     member = _identified(draft, arrived, member_id)
+    if member.classic is not None:
+        draft.cancel_timers(group.group_id, member.member_id)  # of its life in the other protocol
     updated = _updated(member, arrived)
     before = member.assigned
     resubscribed = take_note(draft, member, updated, found)

@@ -60,6 +60,8 @@ def join(draft: ConsumerDraft, arrived: Join) -> None:
     old = group.static_member(request.group_instance_id) if request.group_instance_id else None
     downgrades = old is not None and downgrade.is_due_after_replacing(draft, old)
     member = _identified(draft, arrived, old)
+    if member.classic is None:
+        draft.cancel_timers(group.group_id, member.member_id)  # of its life in the other protocol
     updated = _updated(member, arrived)
     resubscribed = heartbeat.take_note(draft, member, updated)
     if downgrades:

@@ -1,0 +1,118 @@
+"""Classic groups that become consumer groups (K40, K41)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.errors import ErrorCode
+from kohort.group.events import GroupStateChanged, MemberLeft, ProtocolChanged
+from tests.group.migration.dialogue import MixedDialogue
+
+FULL = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": ("t",), "held": {}}
+
+
+@pytest.fixture
+def group() -> MixedDialogue:
+    return MixedDialogue()
+
+
+def test_k41_members_are_taken_along_with_what_they_have(group: MixedDialogue) -> None:
+    first, second = group.stable_classic("c0", "s1", session=7_000, rebalance=9_000)
+    assert group.told(group.enter("z", "t")) == {}
+    taken = group.group
+    assert (taken.epoch, taken.assignment_epoch, taken.classic_members) == (2, 2, 2)
+    assert group.has(first) == {"t": {0, 2}}
+    assert group.has(second) == {"t": {1, 3}}
+    member = group.member(second)
+    assert (member.epoch, member.previous_epoch, member.state.name) == (1, 1, "STABLE")
+    assert (member.instance_id, member.client_id, member.topics) == ("s1", "s1", ("t",))
+    assert member.rebalance_timeout_ms == 9_000
+    assert member.classic is not None
+    assert member.classic.session_timeout_ms == 7_000
+    assert [each.name for each in member.classic.supported_protocols] == ["range"]
+    assert dict(group.shard.log.groups) == {}
+    assert dict(group.shard.session.groups) == {}
+    group.check_log()
+
+
+def test_k41_nobody_is_said_to_have_left_or_come(group: MixedDialogue) -> None:
+    group.stable_classic("c0", "c1")
+    group.observed.clear()
+    group.enter("z", "t")
+    (change,) = (each for each in group.observed if isinstance(each, ProtocolChanged))
+    assert (change.protocol, change.generation) == ("consumer", 1)
+    assert [each for each in group.observed if isinstance(each, MemberLeft)] == []
+    states = [each for each in group.observed if isinstance(each, GroupStateChanged)]
+    assert states[0].before == "Stable"
+    assert "Dead" not in {each.after for each in states}
+
+
+def test_k41_old_deadlines_are_gone_and_new_ones_are_the_members_own(
+    group: MixedDialogue,
+) -> None:
+    first, second = group.stable_classic("c0", "s1", session=7_000)
+    group.new_id(client_id="c2", protocols=(("range", b""),))
+    group.enter("z", "t")
+    due = {
+        (type(key).__name__, getattr(key, "member_id", "")): at - group.now
+        for key, at in group.shard.session.deadlines.due_times().items()
+        if key.group_id
+    }
+    assert due == {
+        ("ConsumerSessionExpired", first): 7_000,
+        ("ConsumerSessionExpired", second): 7_000,
+        ("ConsumerSessionExpired", "z"): 45_000,
+    }
+
+
+def test_k40_a_wrong_expression_converts_nothing(group: MixedDialogue) -> None:
+    """The first heartbeat waits until its expression is known to be one."""
+    (member,) = group.stable_classic("s0")
+    more = {"subscribed_topic_regex": "(", "rebalance_timeout_ms": 1_000, "held": {}}
+    assert group.refused("z", 0, **more) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert group.beat(member, 1) == ErrorCode.NONE
+    more["subscribed_topic_regex"] = "t"
+    assert group.heartbeat("z", 0, **more).error_code == 0
+    assert set(group.group.members) == {member, "z"}
+
+
+def test_k40_a_request_that_is_refused_leaves_everybody_parked() -> None:
+    group = MixedDialogue(group_consumer_max_size=2)
+    group.stable_classic("s0")
+    parked = group.join_classic(instance="s1")
+    assert parked not in group.answers
+    assert group.refused("z", 0, **FULL) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert parked not in group.answers
+    assert group.state == "PreparingRebalance"
+
+
+def test_k48_a_group_whose_topics_are_gone_migrates(group: MixedDialogue) -> None:
+    """What is assigned of a topic that was deleted in the meantime counts for nothing."""
+    (member,) = group.stable_classic("s0")
+    group.topics(u=1)
+    assert group.enter("z", "u").error_code == 0
+    assert group.has(member) == {}
+    group.check_log()
+
+
+def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
+    """Where Kafka fails (decision 0013): the group has no assignor yet."""
+    parked = group.join_classic(instance="s0", assignors=("sticky", "range"))
+    answer = group.enter("z", "t")
+    assert answer.error_code == 0
+    assert group.answers[parked].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    again = group.joined(group.answers[parked].member_id, instance="s0")
+    assert (again.error_code, again.generation_id) == (0, 1)
+    assert group.synced(again.member_id, 1) | group.told(answer)["t"] == {0, 1, 2, 3}  # type: ignore[index]  # it has some
+
+
+def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialogue) -> None:
+    """Cooperative members still have what they had before both (decision 0013)."""
+    (member,) = group.stable_classic("s0")
+    second = group.join_classic(instance="s1")
+    assert group.answers[group.join_classic(member, instance="s0")].generation_id == 2
+    assert group.answers[second].generation_id == 2
+    group.join_classic(instance="s2")
+    assert group.state == "PreparingRebalance"
+    assert group.told(group.enter("z", "t")) == {}
+    assert group.has(member) == {"t": {0, 1, 2, 3}}
