@@ -7,13 +7,14 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups rebalance assignors
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: help demo test record bench lint types imports clean
+.PHONY: simulate mutants explore help demo test record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
 	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
+	@echo 'make simulate groups under faults in virtual time, until stopped; also: make mutants, make explore'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
 
@@ -28,6 +29,14 @@ test:
 record:
 	@$(SETUP) test
 	@.venv/bin/python -m tests.dialogues.record $(ARGS)
+
+simulate:
+	@$(SETUP) test
+	@.venv/bin/kohort simulate --runs 0 --keep tests/seeds $(ARGS)
+
+mutants explore:
+	@$(SETUP) test
+	@.venv/bin/python tools/$@.py $(ARGS)
 
 lint:
 	@$(CHECK) style format

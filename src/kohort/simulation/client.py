@@ -40,6 +40,7 @@ REQUEST_TIMEOUT_MS = 30_000
 _NAMES_MS = 5
 _RETRY_MS = 500
 _TICK = Tick()
+_TICKS_MAX = 1_000
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)
 
@@ -117,10 +118,12 @@ class Client:
         if armed != self._armed:
             return
         self._armed = -1
-        while (
-            self.alive and (due := self.machine.next_deadline()) is not None and due <= self.now()
-        ):
+        for _ in range(_TICKS_MAX):
+            if not self.alive or not self._is_due():
+                break
             self.tell(_TICK)
+        else:
+            self.world.fail("S18", f"{self.name} never deals with a deadline that is due")
         self._rearm()
 
     def _is_due(self) -> bool:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Time of day at the start of every run, in milliseconds since 1970.
 WALL_MS = 1_357_000_000_000
+# More deadlines at the same moment than any group has.
+_TICKS_MAX = 1_000
 
 
 class Node:
@@ -181,8 +183,13 @@ class Node:
             return
         self._armed = -1
         now = self._world.engine.now
-        while self.alive and (due := self.shard.next_deadline()) is not None and due <= now:
+        for _ in range(_TICKS_MAX):
+            due = self.shard.next_deadline()
+            if not self.alive or due is None or due > now:
+                break
             self.run(Tick(self._wall_ms()))
+        else:
+            self._world.fail("S18", "deadlines that are due are never dealt with")
         if self.alive:
             self._rearm()
 
