@@ -73,7 +73,6 @@ class AssignorDialogue(ConsumerDialogue):
         assert self.prepare(member_id).error_code == ErrorCode.NONE
         assert self.install(member_id, given).error_code == ErrorCode.NONE
 
-    @property
     def is_asking(self) -> bool:
         return GROUP in self.shard.session.consumer.computing
 
@@ -82,7 +81,6 @@ class AssignorDialogue(ConsumerDialogue):
         """Why the coordinator's assignor stepped in."""
         return [each.reason for each in self.observed if isinstance(each, AssignorFellBack)]
 
-    @property
     def is_made(self) -> bool:
         """Whether the target is that of the group's epoch."""
         return self.group.assignment_epoch == self.group.epoch

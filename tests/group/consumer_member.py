@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from kohort.group.effects import Callback, Send
+from kohort.group.assignors import Assignor
+from kohort.group.effects import AssignmentJob, Callback, Send
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember, MemberState
@@ -24,6 +25,7 @@ from kohort.group.member.events import (
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group import (
     Assignment,
+    AssignmentMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -55,13 +57,17 @@ class Stage:
         knows_names: bool = True,
         member_id: str = MEMBER_ID,
         names: Mapping[UUID, str] = NAMES,
+        assignors: Sequence[Assignor] = (),
     ) -> None:
         self.config = config or MemberConfig(group_id="g", max_poll_interval_ms=60_000)
-        self.member = ConsumerMember(self.config, member_id)
+        self.member = ConsumerMember(self.config, member_id, assignors=assignors)
         self.now = 1_000
         self.knows_names = knows_names
         self.names = names
         self.requests: deque[Send] = deque()
+        # What a member sends and does to make its group's assignment (K61).
+        self.asides: deque[Send] = deque()
+        self.jobs: deque[AssignmentJob] = deque()
         self.callbacks: deque[Callback] = deque()
         self.raised: list[Exception] = []
         self.observed: list[GroupEvent] = []
@@ -83,7 +89,10 @@ class Stage:
     def tell(self, event: MemberEvent) -> None:
         effects = self.member.decide(event, self.now)
         self.member.install(effects.session)
-        self.requests += effects.sends
+        for send in effects.sends:
+            is_beat = isinstance(send.request, ConsumerGroupHeartbeatRequest)
+            (self.requests if is_beat else self.asides).append(send)
+        self.jobs += effects.jobs
         self.callbacks += effects.callbacks
         self.raised += effects.raised
         self.observed += effects.observed
@@ -105,6 +114,8 @@ class Stage:
         message: str | None = None,
         member_id: str | None = MEMBER_ID,
         interval_ms: int = INTERVAL_MS,
+        computes: bool = False,
+        word: AssignmentMetadata | None = None,
     ) -> None:
         response = ConsumerGroupHeartbeatResponse(
             error_code=code,
@@ -113,6 +124,8 @@ class Stage:
             member_epoch=epoch,
             heartbeat_interval_ms=interval_ms,
             assignment=given,
+            should_compute_assignment=computes,
+            assignment_metadata=word,
         )
         self.tell(ResponseArrived(self.requests.popleft().token, response))
 

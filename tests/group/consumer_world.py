@@ -6,9 +6,11 @@ What travels does so when the test says, as in `tests.group.world`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID, uuid5
 
 from kohort.broker import jobs
+from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.draft.jobs import DraftJobDone
@@ -21,15 +23,20 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.events import Tick as ShardTick
 from kohort.group.coordinator.shard import Shard
+from kohort.group.effects import AssignmentJob
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.events import Polled, Tick
+from kohort.group.member.consumer import client_assignors
+from kohort.group.member.events import JobDone as MemberJobDone
+from kohort.group.member.events import Polled, RequestFailed, ResponseArrived, Tick
 from kohort.types import TopicPartition
 from kohort.wire import group_log
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+from kohort.wire.schema import Message
 from tests.group.consumer_member import Stage
 
 GROUP = "delays"
 SPACE = UUID(int=848)
+Compute = Callable[[AssignmentJob, Mapping[str, Assignor], ClusterView], Mapping[str, bytes]]
 
 
 class Player:
@@ -40,6 +47,9 @@ class Player:
         self.delivered: int | None = None
         self.is_slow = False  # it does not take its calls
         self.answers: deque[ConsumerGroupHeartbeatResponse] = deque()
+        self.asked: int | None = None  # the request beside heartbeats that is on its way (K61)
+        self.replies: deque[Message] = deque()
+        self.compute: Compute = client_assignors.compute
 
     @property
     def member_id(self) -> str:
@@ -49,6 +59,10 @@ class Player:
         """Lose what is on its way; a request may have been heard."""
         self.delivered = None
         self.answers.clear()
+        self.asked = None
+        self.replies.clear()
+        if self.stage.asides:
+            self.stage.tell(RequestFailed(self.stage.asides.popleft().token, "closed"))
         if self.stage.requests:
             self.stage.lose_answer()
 
@@ -89,6 +103,8 @@ class ConsumerWorld:
                 if player.delivered == reply.token:
                     assert isinstance(reply.response, ConsumerGroupHeartbeatResponse)
                     player.answers.append(reply.response)
+                elif player.asked == reply.token:
+                    player.replies.append(reply.response)
         for job in effects.consumer_jobs:
             result = jobs.do(job)
             assert not isinstance(result, DraftJobDone)
@@ -110,12 +126,15 @@ class ConsumerWorld:
 
     # ---------------------------------------------------------------------------------- members
 
-    def start(self, name: str, instance: str | None = None) -> Player:
+    def start(
+        self, name: str, instance: str | None = None, assignors: Sequence[Assignor] = ()
+    ) -> Player:
         self._born += 1
         config = MemberConfig(
             group_id=GROUP, group_instance_id=instance, max_poll_interval_ms=60_000
         )
-        stage = Stage(config, member_id=f"{name}-{self._born}", names=self.names)
+        member_id = f"{name}-{self._born}"
+        stage = Stage(config, member_id=member_id, names=self.names, assignors=assignors)
         stage.now = self.now
         self.players[name] = Player(stage)
         return self.players[name]
@@ -135,23 +154,47 @@ class ConsumerWorld:
                 code=answer.error_code,
                 member_id=answer.member_id,
                 interval_ms=answer.heartbeat_interval_ms,
+                computes=answer.should_compute_assignment,
+                word=answer.assignment_metadata,
             )
         elif stage.requests and player.delivered is None:
             self._deliver(player)
         elif stage.callbacks and not player.is_slow:
             stage.called()
+        elif player.replies:
+            player.asked = None
+            response = player.replies.popleft()
+            stage.tell(ResponseArrived(stage.asides.popleft().token, response))
+        elif stage.jobs:
+            self._compute(player, stage.jobs.popleft())
+        elif stage.asides and player.asked is None:
+            player.asked = self._token + 1
+            self._send(player, stage.asides[0].request, 0)
         else:
             return False
         return True
 
+    def _compute(self, player: Player, job: AssignmentJob) -> None:
+        """Let a member make the group's assignment, or fail to."""
+        view = ClusterView(job.partitions or {})
+        try:
+            made = player.compute(job, player.stage.member.assignors, view)
+        except ValueError as error:
+            player.stage.tell(MemberJobDone(job.token, None, str(error)))
+        else:
+            player.stage.tell(MemberJobDone(job.token, made))
+
     def _deliver(self, player: Player) -> None:
+        player.delivered = self._token + 1
+        self._send(player, player.stage.heartbeat, 1)
+
+    def _send(self, player: Player, request: Message, version: int) -> None:
         self._token += 1
-        player.delivered = self._token
         self.coordinate(
             RequestArrived(
                 token=self._token,
-                request=player.stage.heartbeat,
-                version=1,
+                request=request,
+                version=version,
                 client_id=player.member_id,
                 client_host="/127.0.0.1",
                 unique_id=str(self._token),

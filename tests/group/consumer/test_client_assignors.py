@@ -29,9 +29,9 @@ def group() -> AssignorDialogue:
 def test_k60_k61_a_member_makes_the_assignment(group: AssignorDialogue) -> None:
     """The heartbeat that joins is answered at once, and asks; the result is the group's target."""
     assert group.asked("a")
-    assert not group.is_made
+    assert not group.is_made()
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
-    assert group.is_made
+    assert group.is_made()
     assert group.target("a") == {"t": {0, 1, 2, 3}}
     answer = group.heartbeat("a", 1)
     assert group.told(answer) == {"t": {0, 1, 2, 3}}
@@ -66,7 +66,7 @@ def test_k60_the_server_assigns_while_one_member_has_no_assignor(group: Assignor
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
     answer = group.enter("foreign", "t")
     assert (answer.should_compute_assignment, answer.assignment_metadata) == (False, None)
-    assert group.is_made
+    assert group.is_made()
     assert not group.group.words
     assert {len(group.target(each)["t"]) for each in ("a", "foreign")} == {2}
 
@@ -76,8 +76,8 @@ def test_k60_the_question_is_taken_back_when_a_foreign_member_joins(
 ) -> None:
     assert group.asked("a")
     group.enter("foreign", "t")
-    assert not group.is_asking
-    assert group.is_made
+    assert not group.is_asking()
+    assert group.is_made()
     assert not group.beats("a")
 
 
@@ -86,9 +86,9 @@ def test_k61_prepare_is_refused_when_nobody_can_read_all_metadata_any_more(
 ) -> None:
     group.asked("a", client_assignors=(assignor("x", 0, 0, 1),))
     group.asked("b", client_assignors=(assignor("x", 2, 2, 3),))
-    assert group.is_asking
+    assert group.is_asking()
     assert group.prepare("a").error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
-    assert group.is_made
+    assert group.is_made()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_k61_another_member_is_asked_when_the_one_asked_has_left(group: Assignor
     group.heartbeat("b", -1)
     assert group.beats("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
-    assert group.is_made
+    assert group.is_made()
     assert group.fell_back == []
 
 
@@ -179,9 +179,9 @@ def test_k61_no_result_in_time_and_the_server_assigns(group: AssignorDialogue) -
     group.asked("a")
     group.prepare("a")
     group.advance(group.config.group_consumer_client_assignment_timeout_ms - 1)
-    assert not group.is_made
+    assert not group.is_made()
     group.advance(1)
-    assert group.is_made
+    assert group.is_made()
     assert group.target("a") == {"t": {0, 1, 2, 3}}
     assert group.fell_back == ["no assignment in time"]
     late = group.install("a", {"a": {"t": [0]}})
@@ -193,9 +193,9 @@ def test_k61_the_time_is_at_most_the_members_rebalance_timeout(group: AssignorDi
     """KIP-848: it starts when the member is told."""
     group.asked("a", rebalance_timeout_ms=2_000)
     group.advance(1_999)
-    assert not group.is_made
+    assert not group.is_made()
     group.advance(1)
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k61_no_capable_member_in_time_and_the_server_assigns(group: AssignorDialogue) -> None:
@@ -203,9 +203,9 @@ def test_k61_no_capable_member_in_time_and_the_server_assigns(group: AssignorDia
     group.asked("new", client_assignors=(assignor("x", 0, 2, 3),))
     group.made("new", {})
     assert not group.asked("old", client_assignors=(assignor("x", 0, 0, 1),))
-    assert group.is_asking
+    assert group.is_asking()
     group.advance(10_000)
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k61_who_gave_no_assignment_is_not_asked_again(group: AssignorDialogue) -> None:
@@ -219,9 +219,9 @@ def test_k61_who_gave_no_assignment_is_not_asked_again(group: AssignorDialogue) 
     group.topics(t=5)
     assert not group.beats("a")
     assert not group.beats("b")
-    assert group.is_made
+    assert group.is_made()
     new = (replace(MINE[0], metadata=b"mended"),)
-    assert group.heartbeat("a", group.member("a").epoch, client_assignors=new)
+    group.heartbeat("a", group.member("a").epoch, client_assignors=new)
     assert group.beats("a")
 
 
@@ -230,14 +230,14 @@ def test_k61_a_group_that_is_empty_again_asks_nobody(group: AssignorDialogue) ->
     group.heartbeat("a", -1)
     group.advance(60_000)
     assert group.group.state.value == "Empty"
-    assert not group.is_asking
+    assert not group.is_asking()
 
 
 def test_k61_a_deleted_group_is_forgotten(group: AssignorDialogue) -> None:
     group.asked("a")
     group.heartbeat("a", -1)
     assert group.delete() is ErrorCode.NONE
-    assert not group.is_asking
+    assert not group.is_asking()
     assert group.asked("b")
 
 
@@ -255,7 +255,7 @@ def test_k61_prepare_is_for_who_was_asked(group: AssignorDialogue) -> None:
     assert group.prepare("b", 99).error_code == ErrorCode.STALE_MEMBER_EPOCH
     assert group.prepare("a").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.prepare("b", 1, group_id="").error_code == ErrorCode.INVALID_GROUP_ID
-    assert group.is_asking, "none of that changes anything"
+    assert group.is_asking(), "none of that changes anything"
     assert group.prepare("b").error_code == ErrorCode.NONE
 
 
@@ -297,7 +297,7 @@ def test_k61_a_result_that_does_not_fit_the_group_is_refused(
     answer = group.install("b", given, **more)
     assert answer.error_code == code
     assert answer.error_message
-    assert group.is_made
+    assert group.is_made()
     assert len(group.fell_back) == 1
     assert group.target("a")["t"] | group.target("b")["t"] == {0, 1, 2, 3}
 
@@ -308,7 +308,7 @@ def test_k61_a_member_listed_twice_is_refused(group: AssignorDialogue) -> None:
     member = group_member(group, "a", {"t": [0]})
     answer = group.install("a", {}, members=(member, member))
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.is_made
+    assert group.is_made()
 
 
 def group_member(group: AssignorDialogue, member_id: str, held: Any, metadata: bytes = b"") -> Any:
@@ -322,14 +322,14 @@ def test_k61_metadata_of_a_result_is_bounded(group: AssignorDialogue) -> None:
     group.prepare("a")
     member = group_member(group, "a", {"t": [0]}, bytes(64 * 1024 + 1))
     assert group.install("a", {}, members=(member,)).error_code == ErrorCode.INVALID_REQUEST
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k61_install_before_prepare_is_no_result(group: AssignorDialogue) -> None:
     group.asked("a")
     answer = group.install("a", {"a": {"t": [0]}})
     assert answer.error_code == ErrorCode.STALE_MEMBER_EPOCH
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k61_install_is_for_who_was_asked(group: AssignorDialogue) -> None:
@@ -343,7 +343,7 @@ def test_k61_install_is_for_who_was_asked(group: AssignorDialogue) -> None:
     stale = group.install("b", {"a": {"t": [0]}}, member_epoch=99)
     assert stale.error_code == ErrorCode.STALE_MEMBER_EPOCH
     assert len(group.log) == size
-    assert group.is_asking
+    assert group.is_asking()
 
 
 def test_k61_who_left_meanwhile_gets_nothing(group: AssignorDialogue) -> None:
@@ -356,10 +356,10 @@ def test_k61_who_left_meanwhile_gets_nothing(group: AssignorDialogue) -> None:
     answer = group.install("a", {"a": {"t": [0, 1]}, "b": {"t": [2, 3]}}, group_epoch=epoch)
     assert answer.error_code == ErrorCode.NONE
     assert set(group.group.target) == {"a"}
-    assert not group.is_made
+    assert not group.is_made()
     assert group.beats("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k61_who_joined_meanwhile_is_in_the_next_one(group: AssignorDialogue) -> None:
@@ -368,7 +368,7 @@ def test_k61_who_joined_meanwhile_is_in_the_next_one(group: AssignorDialogue) ->
     epoch = group.group.epoch
     group.asked("b")
     group.install("a", {"a": {"t": [0, 1, 2, 3]}}, group_epoch=epoch)
-    assert not group.is_made
+    assert not group.is_made()
     assert group.beats("b")
     assert {each.member_id for each in group.prepare("b").members} == {"a", "b"}
 
@@ -422,7 +422,7 @@ def test_k60_what_all_members_say_together_is_bounded() -> None:
     assert group.asked("a", client_assignors=large)
     group.made("a", {})
     assert not group.asked("b", client_assignors=large)
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k60_k61_a_load_brings_assignors_and_words_back(group: AssignorDialogue) -> None:
@@ -434,10 +434,10 @@ def test_k60_k61_a_load_brings_assignors_and_words_back(group: AssignorDialogue)
     group.reload()
     assert group.member("a").client_assignors == MINE
     assert group.group.words["a"].metadata == b"a"
-    assert not group.is_asking
+    assert not group.is_asking()
     assert group.beats("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3, 4]}})
-    assert group.is_made
+    assert group.is_made()
 
 
 def test_k60_groups_without_assignors_of_their_own_write_what_kafka_writes(
@@ -460,7 +460,7 @@ def test_k61_the_server_takes_back_what_a_member_said(group: AssignorDialogue) -
     group.converge("a")
     group.topics(t=4, u=1)
     group.heartbeat("a", group.member("a").epoch, client_assignors=())
-    assert group.is_made
+    assert group.is_made()
     assert not group.group.words
 
 
