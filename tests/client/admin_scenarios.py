@@ -112,7 +112,7 @@ def everything_can_be_awaited(bootstrap: str) -> None:
     asyncio.run(work())
 
 
-def a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -> None:
+def a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str, protocol: str) -> None:
     topic = new_topic(bootstrap, partitions=2)
     produce(bootstrap, topic, [b"v"])
     group = f"group-{topic}"
@@ -121,24 +121,36 @@ def a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -> Non
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "client.id": "north",
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
     )
+    both = frozenset((TopicPartition(topic, 0), TopicPartition(topic, 1)))
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         consumer.subscribe([topic])
         assert consumer.poll(30) is not None
+        wait_until(lambda: admin.describe_groups([group])[group].state == "Stable")
         described = admin.describe_groups([group])[group]
-        assert (described.state, described.protocol_type) == ("Stable", "consumer")
+        assert (described.type, described.protocol_type) == (protocol, "consumer")
         (member,) = described.members
-        assert member.client_id == "north"
-        assert member.assignment == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        assert (member.client_id, member.topics) == ("north", frozenset((topic,)))
+        assert member.assignment == both
+        if protocol == "consumer":
+            assert described.assignor == "uniform"
+            assert member.type == "consumer"
+            assert member.target_assignment == both
+            assert member.epoch == described.epoch == described.target_epoch
+        else:
+            assert described.assignor == "range"
+            assert (described.epoch, described.target_epoch) == (None, None)
+            assert (member.type, member.epoch, member.target_assignment) == ("classic", None, None)
         with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
             admin.delete_groups([group])
         consumer.commit(asynchronous=False)
         consumer.close()
-        listed = {each.group_id: each.state for each in admin.list_groups()}
-        assert listed[group] == "Empty"
+        listed = {each.group_id: (each.type, each.state) for each in admin.list_groups()}
+        assert listed[group] == (protocol, "Empty")
         where = TopicPartition(topic, 0)
         assert admin.list_group_offsets(group)[where].offset == 1
         admin.alter_group_offsets({where: 0}, group)

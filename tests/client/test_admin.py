@@ -29,8 +29,11 @@ def test_offsets_by_both_ends_and_by_time(bootstrap: str) -> None:
     scenarios.offsets_by_both_ends_and_by_time(bootstrap)
 
 
-def test_a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str) -> None:
-    scenarios.a_group_is_described_while_it_lives_and_deleted_after(bootstrap)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_while_it_lives_and_deleted_after(
+    bootstrap: str, protocol: str
+) -> None:
+    scenarios.a_group_is_described_while_it_lives_and_deleted_after(bootstrap, protocol)
 
 
 def test_topics_grow_and_what_fails_is_told_one_by_one(bootstrap: str) -> None:

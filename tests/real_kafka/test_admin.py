@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.client import admin_scenarios as scenarios
 from tests.real_kafka.broker import RealKafka
 
@@ -14,8 +16,13 @@ def test_offsets_by_both_ends_and_by_time(real_kafka: RealKafka) -> None:
     scenarios.offsets_by_both_ends_and_by_time(real_kafka.bootstrap_servers)
 
 
-def test_a_group_is_described_while_it_lives_and_deleted_after(real_kafka: RealKafka) -> None:
-    scenarios.a_group_is_described_while_it_lives_and_deleted_after(real_kafka.bootstrap_servers)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_while_it_lives_and_deleted_after(
+    real_kafka: RealKafka, protocol: str
+) -> None:
+    scenarios.a_group_is_described_while_it_lives_and_deleted_after(
+        real_kafka.bootstrap_servers, protocol
+    )
 
 
 def test_topics_grow_and_what_fails_is_told_one_by_one(real_kafka: RealKafka) -> None:

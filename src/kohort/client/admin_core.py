@@ -10,7 +10,6 @@ from typing import TypeVar
 from kohort.client.admin_values import (
     GroupDescription,
     GroupListing,
-    MemberDescription,
     NewTopic,
 )
 from kohort.client.backoff import Backoff, Deadline
@@ -18,15 +17,14 @@ from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
 from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
+from kohort.client.group_descriptions import classic_group, consumer_group
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.client.offsets import fetch_committed, list_offsets
 from kohort.errors import ErrorCode, KafkaError, PartialFailureError, RemoteProtocolError
-from kohort.group.subscription import decode_assignment, decode_subscription
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 from kohort.wire.messages.groups import (
     DeleteGroupsRequest,
-    DescribedGroup,
-    DescribedGroupMember,
     DescribeGroupsRequest,
     ListGroupsRequest,
 )
@@ -170,6 +168,33 @@ class AdminCore:
         return dict(zip(group_ids, found, strict=True))
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
+        """Ask for the group by KIP-848 first: DescribeGroups calls such a group dead."""
+        found = await self._describe_consumer_group(group_id, deadline)
+        return found or await self._describe_classic_group(group_id, deadline)
+
+    async def _describe_consumer_group(
+        self, group_id: str, deadline: Deadline
+    ) -> GroupDescription | None:
+        """Return the group, None when it is another kind of group or the broker knows no other."""
+        try:
+            response = await Coordinator(self._cluster, group_id).call(
+                ConsumerGroupDescribeRequest(group_ids=(group_id,)),
+                lambda answer: [group.error_code for group in answer.groups],
+                deadline,
+            )
+        except KafkaError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                return None
+            raise
+        group = next((each for each in response.groups if each.group_id == group_id), None)
+        if group is None:
+            raise RemoteProtocolError(f"the answer does not have group {group_id}")
+        if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            return None
+        _check(group.error_code, group_id, group.error_message)
+        return consumer_group(group)
+
+    async def _describe_classic_group(self, group_id: str, deadline: Deadline) -> GroupDescription:
         response = await Coordinator(self._cluster, group_id).call(
             DescribeGroupsRequest(groups=(group_id,)),
             lambda answer: [group.error_code for group in answer.groups],
@@ -181,7 +206,7 @@ class AdminCore:
         if group.group_state == _DEAD and not group.error_code:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         _check(group.error_code, group_id, group.error_message)
-        return _group(group)
+        return classic_group(group)
 
     async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
         """Delete groups."""
@@ -279,29 +304,3 @@ def _check_each(results: Mapping[T, KafkaError | None]) -> None:
     errors: dict[object, KafkaError] = {item: e for item, e in results.items() if e is not None}
     if errors:
         raise PartialFailureError(errors)
-
-
-def _group(group: DescribedGroup) -> GroupDescription:
-    return GroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        protocol_type=group.protocol_type,
-        assignor=group.protocol_data,
-        members=tuple(_member(each) for each in group.members),
-    )
-
-
-def _member(member: DescribedGroupMember) -> MemberDescription:
-    try:
-        topics = decode_subscription(member.member_metadata).topics
-        assignment = decode_assignment(member.member_assignment)[0]
-    except RemoteProtocolError:  # of another protocol than the consumer's
-        topics, assignment = frozenset(), frozenset()
-    return MemberDescription(
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        topics=topics,
-        assignment=assignment,
-    )

@@ -54,7 +54,12 @@ class MemberDescription:
         client_id: What the client calls itself.
         client_host: Where it connects from.
         topics: What it subscribes to.
-        assignment: The partitions it was given.
+        assignment: The partitions it has.
+        type: The protocol it speaks, "classic" or "consumer"; a group of KIP-848 may have both.
+        epoch: Its epoch (KIP-848); None in a classic group.
+        target_assignment: The partitions it is to have (KIP-848); None in a classic group.
+        pattern: The regular expression it subscribes to (KIP-848).
+        rack_id: Where it runs, if it says so (KIP-848).
     """
 
     member_id: str
@@ -63,6 +68,11 @@ class MemberDescription:
     client_host: str
     topics: frozenset[str]
     assignment: frozenset[TopicPartition]
+    type: str = "classic"
+    epoch: int | None = None
+    target_assignment: frozenset[TopicPartition] | None = None
+    pattern: str | None = None
+    rack_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,12 @@ class GroupDescription:
         group_id: Its id.
         state: As Kafka's tools print it.
         protocol_type: "consumer" for consumer groups.
-        assignor: Name of the assignor the group agreed on.
+        assignor: Name of the assignor the group agreed on, or that the broker uses for it.
         members: Its members.
+        type: The group's protocol, "classic" or "consumer".
+        epoch: The group's epoch (KIP-848); None for a classic group.
+        target_epoch: The epoch that the target assignment was made for; behind `epoch` while a new
+            one is being made (KIP-848). None for a classic group.
     """
 
     group_id: str
@@ -82,3 +96,6 @@ class GroupDescription:
     protocol_type: str
     assignor: str
     members: tuple[MemberDescription, ...]
+    type: str = "classic"
+    epoch: int | None = None
+    target_epoch: int | None = None
