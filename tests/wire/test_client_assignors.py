@@ -23,7 +23,7 @@ from kohort.wire.schema import Message, fields_of
 from tests.wire.kio_adapter import is_private
 from tests.wire.values import any_messages
 
-MESSAGES = [
+MESSAGES: list[type[Message]] = [
     client_assignors.ConsumerGroupPrepareAssignmentRequest,
     client_assignors.ConsumerGroupPrepareAssignmentResponse,
     client_assignors.ConsumerGroupInstallAssignmentRequest,
@@ -68,3 +68,8 @@ def test_the_tags_are_far_above_kafkas() -> None:
         spec.tag for cls, version in OLD for spec in fields_of(cls, version) if is_private(spec)
     ]
     assert ours == [PRIVATE_TAGS + 1, PRIVATE_TAGS + 1, PRIVATE_TAGS + 2, *[PRIVATE_TAGS + 1] * 2]
+
+
+def test_the_requests_are_far_above_kafkas() -> None:
+    """K61."""
+    assert {each.api_key for each in MESSAGES} == {30_003, 30_004}
