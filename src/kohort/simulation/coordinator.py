@@ -24,6 +24,8 @@ from kohort.group.effects import Effects
 from kohort.simulation.facts import Answered, Decided, Loaded
 from kohort.simulation.jobs import Job, do_job
 from kohort.simulation.network import Connection, Pending
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message, Request
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # Time of day at the start of every run, in milliseconds since 1970.
 WALL_MS = 1_357_000_000_000
+# Which requests may wait for their answer.
+_PARKED = (JoinGroupRequest, SyncGroupRequest, ConsumerGroupHeartbeatRequest)
 # More deadlines at the same moment than any group has.
 _TICKS_MAX = 1_000
 
@@ -89,6 +93,8 @@ class Node:
                 self._release(token, refuse(request, pending.version, code))
                 return
         self.run(arrived)
+        if token in self._waiting and not isinstance(pending.request, _PARKED):
+            world.fail("S3", f"{type(pending.request).__name__} is not answered")
 
     def run(self, event: ShardEvent) -> None:
         """Put an event to the machine, and do what it wants done."""
@@ -149,6 +155,9 @@ class Node:
             return
         connection, pending, arrived = entry
         if world.checking:
+            asked = type(arrived.request).__name__.removesuffix("Request")
+            if type(response).__name__ != f"{asked}Response":
+                world.fail("S3", f"{asked} is answered with {type(response).__name__}")
             world.check(Answered(self, arrived, response, pending.is_copy))
         world.network.answer(connection, pending, response)
 
