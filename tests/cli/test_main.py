@@ -48,12 +48,56 @@ def test_groups_are_listed_and_described_as_kafkas_tools_do() -> None:
             described = json.loads(run("groups", "describe", "g", "-b", address, "--json").stdout)
             table = run("groups", "describe", "g", "-b", address).stdout
     assert [group["group"] for group in listed["groups"]] == ["g"]
-    assert described["state"] == "Stable"
+    assert (described["type"], described["state"], described["epoch"]) == (
+        "classic",
+        "Stable",
+        None,
+    )
+    assert described["members"][0]["assignment"] == {"t": [0, 1]}
     rows = [
         (row["current_offset"], row["lag"], row["client_id"]) for row in described["partitions"]
     ]
     assert rows == [(5, 0, "me"), (5, 0, "me")]
     assert "CURRENT-OFFSET  LOG-END-OFFSET  LAG" in table
+
+
+def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> None:
+    """A member that has not given up yet what another one is to have: the group reconciles."""
+    with EmbeddedBroker(group_consumer_heartbeat_interval_ms=50) as broker:
+        broker.create_topic("t", 2)
+        address = broker.bootstrap_servers
+        settings = {"bootstrap_servers": address, "group_id": "g", "group_protocol": "consumer"}
+        with (
+            Consumer("t", client_id="north", **settings) as north,
+            Consumer("t", client_id="south", **settings) as south,
+        ):
+            while len(north.assignment()) < 2:
+                north.poll(20)
+            describe = ("groups", "describe", "g", "-b", address)
+            described = json.loads(run(*describe, "--json").stdout)
+            assert (described["type"], described["state"]) == ("consumer", "Stable")
+            assert described["assignor"] == "uniform"
+            while len(described["members"]) < 2 or described["state"] != "Reconciling":
+                south.poll(20)
+                described = json.loads(run(*describe, "--json").stdout)
+            table = run(*describe, "--members").stdout
+            offsets = run(*describe).stdout
+            listed = run("groups", "list", "-b", address).stdout
+    has = {member["client_id"]: member for member in described["members"]}
+    assert has["north"]["assignment"] == {"t": [0, 1]}
+    assert has["south"]["assignment"] == {}
+    given = [has[name]["target_assignment"]["t"] for name in ("north", "south")]
+    assert sorted(given) == [[0], [1]]
+    assert has["north"]["epoch"] < described["target_assignment_epoch"] == described["epoch"]
+    assert "TYPE consumer  STATE Reconciling  ASSIGNMENT-STRATEGY uniform  GROUP-EPOCH" in table
+    assert "CURRENT-EPOCH  CURRENT-ASSIGNMENT  TARGET-ASSIGNMENT  TYPE" in table
+    assert "north      " in table
+    assert "t:0,1 " in table
+    assert "CURRENT-OFFSET  LOG-END-OFFSET  LAG" in offsets
+    assert [line.split() for line in listed.splitlines()] == [
+        ["GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"],
+        ["g", "consumer", "Reconciling", "consumer"],
+    ]
 
 
 def test_a_broker_that_is_not_there_is_one_line_with_its_address() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
+    from kohort.client.admin_values import MemberDescription
 
 app = typer.Typer(help="List and describe consumer groups.", no_args_is_help=True)
 
@@ -80,21 +82,37 @@ def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def describe(group: str, bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
-    """Show a group's members, its offsets and its lag."""
+def describe(
+    group: str,
+    bootstrap_servers: Bootstrap,
+    members: Annotated[
+        bool, typer.Option("--members", help="Members with what they have, and are to have.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's state, its offsets and its lag."""
     with _admin(bootstrap_servers) as admin:
         described = admin.describe_groups([group])[group]
-        positions = _positions(admin, described)
+        positions = _positions(admin, described) if as_json or not members else []
     if as_json:
         typer.echo(json.dumps(_as_dict(described, positions)))
         return
     console = _console()
-    console.print(
-        f"GROUP {described.group_id}  STATE {described.state}  "
-        f"ASSIGNOR {described.assignor or _NONE}  MEMBERS {len(described.members)}",
-        highlight=False,
-    )
-    console.print(_table(positions))
+    console.print(_headline(described), highlight=False)
+    console.print(_members_table(described) if members else _table(positions))
+
+
+def _headline(described: GroupDescription) -> str:
+    parts = {
+        "GROUP": described.group_id,
+        "TYPE": described.type,
+        "STATE": described.state,
+        "ASSIGNMENT-STRATEGY": described.assignor or _NONE,
+        "GROUP-EPOCH": described.epoch,
+        "TARGET-ASSIGNMENT-EPOCH": described.target_epoch,
+        "#MEMBERS": len(described.members),
+    }
+    return "  ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
 
 def _admin(bootstrap_servers: str) -> AdminClient:
@@ -106,7 +124,8 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 def _positions(admin: AdminClient, described: GroupDescription) -> list[Position]:
     committed = admin.list_group_offsets(described.group_id)
     owners = {partition: member for member in described.members for partition in member.assignment}
-    wanted = sorted({*committed, *owners})
+    promised = (tp for member in described.members for tp in member.target_assignment or ())
+    wanted = sorted({*committed, *owners, *promised})
     ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
     positions = []
     for partition in wanted:
@@ -145,6 +164,30 @@ def _table(positions: list[Position]) -> Table:
     return table
 
 
+def _members_table(described: GroupDescription) -> Table:
+    table = Table(box=None, pad_edge=False)
+    is_consumer = described.type == "consumer"
+    for heading in ("CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"):
+        table.add_column(heading, justify="right" if heading.startswith("#") else "left")
+    for heading in ("CURRENT-EPOCH",) * is_consumer + ("CURRENT-ASSIGNMENT",):
+        table.add_column(heading)
+    for heading in ("TARGET-ASSIGNMENT", "TYPE") * is_consumer:
+        table.add_column(heading)
+    for member in described.members:
+        row = [member.member_id, member.client_host, member.client_id, str(len(member.assignment))]
+        row += [_number(member.epoch)] * is_consumer + [_listed(member.assignment)]
+        if is_consumer:
+            row += [_listed(member.target_assignment or ()), member.type]
+        table.add_row(*row)
+    return table
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as Kafka's tools write them: `flights:0,1;weather:0`."""
+    by_topic = _by_topic(partitions).items()
+    return ";".join(f"{name}:{','.join(map(str, those))}" for name, those in by_topic) or _NONE
+
+
 def _console() -> Console:
     """Return where tables go: whatever is not a terminal gets every column whole."""
     console = Console()
@@ -158,9 +201,12 @@ def _number(value: int | None) -> str:
 def _as_dict(described: GroupDescription, positions: list[Position]) -> dict[str, object]:
     return {
         "group": described.group_id,
+        "type": described.type,
         "state": described.state,
         "assignor": described.assignor,
-        "members": len(described.members),
+        "epoch": described.epoch,
+        "target_assignment_epoch": described.target_epoch,
+        "members": [_member_as_dict(member) for member in described.members],
         "partitions": [
             {
                 "topic": position.partition.topic,
@@ -175,3 +221,26 @@ def _as_dict(described: GroupDescription, positions: list[Position]) -> dict[str
             for position in positions
         ],
     }
+
+
+def _member_as_dict(member: MemberDescription) -> dict[str, object]:
+    target = member.target_assignment
+    return {
+        "consumer_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "host": member.client_host,
+        "client_id": member.client_id,
+        "type": member.type,
+        "epoch": member.epoch,
+        "topics": sorted(member.topics),
+        "pattern": member.pattern,
+        "assignment": _by_topic(member.assignment),
+        "target_assignment": None if target is None else _by_topic(target),
+    }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
