@@ -10,7 +10,7 @@ import typer
 
 from kohort.errors import ConfigError
 
-_WHAT_IF_RUNS = 10
+_WHAT_IF_RUNS = 5
 _RUNS = 100
 
 

@@ -244,7 +244,7 @@ def _compared_rows(measured: Iterable[Measured]) -> list[tuple[str, list[str]]]:
         ("unowned, p50", [duration(m.unowned_ms(0.5)) for m in each]),
         ("unowned, p99", [duration(m.unowned_ms(0.99)) for m in each]),
         ("unowned, longest", [duration(m.unowned_ms(1.0)) for m in each]),
-        ("unowned in all, a run", [duration(sum(m.gaps_ms) / m.runs) for m in each]),
+        ("partition-time unowned, a run", [duration(sum(m.gaps_ms) / m.runs) for m in each]),
         ("records read again, a run", [f"{m.repeated / m.runs:,.1f}" for m in each]),
     ]
 

@@ -117,10 +117,10 @@ class Application:
         if poll == self._poll and self._polls and self.calling is None:
             self.poll()
 
-    def news(self, callbacks: tuple[Callback, ...], errors: tuple[KohortError, ...]) -> None:
+    def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
         """The member has something for the application."""
         self.callbacks += callbacks
-        self._errors += errors
+        self._errors += raised
         self.wake()
 
     def wake(self) -> None:

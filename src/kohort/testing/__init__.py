@@ -1,0 +1,7 @@
+"""For your own tests: your listener or your assignor in simulated groups, under faults."""
+
+from __future__ import annotations
+
+from kohort.testing.simulated import SimulationFailedError, simulate
+
+__all__ = ["SimulationFailedError", "simulate"]

@@ -1,0 +1,223 @@
+"""Run a user's listener and assignors in simulated groups: virtual time, every fault, every rule.
+
+    def test_my_listener() -> None:
+        simulate(MyListener)
+
+A run takes a fraction of a second and is the same each time. Whatever the listener or the assignor
+raises, an assertion among them, and every rule that a group then breaks, fails the test with the
+seed at which it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+
+from kohort.client.listener import Listens, RebalanceListener, Told
+from kohort.errors import ConfigError, KohortError
+from kohort.group.assignors import Assignor, ClusterView
+from kohort.group.assignors.interface import Assignment, GroupMetadata
+from kohort.group.effects import Callback
+from kohort.group.events import Ownership
+from kohort.group.subscription import Subscription
+from kohort.simulation.application import Application
+from kohort.simulation.campaign import Choice
+from kohort.simulation.checkers import CHECKERS
+from kohort.simulation.client import Client
+from kohort.simulation.running import Outcome, run_world
+from kohort.simulation.scenario import Scenario
+from kohort.simulation.world import World
+from kohort.types import TopicPartition
+
+MakeListener = Callable[[], Listens]
+
+
+class SimulationFailedError(AssertionError):
+    """A rule of the group was broken, or the code under test raised.
+
+    Attributes:
+        scenario: The run in which it happened; `scenario.seed` is its seed.
+        verdict: Name of the rule, or the type of what was raised.
+    """
+
+    def __init__(self, scenario: Scenario, verdict: str, complaint: str) -> None:
+        again = f"seeds=[{scenario.seed}], protocol={scenario.protocol!r}"
+        super().__init__(f"{complaint}\nrun it again with {again}")
+        self.scenario = scenario
+        self.verdict = verdict
+
+
+def simulate(
+    listener: MakeListener | None = None,
+    *,
+    assignors: Iterable[Assignor] = (),
+    protocol: str = "classic",
+    seeds: Iterable[int] = range(20),
+    members: int | None = None,
+    minutes: int = 10,
+    faults: Iterable[str] | None = None,
+) -> list[Outcome]:
+    """Run groups in virtual time, each member with a listener of yours, and your assignors.
+
+    Args:
+        listener: Makes a listener, for example its class: each member gets one of its own for each
+            time that its process starts. Its methods must return at once.
+        assignors: Assignors of all members, the best liked first; none: those of the protocol.
+        protocol: "classic", "cooperative" or "consumer".
+        seeds: One run for each.
+        members: How many members; None: from three to six.
+        minutes: How long faults happen, in minutes of virtual time.
+        faults: Kinds of faults, as `kohort simulate --faults` names them; None: the seed decides;
+            an empty list: none.
+
+    Returns:
+        What came of each run: how many events, rebalances and records read again there were.
+
+    Raises:
+        SimulationFailedError: A rule was broken, or the listener or an assignor raised.
+        ConfigError: An argument names what there is not.
+    """
+    own = tuple(_Watched(each) for each in assignors)
+    if own and protocol == "consumer":
+        raise ConfigError("members of the consumer protocol have no assignors: the broker assigns")
+    kinds = None if faults is None else frozenset(faults)
+    choice = Choice(protocol=protocol, members=members, minutes=minutes, faults=kinds)
+    return [_run(_with(choice.scenario(seed), own), listener, own) for seed in seeds]
+
+
+def _with(scenario: Scenario, own: tuple[_Watched, ...]) -> Scenario:
+    """Let all members use the assignors of the test."""
+    if not own:
+        return scenario
+    names = tuple(each.name for each in own)
+    members = tuple(replace(member, assignors=names) for member in scenario.members)
+    # A member that came back with other assignors would bring those of the simulation.
+    faults = tuple(fault for fault in scenario.faults if fault.kind != "upgrade")
+    return replace(scenario, members=members, faults=faults)
+
+
+def _run(scenario: Scenario, listener: MakeListener | None, own: tuple[_Watched, ...]) -> Outcome:
+    world = World(scenario, checkers=CHECKERS, assignors={each.name: each for each in own})
+    errors: list[KohortError] = []
+    world.application = _tested(listener, errors)
+    try:
+        outcome = run_world(world)
+    except _RaisedError as error:
+        cause = error.__cause__
+        assert cause is not None
+        complaint = f"{error}: {cause!r}"
+        raise SimulationFailedError(scenario, type(cause).__name__, complaint) from cause
+    if not outcome.is_ok:
+        complaint = outcome.complaint
+        if errors:
+            complaint += f"\nthe last error that a poll raised: {errors[-1]}"
+        raise SimulationFailedError(scenario, outcome.verdict, complaint)
+    return outcome
+
+
+class _RaisedError(BaseException):
+    """Carries what the code under test raised past everything that would live with it."""
+
+
+# ------------------------------------------------------------------------------------- listeners
+
+
+def _tested(make: MakeListener | None, errors: list[KohortError]) -> type[Application]:
+    """Return a class of applications that have a listener.
+
+    Args:
+        make: Makes the listener of one application.
+        errors: Where they write down what their polls raise.
+    """
+
+    class Tested(Application):
+        """An application with a listener."""
+
+        def __init__(self, client: Client) -> None:
+            super().__init__(client)
+            self._listener = make() if make is not None else RebalanceListener()
+
+        def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
+            """Write down what a poll is going to raise."""
+            errors.extend(raised)
+            super().news(callbacks, raised)
+
+        def listen(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
+            """Call the listener as the client does."""
+            try:
+                _call(_method(self._listener, change), partitions)
+            except Exception as error:
+                now = self.client.world.engine.now
+                where = f"at {now} ms the listener of {self.client.name} raised"
+                raise _RaisedError(where) from error
+
+    return Tested
+
+
+def _call(
+    method: Callable[[frozenset[TopicPartition]], Told], partitions: frozenset[TopicPartition]
+) -> None:
+    told = method(partitions)
+    if isinstance(told, Coroutine):
+        told.close()
+    if isinstance(told, Awaitable | Future):
+        raise TypeError("a listener that is done later cannot be simulated")
+
+
+def _method(listener: Listens, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
+    if change is Ownership.ASSIGNED:
+        return listener.on_partitions_assigned
+    if change is Ownership.REVOKED:
+        return listener.on_partitions_revoked
+    lost: Callable[[frozenset[TopicPartition]], Told] = getattr(
+        listener, "on_partitions_lost", listener.on_partitions_revoked
+    )
+    return lost
+
+
+# ------------------------------------------------------------------------------------- assignors
+
+
+class _Watched(Assignor):
+    """An assignor of the test, whose exceptions end the run.
+
+    A member lives with an assignor that raises: it tells the application, and tries again.
+    """
+
+    name = ""
+
+    def __init__(self, inner: Assignor) -> None:
+        self.inner = inner
+        # They differ between instances here, as between classes elsewhere.
+        self.name, self.version = inner.name, inner.version  # type: ignore[misc]
+        self.supported_protocols = inner.supported_protocols  # type: ignore[misc]
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, list[TopicPartition]]:
+        """Not called: `assign_with_user_data` is."""
+        raise NotImplementedError
+
+    def assign_with_user_data(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Assign, as the assignor does."""
+        try:
+            return self.inner.assign_with_user_data(cluster, subscriptions)
+        except Exception as error:
+            raise _RaisedError(f"{self.name} raised") from error
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Say what the assignor says."""
+        try:
+            return self.inner.subscription_user_data(topics)
+        except Exception as error:
+            raise _RaisedError(f"{self.name} raised") from error
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Tell the assignor."""
+        try:
+            self.inner.on_assignment(assignment, metadata)
+        except Exception as error:
+            raise _RaisedError(f"{self.name} raised") from error
