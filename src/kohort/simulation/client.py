@@ -375,6 +375,7 @@ class Client:
             connection.is_open = False
         self.world.client_died(self)
         if restart_ms:
+            self.world.restarting.add(self.name)
             self.world.engine.after(restart_ms, None, self.world.restart, self.name)
 
 

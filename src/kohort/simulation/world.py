@@ -117,6 +117,8 @@ class World:
         self.application: type[Application] = Application
         self._imaged = -1
         self._image = NO_TOPICS
+        # Who died and is about to be started again.
+        self.restarting: set[str] = set()
         self.unseen: set[str] = set()
         self._topic_changed_ms: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
@@ -161,6 +163,7 @@ class World:
 
     def restart(self, name: str) -> None:
         """Start a member's process, unless it runs."""
+        self.restarting.discard(name)
         present = self.members.get(name)
         if present is not None and present.alive:
             return

@@ -28,7 +28,7 @@ def wanting(world: World) -> list[Client]:
 
 def is_converged(world: World) -> bool:
     """Whether everybody is at rest, owns what it was given, and everything is read."""
-    if world.coordinator.ready is None or not _at_rest(world):
+    if world.coordinator.ready is None or world.restarting or not _at_rest(world):
         return False
     return _owned(world) is None and _unread(world) is None
 
@@ -76,7 +76,9 @@ def _unread(world: World) -> str | None:
 
 @rule("L3", "Once faults have stopped, no member stays on its way.", Settled)
 def nobody_on_the_way(world: World, fact: Settled) -> str | None:
-    """Look for members that are still joining, leaving or being called."""
+    """Look for members that are still joining, leaving or being called, or die again and again."""
+    if world.restarting:
+        return f"{min(world.restarting)} dies again and again after {fact.bound_ms} ms of calm"
     for client in wanting(world):
         machine = client.machine
         if machine.state.name not in client.protocol.stable:
