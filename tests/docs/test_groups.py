@@ -36,7 +36,7 @@ def with_consumer() -> list[str]:
     return [block for block in BLOCKS if "localhost:9092" in block]
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_each_consumer_of_the_page_joins_its_group(
     number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,5 +64,5 @@ def test_the_assignor_of_the_page_assigns() -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert len(BLOCKS) == 4
-    assert len(with_consumer()) == 3
+    assert len(BLOCKS) == 5
+    assert len(with_consumer()) == 4
