@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli import groups, simulate
+from kohort.demo.settings import GroupProtocol
 from kohort.errors import KohortError
 
 app = typer.Typer(
@@ -57,6 +58,10 @@ def demo(
         bool,
         typer.Option("--sabotage", help="Commit before the sink has written: must exit with 1."),
     ] = False,
+    group_protocol: Annotated[
+        GroupProtocol,
+        typer.Option(help="How the group shares its partitions: all stop, or only what moves."),
+    ] = GroupProtocol.CLASSIC,
     bootstrap_servers: Bootstrap = None,
     out: Annotated[Path, typer.Option(help="Folder for everything it leaves.")] = Path("demo-out"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, no panel.")] = False,
@@ -67,7 +72,8 @@ def demo(
     must hold every flight exactly once. Exit code 0 when it does, 1 when anything is wrong.
 
     Without --bootstrap-servers an embedded broker is started; with it, a topic and a group are
-    created on your Kafka and deleted at the end.
+    created on your Kafka and deleted at the end. With the consumer protocol (Kafka 4.0) the session
+    of the application that is killed lasts as long as that broker has it (45 s by default).
     """
     from kohort.demo.run import run
     from kohort.demo.settings import DemoSettings
@@ -78,6 +84,7 @@ def demo(
         sabotage=sabotage,
         bootstrap_servers=bootstrap_servers,
         as_json=as_json,
+        group_protocol=group_protocol,
     )
     raise typer.Exit(run(settings))
 

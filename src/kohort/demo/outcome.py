@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kohort.demo.flights import CarrierFigures
 from kohort.demo.panel import carrier_table
-from kohort.demo.settings import APPLICATIONS, DemoSettings
+from kohort.demo.settings import APPLICATIONS, DemoSettings, GroupProtocol
 from kohort.demo.verdict import TableFacts, Verdict
 from kohort.errors import ConfigError
 from kohort.observe.rebalances import Rebalance, describe_moves
@@ -92,6 +92,7 @@ def _rebalance_table(outcome: Outcome) -> Table:
     table.add_column("cause")
     table.add_column("moved")
     table.add_column("longest gap", justify="right", no_wrap=True)
+    table.add_column("what stayed stood still", justify="right")
     for row in _rebalance_rows(outcome):
         table.add_row(*row)
     return table
@@ -102,9 +103,16 @@ def _next_steps(outcome: Outcome, console: Console) -> None:
     for line in (
         f"open {outcome.settings.out / 'report.html'}",
         "kohort demo --quick --sabotage   # commits too early: watch it lose flights, exit 1",
+        *_other_protocol(outcome.settings.group_protocol),
         "kohort broker --data ./data      # an empty broker of your own on a free port",
     ):
         console.print(f"  {line}", highlight=False)
+
+
+def _other_protocol(shown: GroupProtocol) -> list[str]:
+    if shown is not GroupProtocol.CLASSIC:
+        return []
+    return ["kohort demo --quick --group-protocol consumer   # KIP-848: what stays goes on"]
 
 
 def as_dict(outcome: Outcome) -> dict[str, object]:
@@ -112,6 +120,7 @@ def as_dict(outcome: Outcome) -> dict[str, object]:
     return {
         "passed": outcome.verdict.passed,
         "reasons": list(outcome.verdict.reasons),
+        "group_protocol": outcome.settings.group_protocol.value,
         "flights": outcome.facts.distinct,
         "lost": outcome.verdict.lost,
         "twice": outcome.verdict.twice,
@@ -125,6 +134,7 @@ def as_dict(outcome: Outcome) -> dict[str, object]:
                 "cause": rebalance.cause,
                 "moved": len(rebalance.moves),
                 "longest_gap_ms": rebalance.longest_gap_ms,
+                "longest_stop_ms": rebalance.longest_stop_ms,
             }
             for rebalance in outcome.rebalances
         ],
@@ -149,8 +159,9 @@ def _page(outcome: Outcome, svg: str) -> str:
         ),
         Section(
             "Rebalances",
-            "What caused each, what moved, and the longest time a partition had no owner.",
-            ("at", "cause", "moved", "#longest gap"),
+            "What caused each, what moved, the longest time a partition had no owner, and the same "
+            "of those that stayed with their owner.",
+            ("at", "cause", "moved", "#longest gap", "#what stayed stood still"),
             _rebalance_rows(outcome),
         ),
         Section(
@@ -166,7 +177,10 @@ def _page(outcome: Outcome, svg: str) -> str:
             [(str(o.partition), str(o.committed), str(o.end), str(o.lag)) for o in outcome.offsets],
         ),
     ]
-    subtitle = f"336,776 flights of 2013, one group, three {kind}; {outcome.seconds:.0f} s"
+    protocol = outcome.settings.group_protocol.description
+    subtitle = (
+        f"336,776 flights of 2013, one group, three {kind}; {protocol}; {outcome.seconds:.0f} s"
+    )
     title = "kohort demo: one group, three applications"
     return render(title, subtitle, outcome.sentence, outcome.verdict.passed, sections)
 
@@ -188,7 +202,7 @@ def _carrier_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
+def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
     start = outcome.timeline.start_ms
     return [
         (
@@ -196,6 +210,7 @@ def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
             f"{rebalance.member}: {rebalance.cause}".removeprefix(": "),
             describe_moves(rebalance.moves),
             f"{rebalance.longest_gap_ms / 1000:.1f} s",
+            "-" if rebalance.longest_stop_ms is None else f"{rebalance.longest_stop_ms} ms",
         )
         for rebalance in outcome.rebalances
     ]

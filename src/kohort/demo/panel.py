@@ -47,9 +47,16 @@ class Counters:
 class DemoPanel:
     """Renders the state of the demo; holds no state of its own but the width."""
 
-    def __init__(self, applications: tuple[str, ...], console: Console) -> None:
-        """Prepare a panel for these applications, in the order of their colours."""
+    def __init__(self, applications: tuple[str, ...], protocol: str, console: Console) -> None:
+        """Prepare a panel.
+
+        Args:
+            applications: Their names, in the order of their colours.
+            protocol: How they share the partitions, in a line.
+            console: Where it will be shown.
+        """
         self._console = console
+        self._protocol = protocol
         self._letters = {
             name: Text(name[0].upper(), style=f"bold {COLORS[i % len(COLORS)]}")
             for i, name in enumerate(applications)
@@ -62,6 +69,7 @@ class DemoPanel:
         return Panel(
             Group(self._head(act, counters), Text(), self._rows(timeline, now_ms), self._legend()),
             title="kohort: one group, three applications",
+            subtitle=self._protocol,
             border_style="dim",
         )
 

@@ -6,10 +6,12 @@ import argparse
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kohort.demo.actors import say
+from kohort.demo.settings import GroupProtocol
+from kohort.errors import CommitFailedError, RebalanceInProgressError
 from kohort.spark.parquet import TaskReport
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from kohort.client import Consumer
     from kohort.spark.parquet import ArrowTask
+    from kohort.types import TopicPartition
 
 BATCH_RECORDS = 20_000
 POLL_MS = 200
@@ -75,13 +78,17 @@ class _ArrowRows:
 
 
 class Application:
-    """Reads, writes, commits; in that order, unless it is told to sabotage itself."""
+    """Reads, writes, commits; in that order, unless it is told to sabotage itself.
+
+    It is the listener of its own consumer: what it gives up it commits before.
+    """
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
-        """Take a subscribed consumer and the settings of the command line."""
+        """Take a consumer and the settings of the command line."""
         from kohort.spark.delta import DeltaAppend
 
         self._consumer = consumer
+        self._uncommitted = False
         self._name = arguments.name
         self._sabotage = arguments.sabotage
         self._table = DeltaAppend(arguments.table, group_id=arguments.group)
@@ -90,17 +97,41 @@ class Application:
     def step(self) -> None:
         """Handle one batch."""
         batch = self._consumer.poll_arrow(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
-        if batch.num_rows == 0:
+        if not batch.num_rows:
+            self._commit()
             return
+        self._uncommitted = True
         if self._sabotage:
-            self._consumer.commit()
+            self._commit()
         say("batch-open", records=batch.num_rows)
+        self._write(batch)
+        self._commit()
+        say("batch-done")
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Do nothing: the group's offsets say where to begin."""
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:  # noqa: ARG002  # a listener's signature
+        """Commit, so that the next owner begins where this one ended."""
+        self._commit()
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Do nothing: others read again what was not committed, and the table drops it."""
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         rows = parse(batch, self._name)
         self._table.append(_ArrowRows(rows), rows.schema, self._batch_id)
         self._batch_id += 1
-        if not self._sabotage:
+
+    def _commit(self) -> None:
+        """Commit what was read; where the group is busy with a rebalance, the next step does."""
+        if not self._uncommitted:
+            return
+        try:
             self._consumer.commit()
-        say("batch-done")
+        except (CommitFailedError, RebalanceInProgressError):
+            return
+        self._uncommitted = False
 
 
 def main() -> None:
@@ -108,6 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
         parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--group-protocol", required=True)
     parser.add_argument("--sabotage", action="store_true")
     arguments = parser.parse_args()
     from kohort.client import Consumer
@@ -116,18 +148,19 @@ def main() -> None:
     say("ready")
     if orders.get() != "go":
         return
-    with Consumer(
-        bootstrap_servers=arguments.bootstrap,
-        group_id=arguments.group,
-        client_id=arguments.name,
-        session_timeout_ms=int(arguments.session_timeout_ms),
-        heartbeat_interval_ms=500,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    ) as consumer:
-        consumer.subscribe([arguments.topic])
-        say("going")
+    protocol = GroupProtocol(arguments.group_protocol)
+    settings = {
+        "bootstrap.servers": arguments.bootstrap,
+        "group.id": arguments.group,
+        "client.id": arguments.name,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+        **protocol.client_settings(int(arguments.session_timeout_ms)),
+    }
+    with Consumer.from_config(settings) as consumer:
         application = Application(consumer, arguments)
+        consumer.subscribe([arguments.topic], listener=application)
+        say("going")
         while orders.empty():
             application.step()
     say("drained")

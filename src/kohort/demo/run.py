@@ -70,6 +70,7 @@ def _actor(settings: DemoSettings, stage: Stage, name: str) -> Actor:
     arguments = ["--name", name, "--bootstrap", stage.bootstrap_servers, "--topic", stage.topic]
     arguments += ["--group", stage.group, "--table", str(out / "table")]
     arguments += ["--session-timeout-ms", str(settings.session_timeout_ms)]
+    arguments += ["--group-protocol", settings.group_protocol.value]
     if settings.quick:
         arguments += ["--sabotage"] if settings.sabotage else []
         module = "kohort.demo.python_app"
@@ -89,7 +90,7 @@ def _perform(
 ) -> Script:
     pace = settings.days_per_second
     replay = Replay(table, stage.producer, stage.topic, pace)
-    panel = DemoPanel(APPLICATIONS, console)
+    panel = DemoPanel(APPLICATIONS, settings.group_protocol.description, console)
     try:
         if settings.as_json or not console.is_terminal:
             script = Script(actors, stage, replay, _announcer(console), Calendar())

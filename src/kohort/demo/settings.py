@@ -3,10 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8
+HEARTBEAT_INTERVAL_MS = 500
+
+
+class GroupProtocol(Enum):
+    """How the applications of the demo agree who reads what."""
+
+    CLASSIC = "classic"
+    COOPERATIVE = "cooperative"
+    CONSUMER = "consumer"
+
+    @property
+    def description(self) -> str:
+        """The protocol and what it stops, for the report."""
+        return {
+            GroupProtocol.CLASSIC: "eager protocol: each rebalance stops every partition",
+            GroupProtocol.COOPERATIVE: "cooperative protocol (KIP-429): what stays goes on",
+            GroupProtocol.CONSUMER: "consumer protocol (KIP-848): what stays goes on",
+        }[self]
+
+    def client_settings(self, session_timeout_ms: int) -> dict[str, str]:
+        """Return the settings of a member, by Kafka's names.
+
+        Args:
+            session_timeout_ms: How long it may be silent; with KIP-848 that is the broker's to say.
+        """
+        if self is GroupProtocol.CONSUMER:
+            return {"group.protocol": "consumer"}
+        own = {
+            "session.timeout.ms": str(session_timeout_ms),
+            "heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+        }
+        if self is GroupProtocol.COOPERATIVE:
+            own["partition.assignment.strategy"] = "cooperative-sticky"
+        return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +54,7 @@ class DemoSettings:
         sabotage: Commit before the sink has written, so that the verdict must be bad.
         bootstrap_servers: The reader's own Kafka; None starts the embedded broker.
         as_json: Print one JSON object at the end and no panel.
+        group_protocol: How the group shares its partitions.
     """
 
     out: Path
@@ -26,6 +62,7 @@ class DemoSettings:
     sabotage: bool = False
     bootstrap_servers: str | None = None
     as_json: bool = False
+    group_protocol: GroupProtocol = GroupProtocol.CLASSIC
 
     @property
     def days_per_second(self) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.demo.actors import say
+from kohort.demo.settings import GroupProtocol
 from kohort.spark.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -57,16 +58,17 @@ def flights(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Return the stream of parsed flights with their place in the topic."""
     from pyspark.sql.functions import col, from_json, lit
 
+    protocol = GroupProtocol(arguments.group_protocol)
+    member = protocol.client_settings(int(arguments.session_timeout_ms))
     stream = (
         spark.readStream.format(arguments.source)
+        .options(**{f"kafka.{key}": value for key, value in member.items()})
         .option("kafka.bootstrap.servers", arguments.bootstrap)
         .option("subscribe", arguments.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "60000")
         .option("kafka.group.id", arguments.group)
         .option("kafka.client.id", arguments.name)
-        .option("kafka.session.timeout.ms", arguments.session_timeout_ms)
-        .option("kafka.heartbeat.interval.ms", "500")
         .load()
     )
     parsed = from_json(col("value").cast("string"), SCHEMA).alias("flight")
@@ -107,7 +109,7 @@ def main() -> None:
     """Run the application until it is told to drain, or killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
-    for option in (*names, "session-timeout-ms"):
+    for option in (*names, "session-timeout-ms", "group-protocol"):
         parser.add_argument(f"--{option}", required=True)
     arguments = parser.parse_args()
     spark = session(arguments.name)

@@ -10,9 +10,14 @@ from types import TracebackType
 from typing import Self
 
 from kohort.broker import EmbeddedBroker
-from kohort.client import AdminClient, NewTopic, Producer
+from kohort.client import AdminClient, GroupDescription, NewTopic, Producer
 from kohort.demo.outcome import GroupOffset
-from kohort.demo.settings import PARTITIONS, DemoSettings
+from kohort.demo.settings import (
+    HEARTBEAT_INTERVAL_MS,
+    PARTITIONS,
+    DemoSettings,
+    GroupProtocol,
+)
 from kohort.errors import KafkaError
 from kohort.group.events import GroupEvent, OffsetsCommitted
 from kohort.observe.rebalances import Rebalance
@@ -64,7 +69,11 @@ class Stage:
 
     def _start_broker(self, stack: ExitStack) -> None:
         self._watch = EventWatch(self.group, self.partitions, self.now_ms())
-        broker = EmbeddedBroker(self._settings.out / "broker")
+        broker = EmbeddedBroker(
+            self._settings.out / "broker",
+            group_consumer_session_timeout_ms=self._settings.session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        )
         broker.subscribe(self._on_event)
         stack.enter_context(broker)
         self.bootstrap_servers = broker.bootstrap_servers
@@ -115,10 +124,16 @@ class Stage:
             except KafkaError:
                 continue  # seen again in a moment; a gap in what is observed is not filled in
             self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
-            assignments = {one.client_id: tuple(one.assignment) for one in described.members}
-            stable = described.state == "Stable"
             if isinstance(self._watch, SnapshotWatch):
-                self._watch.on_snapshot(GroupSnapshot(stable, assignments), self.now_ms())
+                self._watch.on_snapshot(self._snapshot(described), self.now_ms())
+
+    def _snapshot(self, described: GroupDescription) -> GroupSnapshot:
+        stable = described.state == "Stable"
+        if self._settings.group_protocol is GroupProtocol.COOPERATIVE and not stable:
+            # Who has what is not told then, and it is not nobody.
+            return GroupSnapshot(stable, None)
+        assignments = {one.client_id: tuple(one.assignment) for one in described.members}
+        return GroupSnapshot(stable, assignments)
 
     # ------------------------------------------------------------------------------- what is seen
 
