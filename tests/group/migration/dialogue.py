@@ -78,6 +78,10 @@ class MixedDialogue(ConsumerDialogue):
             self.sync_token(member_id, generation, given if member_id == leader else {})
         return ids
 
+    def assignment(self, partitions: Iterable[int]) -> bytes:
+        """What a leader gives a member."""
+        return encode_assignment(TopicPartition("t", n) for n in partitions)
+
     def settle_consumer(self, member_id: str) -> None:
         """Let a consumer take what it is to have."""
         instance = self.member(member_id).instance_id

@@ -32,7 +32,7 @@ def test_k47_who_is_left_rebalances(group: MixedDialogue) -> None:
     assert group.heartbeat("z", -1).error_code == 0
     assert dict(group.shard.log.consumer_groups) == {}
     stored = group.shard.log.groups[GROUP]
-    assert (stored.generation, stored.protocol, stored.leader) == (2, "range", member)
+    assert (stored.generation, stored.protocol, stored.leader) == (2, "range", None)
     assert len(partitions_in(stored.assignment_of(member))) == 2
     assert group.beat(member, 2, "s0") == ErrorCode.REBALANCE_IN_PROGRESS
     (gone,) = (each for each in group.observed if isinstance(each, MemberLeft))
@@ -44,6 +44,19 @@ def test_k47_who_is_left_rebalances(group: MixedDialogue) -> None:
     group.settle_evenly([group.join_classic(member, instance="s0")])
     assert group.state == "Stable"
     group.check_log()
+
+
+def test_k47_a_rebalance_that_the_coordinator_did_not_survive_begins_again(
+    group: MixedDialogue,
+) -> None:
+    """Or what the consumer had would be read by nobody (decision 0013)."""
+    member = mixed(group)
+    group.heartbeat("z", -1)
+    group.reload()
+    assert group.beat(member, 2, "s0") == ErrorCode.REBALANCE_IN_PROGRESS
+    group.settle_evenly([group.join_classic(member, instance="s0")])
+    group.reload()
+    assert group.beat(member, 3, "s0") == ErrorCode.NONE
 
 
 def test_k47_no_deadline_of_the_old_group_is_left(group: MixedDialogue) -> None:

@@ -228,6 +228,7 @@ EXPIRY_ROWS: Rows = (
 
 LIFECYCLE_ROWS: Rows = (
     row(ANY, LoadFinished, unload.shrink, when=unload.is_too_large, to=PREPARING, rule="C72"),
+    row(ANY, LoadFinished, unload.begin_again, when=unload.was_never_led, to=PREPARING, rule="K47"),
     row(ANY, LoadFinished, unload.restart_sessions, rule="C72"),
     row(ANY, Unload, unload.release, to=DEAD, rule="C73"),
 )

@@ -29,6 +29,18 @@ def restart_sessions(draft: GroupDraft, _loaded: LoadFinished) -> None:
         rebalance.restart_session(draft, member)
 
 
+def was_never_led(draft: GroupDraft, _loaded: LoadFinished) -> bool:
+    """K47: whether the group was a consumer group, and its first rebalance was not over."""
+    stored = draft.log.groups.get(draft.group.group_id)
+    return stored is not None and bool(stored.members) and stored.leader is None
+
+
+def begin_again(draft: GroupDraft, loaded: LoadFinished) -> None:
+    """K47: nobody has taken over yet what the consumers had."""
+    restart_sessions(draft, loaded)
+    rebalance.prepare(draft, Cause.COORDINATOR_UNLOADED, "")
+
+
 def shrink(draft: GroupDraft, loaded: LoadFinished) -> None:
     """C72: a rebalance, in which the last to come find no room (C14)."""
     restart_sessions(draft, loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import protocol_choice, rebalance
 from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.fold import group_record
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Protocol
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
@@ -117,12 +119,25 @@ def _fits(draft: ConsumerDraft, successor: ClassicGroup) -> bool:
 def _assignments(
     draft: ConsumerDraft, group: ConsumerGroup, successor: ClassicGroup
 ) -> dict[str, bytes]:
-    """What each member is to have, in the version that it reads."""
+    """What each member has, in the version that it reads.
+
+    Not what it is to have, which Kafka writes: should the group be upgraded again before its
+    rebalance is over, then what somebody has not given up yet must not count as free.
+    """
     return {
         member.member_id: embedded.assignment_bytes(
-            group.target_of(member.member_id), draft.topics, member.metadata(successor.protocol)
+            _held(group.members[member.member_id]),
+            draft.topics,
+            member.metadata(successor.protocol),
         )
         for member in successor.members.values()
+    }
+
+
+def _held(member: Member) -> dict[uuid.UUID, tuple[int, ...]]:
+    return {
+        topic_id: (*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ()))
+        for topic_id in {*member.assigned, *member.revoking}
     }
 
 
@@ -136,7 +151,10 @@ def _convert(
     """Write the classic group in the other one's place, and rebalance it if there is a cause."""
     _dissolve(draft, successor)
     new = GroupDraft(draft.config, draft.log, draft.now, draft.wall_ms, successor, draft.deadlines)
-    new.write_group(assignments)
+    # Who loads a group that nobody has led yet, knows that it has to be rebalanced.
+    leader = successor.leader if cause is None else None
+    record = group_record(replace(successor, leader=leader), assignments, draft.wall_ms)
+    new.records.append(record)
     for member in successor.sorted_members():
         rebalance.restart_session(new, member)
     if cause is not None:
