@@ -123,7 +123,7 @@ def what_if(path: Path, protocol: str, runs: int, as_json: bool) -> int:
     partitions = sum(topic.partitions for topic in scenario.topics)
     console.print(
         f"{path.name}: {len(scenario.members)} members, {partitions} partitions,"
-        f" {scenario.minutes} minutes, {runs} runs of each",
+        f" {scenario.minutes} minutes; runs of each: {runs}",
         highlight=False,
     )
     console.print(show.compared(measured))

@@ -16,6 +16,7 @@ from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS
 from kohort.observe.timeline import OwnershipTimeline, Span
 from kohort.simulation.checkers import CHECKERS
+from kohort.simulation.client import Client
 from kohort.simulation.faults import FAULTS
 from kohort.simulation.owners import Owners
 from kohort.simulation.protocols import PROTOCOLS
@@ -23,6 +24,7 @@ from kohort.simulation.running import OK, Outcome, run_world
 from kohort.simulation.scenario import Fault, Scenario, from_values, made, nearest
 from kohort.simulation.world import World
 
+_ASSIGNMENT_MS = 5
 # Faults whose target is a topic.
 _ON_TOPICS = frozenset({"grow", "delete_topic"})
 
@@ -148,10 +150,9 @@ class Measured:
     Attributes:
         protocol: The protocol.
         runs: How many runs there were.
-        rounds: Generations, or epochs of the group under KIP-848, that began.
-        moved: How often a partition went from one member to another one.
-        gaps_ms: How long partitions had no owner, each time one had none, sorted; the time before
-            a partition's first owner does not count.
+        rounds: Generations, or epochs under KIP-848, that began since the first change.
+        moved: How often a partition went from one member to another one since then.
+        gaps_ms: How long a partition had no owner, each time one lost its owner since then, sorted.
         repeated: How many records were handed out more than once.
         verdicts: What was wrong, if anything.
     """
@@ -201,17 +202,36 @@ def under(scenario: Scenario, protocol: str) -> Scenario:
     return replace(scenario, protocol=protocol, members=members)
 
 
+class _AsPlanned(World):
+    """A world in which nothing happens but what the scenario says."""
+
+    def job_ms(self, _client: Client) -> int:
+        """Return how long a leader's assignment takes: never as long as a seed may draw."""
+        return _ASSIGNMENT_MS
+
+
+def first_change_ms(scenario: Scenario) -> int:
+    """Return when the first thing happens that a scenario plans: a fault, or a later start.
+
+    What the members that are there from the beginning do before that is no cost of the change.
+    """
+    starts = [member.start_ms for member in scenario.members if member.start_ms]
+    return min([*starts, *(fault.at_ms for fault in scenario.faults)], default=0)
+
+
 def _measure(scenario: Scenario, runs: int, tell: Callable[[str, int], None]) -> Measured:
     rounds = moved = repeated = 0
     gaps: list[int] = []
     verdicts: list[str] = []
+    since = first_change_ms(scenario)
     for number in range(runs):
         tell(scenario.protocol, number)
-        world = World(replace(scenario, seed=scenario.seed + number), checkers=CHECKERS)
-        owners = Owners(world)
+        world = _AsPlanned(replace(scenario, seed=scenario.seed + number), checkers=CHECKERS)
+        owners, before = Owners(world), [0]
+        world.engine.at(since, None, lambda w, b: b.append(_rounds(w)), world, before)
         outcome = run_world(world)
-        rounds += _rounds(world)
-        found, changes = _gaps(owners.timeline(), outcome.simulated_ms)
+        rounds += _rounds(world) - before[-1]
+        found, changes = _gaps(owners.timeline(), since, outcome.simulated_ms)
         gaps += found
         moved += changes
         repeated += outcome.repeated
@@ -238,15 +258,18 @@ def _verdict(outcome: Outcome) -> list[str]:
     return [f"seed {outcome.scenario.seed}: {outcome.complaint}"]
 
 
-def _gaps(timeline: OwnershipTimeline, until_ms: int) -> tuple[list[int], int]:
-    """Return the times without an owner, and how often partitions moved."""
+def _gaps(timeline: OwnershipTimeline, since_ms: int, until_ms: int) -> tuple[list[int], int]:
+    """Return the times without an owner, and how often partitions moved, since a moment."""
     gaps: list[int] = []
     moved = 0
     for partition in timeline.partitions:
         owned = _since_first_owner(timeline.spans(partition, until_ms))
-        gaps += [span.duration_ms for span in owned if span.owner is None]
-        names = [span.owner for span in owned if span.owner is not None]
-        moved += sum(before != after for before, after in pairwise(names))
+        gaps += [s.duration_ms for s in owned if s.owner is None and s.start_ms >= since_ms]
+        named = [span for span in owned if span.owner is not None]
+        moved += sum(
+            before.owner != after.owner and after.start_ms >= since_ms
+            for before, after in pairwise(named)
+        )
     return gaps, moved
 
 
