@@ -411,9 +411,9 @@ def test_k60_assignors_that_make_no_sense_are_refused(
 
 def test_k60_a_group_too_large_to_be_sent_is_the_servers(group: AssignorDialogue) -> None:
     """Writing it into one answer would hold up other groups."""
-    group.topics(t=100_000)
+    group.topics(t=50_000)
     assert not group.asked("a")
-    assert len(group.target("a")["t"]) == 100_000
+    assert len(group.target("a")["t"]) == 50_000
 
 
 def test_k60_what_all_members_say_together_is_bounded() -> None:
@@ -462,6 +462,14 @@ def test_k61_the_server_takes_back_what_a_member_said(group: AssignorDialogue) -
     group.heartbeat("a", group.member("a").epoch, client_assignors=())
     assert group.is_made()
     assert not group.group.words
+
+
+def test_k61_who_asks_hears_which_assignor_made_the_assignment(group: AssignorDialogue) -> None:
+    group.asked("a")
+    group.made("a", {"a": {"t": [0, 1, 2, 3]}})
+    assert group.describe_group().assignor_name == "mine"
+    group.enter("foreign", "t")
+    assert group.describe_group().assignor_name == "uniform"
 
 
 def test_k61_an_interval_between_targets_holds_for_members_too() -> None:

@@ -47,8 +47,8 @@ Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 # What one member may say about its assignors; what all say together is bounded by the config.
 _MOST_ASSIGNORS = 16
 _MOST_METADATA_BYTES = 64 * 1024
-# A larger group would be written into one answer for so long that other groups felt it.
-_MOST_MEMBERS_AND_PARTITIONS = 100_000
+# To read the result of a larger group would take so long (100 ms and more) that others felt it.
+_MOST_MEMBERS_AND_PARTITIONS = 50_000
 
 
 def check(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -393,7 +393,7 @@ def _checked(
 ) -> Mapping[str, InstalledMember]:
     """Refuse who is not a member, what is not wanted or not there, and what is given twice."""
     given: dict[str, InstalledMember] = {}
-    taken: set[tuple[uuid.UUID, int]] = set()
+    taken: dict[uuid.UUID, set[int]] = {}
     for entry in members:
         member = group.members.get(entry.member_id)
         if member is None or entry.member_id in given:
@@ -406,13 +406,21 @@ def _checked(
                 message = f"{entry.member_id} does not subscribe to topic {topic.topic_id}."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
             size = topics.by_name[topics.names[topic.topic_id]].partitions
-            for number in topic.partitions:
-                if not 0 <= number < size or (topic.topic_id, number) in taken:
-                    message = f"Partition {topic.topic_id}-{number} is unknown or assigned twice."
-                    raise Refused(ErrorCode.INVALID_REQUEST, message)
-                taken.add((topic.topic_id, number))
+            _take(taken.setdefault(topic.topic_id, set()), topic, size)
         given[entry.member_id] = entry
     return given
+
+
+def _take(taken: set[int], topic: TopicPartitions, size: int) -> None:
+    """Add partitions of one topic to those that are given already; whole sets, for speed."""
+    numbers = set(topic.partitions)
+    if numbers and not (min(numbers) >= 0 and max(numbers) < size):
+        message = f"A partition of topic {topic.topic_id} is not there."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if len(numbers) < len(topic.partitions) or not numbers.isdisjoint(taken):
+        message = f"A partition of topic {topic.topic_id} is assigned twice."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    taken |= numbers
 
 
 def _target(topic_partitions: Iterable[TopicPartitions]) -> Target:
@@ -429,10 +437,5 @@ def _word(assignor: str, entry: InstalledMember | None) -> AssignmentMetadata:
 
 
 def _named(partitions: Target, topics: TopicsImage) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(
-            TopicPartition(topics.names[topic_id], number)
-            for topic_id, numbers in partitions.items()
-            for number in numbers
-        )
-    )
+    names = sorted((topics.names[topic_id], numbers) for topic_id, numbers in partitions.items())
+    return tuple(TopicPartition(name, each) for name, numbers in names for each in sorted(numbers))

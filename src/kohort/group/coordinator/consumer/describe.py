@@ -29,11 +29,17 @@ def describe(
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=group.preferred_assignor(default_assignor),
+        assignor_name=_assignor(group, default_assignor),
         members=tuple(
             _member(group, member, topics) for _, member in sorted(group.members.items())
         ),
     )
+
+
+def _assignor(group: ConsumerGroup, default: str) -> str:
+    """Return the assignor of the members that made the target (K61), or the one it is made by."""
+    word = next(iter(group.words.values()), None)
+    return group.preferred_assignor(default) if word is None else word.assignor
 
 
 def _member(group: ConsumerGroup, member: Member, topics: TopicsImage) -> DescribedConsumerMember:
