@@ -25,7 +25,10 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("broker")
-    with EmbeddedBroker(folder, group_consumer_heartbeat_interval_ms=100) as broker:
+    broker = EmbeddedBroker(
+        folder, group_consumer_heartbeat_interval_ms=100, group_consumer_session_timeout_ms=6_000
+    )
+    with broker:
         yield broker.bootstrap_servers
 
 

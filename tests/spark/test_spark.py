@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.spark import DeltaAppend, KohortDataSource, drain, session_config
-from tests.spark.playing import committed, describe, options, produce
+from tests.spark.playing import PROTOCOLS, committed, describe, options, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,14 +67,22 @@ def spark() -> Iterator[SparkSession]:
 class Application:
     """One query of the group that appends to the table, with its own checkpoint."""
 
-    def __init__(self, spark: SparkSession, name: str, bootstrap: str, topic: str, home: Path):
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        home: Path,
+        protocol: str = "eager",
+    ) -> None:
         self.table = home / "table"
         self._done = threading.Condition()
         self._checkpoint = home / name
         self._name = name
-        settings = options(
-            bootstrap, topic, kafka__client__id=name, kafka__session__timeout__ms="6000"
-        )
+        settings = options(bootstrap, topic, protocol, kafka__client__id=name)
+        if protocol != "consumer":  # the broker's to say
+            settings["kafka.session.timeout.ms"] = "6000"
         self._stream = spark.readStream.format("kohort").options(**settings).load()
         self.append = DeltaAppend(self.table, f"group-of-{topic}")
 
@@ -107,9 +115,15 @@ class Application:
 
 @pytest.fixture
 def application(
-    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
 ) -> Iterator[Callable[[str], Application]]:
-    yield lambda name: Application(spark, name, bootstrap, topic, tmp_path)
+    """Makes queries of one group; its protocol is the parameter, eager by default."""
+    protocol: str = getattr(request, "param", "eager")
+    yield lambda name: Application(spark, name, bootstrap, topic, tmp_path, protocol)
     for query in spark.streams.active:
         query.stop()
 
@@ -185,6 +199,7 @@ def test_available_now_resumes_from_the_checkpoint(
     assert committed(bootstrap, topic, [0, 1, 2, 3]) == {0: 25, 1: 10, 2: 1, 3: 0}
 
 
+@pytest.mark.parametrize("application", PROTOCOLS, indirect=True)
 def test_two_queries_share_a_group_and_drain(
     application: Callable[[str], Application], bootstrap: str, topic: str
 ) -> None:
@@ -213,6 +228,7 @@ def partitions_of_members(bootstrap: str, topic: str) -> list[int]:
     return [len(member.assignment.topic_partitions) for member in members]
 
 
+@pytest.mark.parametrize("application", ["eager", "consumer"], indirect=True)
 def test_killed_between_sink_and_commit_each_row_is_there_once(
     application: Callable[[str], Application], bootstrap: str, topic: str
 ) -> None:
