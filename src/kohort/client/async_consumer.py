@@ -211,11 +211,11 @@ class AsyncConsumer:
             LocalProtocolError: The partition is not assigned.
             KafkaError: It cannot be found out in time.
         """
-        state = self.core.partitions[partition]
         deadline = self._deadline(timeout_ms)
-        while state.position is None:
+        while (state := self.core.partitions[partition]).position is None:
             if state.failure is not None:
                 raise state.failure
+            state.is_asked = True
             self.core.positions.find()
             self.core.changed.clear()
             if await self.core.wait_for_news(deadline):

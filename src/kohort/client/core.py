@@ -31,7 +31,7 @@ from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
 from kohort.client.transport import now_ms
-from kohort.errors import ConfigError, KafkaError, LocalProtocolError
+from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity
@@ -311,7 +311,7 @@ class ConsumerCore:
             self.partitions.hold(callback.partitions, True)
         change = self._change(callback)
         if change is Ownership.REVOKED:
-            await self._commit_consumed(callback.partitions, is_ours=True)
+            await self._commit_before(callback)
             change = self._change(callback)
         if change is Ownership.ASSIGNED:
             self._tell_assignor(callback)
@@ -319,18 +319,27 @@ class ConsumerCore:
         self._begun[callback.token] = change, now_ms()
         try:
             told = await caller.call(lambda: call_listener(method, callback.partitions))
-        except asyncio.CancelledError:  # an interrupted listener has been told
-            self._done(callback, None)
-            raise
         except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
             self._done(callback, error)
             return
+        except BaseException:  # an interrupted listener has been told
+            self._done(callback, None)
+            raise
         if told is None:
             self._done(callback, None)
             return
         task = asyncio.ensure_future(self._later(callback, told))
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
+
+    async def _commit_before(self, callback: Callback) -> None:
+        """Commit what is going to be given up."""
+        try:
+            await self._commit_consumed(callback.partitions, is_ours=True)
+        except asyncio.CancelledError:  # the next poll makes the call: the group waits for it
+            assert self.membership is not None
+            self.membership.callbacks.appendleft(callback)
+            raise
 
     def _tell_assignor(self, callback: Callback) -> None:
         assert self.membership is not None
@@ -369,6 +378,12 @@ class ConsumerCore:
             await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
         except Exception as error:  # noqa: BLE001  # the next poll raises it
             self._done(callback, error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            if task.cancelling():  # the consumer stops
+                raise
+            self._done(callback, KohortError("what the listener waited for was cancelled"))
         else:
             self._done(callback, None)
 

@@ -29,6 +29,7 @@ class PartitionState:
         fetch_offset: Offset to fetch next.
         is_paused: Whether the application paused it.
         is_held: Whether it must not be read: a callback about it is not finished.
+        is_asked: Whether the application wants to know its position even so.
         is_fetching: Whether it is in a request.
         failure: Why it cannot be read further.
         is_reported: Whether the application was told.
@@ -47,6 +48,7 @@ class PartitionState:
     fetch_offset: int = 0
     is_paused: bool = False
     is_held: bool = False
+    is_asked: bool = False
     is_fetching: bool = False
     failure: KohortError | None = None
     is_reported: bool = False
@@ -78,6 +80,7 @@ class PartitionState:
     def seek(self, offset: int) -> None:
         """Go on from `offset`."""
         self._forget()
+        self.is_asked = False
         self.position = self.consumed = self.fetch_offset = offset
         self.reset_to = None
 

@@ -64,10 +64,13 @@ class Positions:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _missing(self) -> list[PartitionState]:
+        """Return the states to look up; a listener may seek those that are held, or ask."""
         return [
             state
             for state in self._partitions
-            if state.position is None and not state.is_held and state.failure is None
+            if state.position is None
+            and (state.is_asked or not state.is_held)
+            and state.failure is None
         ]
 
     async def _run(self) -> None:
