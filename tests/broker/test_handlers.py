@@ -63,7 +63,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(protocols=("classic", "consumer", "draft")) as running:
+    with EmbeddedBroker() as running:
         running.create_topic("t")
         yield running
 
