@@ -12,6 +12,7 @@ CHECK = .venv/bin/python tools/check.py
 help:
 	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
 	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
+	@echo 'make mutations  break each rule in turn, and see that its test notices (ARGS="--rule C24")'
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make simulate groups under faults in virtual time, until stopped; also: make mutants, make explore'
@@ -25,6 +26,10 @@ demo:
 test:
 	@$(SETUP) test
 	@$(CHECK) $(ARGS)
+
+mutations:
+	@$(SETUP) test
+	@.venv/bin/python tools/mutations.py $(ARGS)
 
 record:
 	@$(SETUP) test

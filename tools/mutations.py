@@ -2,8 +2,8 @@
 
 `tests/mutations/*.toml` has for each rule one small change of our code, a table `[C10]`: in `file`
 the text `find`, which stands there once, becomes `replace`; `test` then fails (the fastest of those
-that carry the rule's id; a dialogue is `tests/dialogues/data/FAMILY.toml::NAME`), because of what
-`breaks` says. Where no change of ours can break a rule, `none` says why.
+that carry the rule's id), because of what `breaks` says. Where no change of ours can break a rule,
+`none` says why.
 
 A change is made in a copy of the package, never in place. It counts as noticed when the test
 passes without it and fails with it by an assertion, or by an error of ours, but not because the
@@ -30,8 +30,6 @@ from queue import SimpleQueue
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "kohort"
 DATA = ROOT / "tests" / "mutations"
-# The test of single dialogues, which are named in its environment.
-DIALOGUES = "tests/dialogues/chosen.py"
 AT_ONCE = 2
 TEST_TIMEOUT_S = 120
 # What a test says that noticed something; else the change only broke the code.
@@ -51,7 +49,7 @@ class Change:
         file: Path of the code, from the root.
         find: What stands there, once.
         replace: What stands there instead.
-        test: Node id of the test, or a dialogue.
+        test: Node id of the test.
         breaks: What is wrong then.
     """
 
@@ -67,18 +65,6 @@ class Change:
         """Whether the text to find is there, once."""
         path = ROOT / self.file
         return path.is_file() and path.read_text(encoding="utf-8").count(self.find) == 1
-
-    @property
-    def dialogue(self) -> str:
-        """Name of the dialogue that is its test, empty if that is a test function."""
-        path, _, name = self.test.partition("::")
-        return name if path.endswith(".toml") else ""
-
-    def is_test(self, node: str) -> bool:
-        """Whether pytest calls its test so, or one set of the test's parameters."""
-        if self.dialogue:
-            return node.startswith(DIALOGUES) and node.endswith(f"[{self.dialogue}]")
-        return node.partition("[")[0] == self.test.partition("[")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +105,7 @@ def run(chosen: Sequence[Change]) -> list[Outcome]:
             copy = Path(folder) / str(number)
             shutil.copytree(PACKAGE, copy / PACKAGE.name)
             copies.put(copy)
-        bad = _failures(run_tests(Path(folder) / "0", chosen))
+        bad = _failures(run_tests(Path(folder) / "0", sorted({each.test for each in chosen})))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(lambda change: _try(change, copies, bad), chosen))
 
@@ -127,7 +113,7 @@ def run(chosen: Sequence[Change]) -> list[Outcome]:
 def _try(change: Change, copies: SimpleQueue[Path], bad: dict[str, str]) -> Outcome:
     if not change.is_applicable:
         return Outcome(change, False, "what is to be replaced is not there, or not once")
-    if any(change.is_test(node) for node in bad):
+    if any(test.partition("[")[0] == change.test.partition("[")[0] for test in bad):
         return Outcome(change, False, "the test fails without the change too")
     copy = copies.get()
     started = time.monotonic()
@@ -146,21 +132,18 @@ def _run_changed(change: Change, copy: Path) -> subprocess.CompletedProcess[str]
     text = original.read_text(encoding="utf-8")
     changed.write_text(text.replace(change.find, change.replace), encoding="utf-8")
     try:
-        return run_tests(copy, [change])
+        return run_tests(copy, [change.test])
     finally:
         shutil.copy2(original, changed)
 
 
-def run_tests(copy: Path, chosen: Sequence[Change]) -> subprocess.CompletedProcess[str]:
-    """Run the tests of changes with the package in `copy`, always with the same examples."""
-    dialogues = sorted({each.dialogue for each in chosen if each.dialogue})
-    tests = sorted({DIALOGUES if each.dialogue else each.test for each in chosen})
+def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests with the package in `copy`, always with the same examples."""
     env = {
         **os.environ,
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / "hypothesis"),
-        "KOHORT_DIALOGUES": " ".join(dialogues),
         "COLUMNS": "1000",
     }
     command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]

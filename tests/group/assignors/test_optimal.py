@@ -16,7 +16,7 @@ BLOCK = 1000
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a11_a12_a13_nothing_is_better_than_the_result(block: int) -> None:
-    """20,000 random groups: the loads, and for these the moves, are those of the exact solver."""
+    """A3, with 20,000 random groups: loads, and for these moves, are those of the exact solver."""
     rng = random.Random(block)
     defined = 0
     for _ in range(BLOCK):
