@@ -142,8 +142,7 @@ def _go_back(draft: GroupDraft, _event: object) -> None:
         draft.group = replace(draft.group, generation=draft.group.generation - 3)
 
 
-def plant_all() -> None:
-    """Register the bugs of this file."""
+def _plant_part_1() -> None:
     bug(
         "stale heartbeat",
         "a heartbeat of an older generation is accepted",
@@ -185,6 +184,9 @@ def plant_all() -> None:
         afterwards(_T, _SYNC, "assign", _rotate_assignments),
     )
     bug("immortal members", "nobody's session ends", ignored(_T, SessionExpired, "expire_member"))
+
+
+def _plant_part_2() -> None:
     bug(
         "silent removal",
         "a dead member is removed and nobody rebalances",
@@ -222,6 +224,9 @@ def plant_all() -> None:
         "stored positions are answered as if there were none",
         afterwards(SHARD, RequestArrived, "answer", _forget_positions),
     )
+
+
+def _plant_part_3() -> None:
     bug(
         "answered twice",
         "a heartbeat is answered twice",
@@ -257,3 +262,10 @@ def plant_all() -> None:
         "SyncGroup does not ask who it comes from",
         unguarded(_T, _SYNC, "refuse", never),
     )
+
+
+def plant_all() -> None:
+    """Register the bugs of this file."""
+    _plant_part_1()
+    _plant_part_2()
+    _plant_part_3()

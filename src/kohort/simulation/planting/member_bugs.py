@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, RangeAssignor
 from kohort.group.events import Ownership
@@ -24,6 +24,9 @@ from kohort.simulation.application import Application
 from kohort.simulation.planting.bug import BUGS, Bug, bug, ignored, instead
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import JoinGroupResponse, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from kohort.simulation.client import Client
 
 _T = CLASSIC_MEMBER
 _COOP = "cooperative"
@@ -172,7 +175,7 @@ class StartsAtTheEnd(Application):
 class KeepsPositions(Application):
     """Goes on where it once was in a partition that was somebody else's meanwhile."""
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401  # as the class it spoils
+    def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._remembered: dict[TopicPartition, int] = {}
 
@@ -234,9 +237,9 @@ def _assignor(name: str, text: str, spoilt: Assignor, protocol: str) -> None:
     BUGS.append(Bug(name=name, text=text, assignors=assignors, protocol=protocol))
 
 
-def plant_all() -> None:
-    """Register the bugs of this file."""
+def _plant_part_1() -> None:
     beat = HeartbeatAnswered
+    leads = (_T, JobDone, "hand_over")
     bug(
         "join before revoke",
         "an eager member joins and keeps what it owns",
@@ -274,8 +277,11 @@ def plant_all() -> None:
         "a member whose coordinator is lost believes that it is there",
         instead(_T, CoordinatorLost, "find_and_join", _forget_lookup),
     )
-    leads = (_T, JobDone, "hand_over")
     bug("given twice", "a partition is given to everybody", instead(*leads, _give_twice))
+
+
+def _plant_part_2() -> None:
+    leads = (_T, JobDone, "hand_over")
     bug("omitted", "nobody gets the first partitions", instead(*leads, _omit_one))
     bug("foreign", "the leader gives what nobody wants", instead(*leads, _give_foreign))
     bug(
@@ -303,3 +309,9 @@ def plant_all() -> None:
         AcknowledgesFirst,
         "consumer",
     )
+
+
+def plant_all() -> None:
+    """Register the bugs of this file."""
+    _plant_part_1()
+    _plant_part_2()
