@@ -36,7 +36,7 @@ HEAD = """# The rules
 
 What Kafka's coordinator, members and assignors do, rule by rule, in our words: where each comes
 from, and the tests that hold us to it. Where a live Kafka 4.3 differs from its proposals, Kafka
-wins.
+wins. `tests/mutations` has for each rule with tests a change of our code that one of them notices.
 
 Written by `python tools/rules.py` from `docs/rules/`.
 """
