@@ -26,7 +26,7 @@ def test_a_scenario_is_read_as_it_was_written(seed: int, protocol: str) -> None:
 
 @pytest.mark.parametrize("text", ["no = [toml", "unknown = 1", "[[members]]\nnme = 'x'"])
 def test_what_is_no_scenario_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="scenario|unknown|nme|key"):
+    with pytest.raises(ConfigError, match=r"scenario|unknown|nme|key"):
         from_toml(text)
 
 
