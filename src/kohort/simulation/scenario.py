@@ -187,10 +187,9 @@ def from_toml(text: str) -> Scenario:
         ConfigError: It is not TOML, or a key is not known or has a value of the wrong kind.
     """
     try:
-        read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return from_values(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ConfigError(f"not a scenario: {error}") from None
-    return from_values(read)
 
 
 def from_values(values: Mapping[str, object]) -> Scenario:

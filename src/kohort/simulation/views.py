@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import is_
 from uuid import UUID
 
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
@@ -54,6 +56,33 @@ class GroupView:
         return member is not None and epoch >= 0 and epoch in (member.epoch, member.previous)
 
 
+class Views:
+    """What shards say of one group; asking again while nothing has changed costs nothing.
+
+    A heartbeat writes nothing and changes no group, and it is what most events are.
+
+    Args:
+        group_id: The group.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        # What the last answer was made of: immutable values, so being the same one is enough.
+        self._of: tuple[object, ...] = ()
+        self._last: GroupView | None = None
+
+    def of(self, shard: Shard) -> GroupView:
+        """Return what a shard says."""
+        consumer = shard.log.consumer_groups.get(self._group_id)
+        stored = shard.log.groups.get(self._group_id)
+        live = shard.session.groups.get(self._group_id)
+        made_of = (consumer, stored, live, shard.session.consumer.topics, shard.state)
+        same = len(self._of) == len(made_of) and all(map(is_, self._of, made_of))
+        if self._last is None or not same or not any((consumer, stored, live)):
+            self._of, self._last = made_of, view(shard, self._group_id)
+        return self._last
+
+
 def view(shard: Shard, group_id: str) -> GroupView:
     """Return what a shard says of a group."""
     consumer = shard.log.consumer_groups.get(group_id)
@@ -93,8 +122,13 @@ def _classic(shard: Shard, group: ClassicGroup) -> GroupView:
     for member in group.sorted_members():
         assigned = None
         if stable and stored is not None:
-            assigned = decode_assignment(stored.assignment_of(member.member_id))[0]
+            assigned = _decoded(stored.assignment_of(member.member_id))
         members[member.member_id] = MemberView(
             group.generation, group.generation, member.group_instance_id, assigned
         )
     return GroupView(group.state.name, group.generation, members, stable)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(assignment: bytes) -> frozenset[TopicPartition]:
+    return decode_assignment(assignment)[0]

@@ -25,7 +25,7 @@ from kohort.simulation.network import Connection, Network, Pending
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.simulation.topics import Topics
 from kohort.simulation.trace import Trace
-from kohort.simulation.views import GroupView, view
+from kohort.simulation.views import GroupView, Views
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
@@ -123,6 +123,7 @@ class World:
         self._topic_changed_ms: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
         self._looked_at = 0
+        self._views = Views(GROUP)
         self._versions: dict[type[Message], int] = {}
         self._jobs: dict[str, Stream] = {}
         self._lookups: dict[str, Stream] = {}
@@ -343,7 +344,7 @@ class World:
     def view(self) -> GroupView | None:
         """Return what the coordinator says of the group; None: there is nobody to ask."""
         node = self.coordinator.ready
-        return view(node.shard, GROUP) if node is not None else None
+        return self._views.of(node.shard) if node is not None else None
 
     def is_current(self, client: Client) -> bool:
         """Whether a client is what it believes to be: a member of the present generation."""
