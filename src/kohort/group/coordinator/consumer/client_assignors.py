@@ -57,7 +57,9 @@ def check(request: ConsumerGroupHeartbeatRequest) -> None:
     Raises:
         Refused: INVALID_REQUEST.
     """
-    assignors = request.client_assignors or ()
+    assignors = request.client_assignors
+    if not assignors:
+        return
     names = {each.name for each in assignors}
     if len(assignors) > _MOST_ASSIGNORS or sum(map(_size, assignors)) > _MOST_METADATA_BYTES:
         raise Refused(ErrorCode.INVALID_REQUEST, "ClientAssignors are too many or too large.")
