@@ -84,16 +84,10 @@ def kafka_python(protocol: str, servers: str, group: str, topic: str) -> None:
 
     warnings.simplefilter("ignore")
     import kafka
-    from kafka.coordinator.assignors.cooperative_sticky import (
-        CooperativeStickyPartitionAssignor,
-    )
-    from kafka.coordinator.assignors.range import (
-        RangePartitionAssignor,
-    )
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-    assignor = (
-        CooperativeStickyPartitionAssignor if protocol == "cooperative" else RangePartitionAssignor
-    )
+    assignor = CooperativeStickyAssignor if protocol == "cooperative" else RangePartitionAssignor
     consumer = kafka.KafkaConsumer(
         topic,
         bootstrap_servers=servers,

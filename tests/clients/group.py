@@ -20,12 +20,19 @@ with warnings.catch_warnings():
     import kafka
     import kafka.admin
     import kafka.errors
+    from kafka.coordinator.assignors.cooperative_sticky import (
+        CooperativeStickyAssignor as KafkaPythonCooperative,
+    )
     from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
     from kafka.coordinator.assignors.roundrobin import (
         RoundRobinPartitionAssignor as KafkaPythonRoundRobin,
     )
 
-__all__ = ["KafkaPythonRoundRobin", "kafka"]  # from here without a warning
+__all__ = [
+    "KafkaPythonCooperative",
+    "KafkaPythonRoundRobin",
+    "kafka",
+]  # from here without a warning
 
 DEADLINE_S = 30.0
 Seen = tuple[int, int]  # partition and offset

@@ -14,6 +14,7 @@ from tests.clients.group import (
     AiokafkaMember,
     ConfluentMember,
     Driver,
+    KafkaPythonCooperative,
     KafkaPythonMember,
     KafkaPythonRoundRobin,
     Member,
@@ -35,6 +36,12 @@ CLIENTS: dict[str, Make] = {
     "confluent-kafka": ConfluentMember,
     "kafka-python": KafkaPythonMember,
     "kafka-python-roundrobin": kafka_python_roundrobin,
+    "kafka-python-cooperative": partial(
+        KafkaPythonMember, partition_assignment_strategy=[KafkaPythonCooperative]
+    ),
+    "confluent-kafka-cooperative": partial(
+        ConfluentMember, partition_assignment_strategy="cooperative-sticky"
+    ),
     "aiokafka": AiokafkaMember,
 }
 
