@@ -131,15 +131,13 @@ class QueryDriver:
     def _may_read(self) -> bool:
         """Wait a while for partitions; a query that reads to the present end waits for its share.
 
-        Except with the eager protocol, a newcomer's first assignment may be empty, as others have
-        to give up first.
+        Only the eager protocol gives a newcomer all it gets at once. In the others it may have
+        nothing at first: others have to give up, or the broker has yet to assign (KIP-1263).
         """
-        first, self._first = self._first, False
-        if self._targets is None:
-            return self._membership.ready(FIRST_ASSIGNMENT_WAIT_S if first else REBALANCE_WAIT_S)
-        if first:
+        if self._first:
+            self._first = False
             self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
-        return self._membership.ready(None)
+        return self._membership.ready(REBALANCE_WAIT_S if self._targets is None else None)
 
     def _has_all(self) -> bool:
         """Whether nothing more is to come; when something is, wait for it."""
