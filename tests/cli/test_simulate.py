@@ -103,12 +103,15 @@ def test_the_trace_of_a_seed_is_one_line_for_each_event() -> None:
 
 @pytest.mark.usefixtures("planted")
 def test_a_finding_is_shrunk_kept_and_can_be_replayed(folder: Path) -> None:
-    shown = run("--protocol", "classic", "--runs", "300")
+    shown = run("--protocol", "classic", "--runs", "30", "--minutes", "2", "--members", "3")
     assert shown.exit_code == 1
     found = re.search(r"kohort simulate --replay (\S+)", shown.stdout)
     assert found is not None
     assert "shrunk from" in shown.stdout
     assert "1 failed" in shown.stdout
+    drawn = re.search(r"kohort simulate (--seed .*?)  \(as drawn\)", shown.stdout)
+    assert drawn is not None
+    assert run(*drawn[1].split()).exit_code == 1
     again = run("--replay", found[1])
     assert again.exit_code == 1
     verdict = (folder / found[1]).read_text().splitlines()[0].removeprefix("# ")

@@ -65,7 +65,7 @@ class Progress:
         """Show where it is after a run."""
         done = f"{runs.runs} of {self._total}" if self._total else f"{runs.runs}"
         line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"seed {outcome.scenario.seed} {outcome.scenario.protocol:<12}", style="bold")
+        line.append(f"seed {outcome.scenario.seed} {outcome.scenario.protocol:<13}", style="bold")
         line.append(f"{done} runs   {duration(runs.simulated_ms)} simulated   ")
         line.append(f"{runs.events / self.seconds:,.0f} events/s   ", style="dim")
         failed = len(runs.failed)
@@ -137,11 +137,12 @@ def row_counts(rows: Counter[str]) -> list[str]:
 # ------------------------------------------------------------------------------ what was found
 
 
-def finding(found: Finding, where: str, width: int) -> RenderableType:
+def finding(found: Finding, options: str, where: str, width: int) -> RenderableType:
     """Return what there is to say of a run that failed.
 
     Args:
         found: The run, and the smallest one.
+        options: Options of the command that the run depends on.
         where: The file with the smallest one.
         width: Width of the screen.
     """
@@ -161,7 +162,7 @@ def finding(found: Finding, where: str, width: int) -> RenderableType:
         Text(),
         ownership(found.timeline, found.smallest.simulated_ms, width),
         Text.assemble("\nreplay: ", (f"kohort simulate --replay {where}", "bold")),
-        Text.assemble("        ", (_again(found.first), "bold"), ("  (as drawn)", "dim")),
+        Text.assemble("        ", (_again(found.first) + options, "bold"), ("  (as drawn)", "dim")),
     )
 
 

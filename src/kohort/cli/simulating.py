@@ -45,7 +45,7 @@ def seeds(
                     _print_run(outcome, found)
                 if found is not None:
                     path = _write(found, keep)
-                    console.print(show.finding(found, str(path), console.width))
+                    console.print(show.finding(found, choice.options, str(path), console.width))
                     if keep is None:
                         break
         except KeyboardInterrupt:

@@ -49,6 +49,13 @@ class Choice:
             if kind not in PALETTE:
                 raise ConfigError(f"no fault {kind!r}{nearest(kind, PALETTE)}")
 
+    @property
+    def options(self) -> str:
+        """The options of the command that make this choice, but for the protocol."""
+        faults = None if self.faults is None else ",".join(sorted(self.faults)) or NONE
+        given = {"members": self.members, "minutes": self.minutes, "faults": faults}
+        return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+
     def scenario(self, seed: int) -> Scenario:
         """Return the scenario of a seed."""
         protocol = self.protocol
