@@ -192,7 +192,10 @@ def sync(draft: ConsumerDraft, arrived: Sync) -> None:
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     # Who has to give something up first hears what it keeps, else it would never know.
-    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if (
+        _epoch_to_reach(group) > member.epoch
+        and member.state is not MemberState.UNREVOKED_PARTITIONS
+    ):
         _expect_join(draft, member)
         response = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"")
     else:
@@ -227,7 +230,7 @@ def beat(draft: ConsumerDraft, arrived: Beat) -> None:
 
 
 def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
-    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+    if member.epoch < _epoch_to_reach(group) or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
@@ -237,6 +240,15 @@ def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
         for topic_id, numbers in group.target_of(member.member_id).items()
         for number in numbers
     )
+
+
+def _epoch_to_reach(group: ConsumerGroup) -> int:
+    """The epoch of the target: before that is made, to join again would change nothing.
+
+    Where there are only classic members, it is a join that has it made.
+    """
+    alone = group.classic_members == len(group.members)
+    return group.epoch if alone else group.assignment_epoch
 
 
 def _expect_join(draft: ConsumerDraft, member: Member) -> None:
