@@ -135,6 +135,33 @@ def test_another_thread_wakes_a_poll(bootstrap: str) -> None:
         assert client.poll(60_000) == {}
 
 
+@pytest.mark.parametrize("reads", ["a group", "by hand"])
+def test_a_poll_that_waits_ends_when_another_thread_closes(bootstrap: str, reads: str) -> None:
+    topic = foreign.new_topic(bootstrap)
+    client = consumer(bootstrap)
+    if reads == "a group":
+        client.subscribe([topic])
+    else:
+        client.assign([TopicPartition(topic, 0)])
+    began, errors = threading.Event(), list[Exception]()
+
+    def keep() -> None:
+        client.poll(0)
+        began.set()
+        try:
+            keep_polling(lambda _: client.poll(60_000))
+        except LocalProtocolError as error:
+            errors.append(error)
+
+    polling = threading.Thread(target=keep)
+    polling.start()
+    assert began.wait(20)
+    client.close()
+    polling.join(20)
+    assert not polling.is_alive()
+    assert len(errors) == 1
+
+
 def test_two_threads_may_not_poll_at_once(bootstrap: str) -> None:
     topic = foreign.new_topic(bootstrap)
     with consumer(bootstrap) as client:

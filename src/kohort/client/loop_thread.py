@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TypeVar, cast
 
 from kohort.errors import LocalProtocolError
@@ -36,7 +36,7 @@ class LoopThread:
         Raises:
             LocalProtocolError: It is called from the loop itself, which would wait for ever.
         """
-        return self.submit(make).result()
+        return _result(self.submit(make))
 
     def submit(self, make: Callable[[], Coroutine[object, object, T]]) -> Future[T]:
         """Start a coroutine on the loop."""
@@ -60,7 +60,7 @@ class LoopThread:
         except BaseException:  # an interrupt from the keyboard
             future.cancel()
             raise
-        return future.result()
+        return _result(future)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Have the loop call a function; does nothing once it is closed."""
@@ -69,7 +69,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """End the thread; nothing may be running on it any more."""
+        """End the thread; calls of other threads that still wait raise LocalProtocolError."""
         with self._lock:
             if self._loop.is_closed():
                 return
@@ -84,6 +84,10 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -120,6 +124,13 @@ class Serve:
                 raise
             else:
                 loop.call_soon_threadsafe(_succeed, done, result)
+
+
+def _result(future: Future[T]) -> T:
+    try:
+        return future.result()
+    except CancelledError:  # nobody but `close` cancels what a thread waits for
+        raise LocalProtocolError("the client was closed meanwhile") from None
 
 
 def _succeed(done: asyncio.Future[object], result: object) -> None:
