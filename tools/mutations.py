@@ -79,15 +79,16 @@ class Outcome:
 
 def changes() -> dict[str, Change]:
     """Return the changes by rule."""
-    return {rule: Change(rule, **entry) for rule, entry in _entries() if "none" not in entry}
+    return {rule: Change(rule, **entry) for rule, entry in entries() if "none" not in entry}
 
 
 def reasons() -> dict[str, str]:
     """Return for the rules without a change why there is none."""
-    return {rule: entry["none"] for rule, entry in _entries() if "none" in entry}
+    return {rule: entry["none"] for rule, entry in entries() if "none" in entry}
 
 
-def _entries() -> Iterable[tuple[str, dict[str, str]]]:
+def entries() -> Iterable[tuple[str, dict[str, str]]]:
+    """Return what the files say of each rule, in their order."""
     for path in sorted(DATA.glob("*.toml")):
         yield from tomllib.loads(path.read_text(encoding="utf-8")).items()
 

@@ -23,6 +23,11 @@ def test_every_rule_that_has_a_test_has_a_change() -> None:
     assert sorted(EVERY.keys() | mutations.reasons().keys()) == sorted(TESTED)
 
 
+def test_no_rule_is_in_two_files() -> None:
+    named = [rule for rule, _ in mutations.entries()]
+    assert [rule for rule in named if named.count(rule) > 1] == []
+
+
 def test_every_change_fits_the_code() -> None:
     """Where the code has changed, find another change that a test of the rule notices."""
     unfit = [f"{each.rule}: {each.file}" for each in EVERY.values() if not each.is_applicable]
