@@ -155,6 +155,7 @@ class Application:
         if client.machine.state.name in client.protocol.fatal:
             fenced = isinstance(error, KafkaError) and error.code in (
                 ErrorCode.FENCED_INSTANCE_ID,
+                ErrorCode.UNRELEASED_INSTANCE_ID,
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
             client.die(0 if fenced else 5_000)

@@ -246,7 +246,10 @@ def twin(world: World, each: Fault) -> None:
 def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
     client = _client(world, each)
-    world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
+    # Who knows none of the assignors of a cooperative group is refused for good: its operator's
+    # mistake, which no calm would cure.
+    if client is not None and client.is_eager and client.protocol.is_classic:
+        world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
     if client is not None and not client.application.closing:
         client.application.close()
         world.engine.after(each.lasts_ms or 1_000, None, world.restart, each.target)
