@@ -162,7 +162,7 @@ def test_strangers_and_ours_in_one_group(case: Case, name: str, ours_first: bool
 def test_a_static_stranger_comes_back_without_a_rebalance(
     case: Case, driver: Driver, name: str
 ) -> None:
-    """C42, K32: it has what it had, and nothing is read twice."""
+    """C30, K32: it has what it had, and nothing is read twice."""
     make = (KINDS | ALONE)[name]
     case.join(make, group_instance_id="one")
     two = case.join(make, group_instance_id="two")
@@ -179,7 +179,7 @@ def test_a_static_stranger_comes_back_without_a_rebalance(
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_killed_stranger_had_is_taken_over(case: Case, driver: Driver, name: str) -> None:
-    """C30, L1: by our client, when its session is over."""
+    """By our client, when its session is over."""
     case.join(ours(name))
     kill_one_that_owns(name, case.where)
     driver.until_shared(case.members, PARTITIONS)

@@ -80,7 +80,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 def test_every_protocol_lives_through_bounces_of_members_and_of_the_broker(
     kafka: RealKafka,
 ) -> None:
-    """C42, K32, L1, L30, L37: one broker, a group of each protocol on it at the same time."""
+    """C30, K32, L1, L37: one broker, a group of each protocol on it at the same time."""
     groups = [Group(kafka.bootstrap_servers, name) for name in PROTOCOLS]
     try:
         read_more(groups)
