@@ -32,9 +32,7 @@ def test_none_unless_asked_for() -> None:
 
 
 def test_l39_the_key_needs_the_protocol() -> None:
-    with pytest.raises(
-        ConfigError, match=r"group\.local\.assignors needs group"
-    ):
+    with pytest.raises(ConfigError, match=r"group\.local\.assignors needs group"):
         AsyncConsumer(group_id="g", group_local_assignors=[ByRank(1)])
 
 
