@@ -84,7 +84,7 @@ def test_members_protocol_and_faults_are_what_one_says() -> None:
     runs = objects(run("--runs", "3", *QUICK, *chosen, "--json"))
     assert {each["members"] for each in runs} == {2}
     assert {each["protocol"] for each in runs} == {"cooperative"}
-    kinds = {kind for each in runs for kind in dict(each["faults"])}  # type: ignore[call-overload]  # JSON
+    kinds = {kind for each in runs for kind in dict(each["faults"])}  # type: ignore[call-overload]  # it is JSON: an object
     assert kinds == {"kill", "pause"}
 
 

@@ -14,6 +14,14 @@ _WHAT_IF_RUNS = 5
 _RUNS = 100
 
 
+Protocol = Annotated[
+    str, typer.Option(metavar="NAME", help="classic, cooperative, consumer, or all in turn.")
+]
+Faults = Annotated[
+    str, typer.Option(metavar="KINDS", help="none, all (the seed chooses), or kinds: kill,pause.")
+]
+
+
 def simulate(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     runs: Annotated[
@@ -23,13 +31,8 @@ def simulate(
     members: Annotated[
         int | None, typer.Option(min=1, help="Members of each group.", show_default="3 to 6")
     ] = None,
-    protocol: Annotated[
-        str, typer.Option(metavar="NAME", help="classic, cooperative, consumer, or all in turn.")
-    ] = "all",
-    faults: Annotated[
-        str,
-        typer.Option(metavar="KINDS", help="none, all (the seed chooses), or kinds: kill,pause."),
-    ] = "all",
+    protocol: Protocol = "all",
+    faults: Faults = "all",
     minutes: Annotated[
         int | None,
         typer.Option(min=1, help="Simulated time with faults.", show_default="10 to 20"),

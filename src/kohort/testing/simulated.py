@@ -189,9 +189,8 @@ class _Watched(Assignor):
 
     def __init__(self, inner: Assignor) -> None:
         self.inner = inner
-        # They differ between instances here, as between classes elsewhere.
-        self.name, self.version = inner.name, inner.version  # type: ignore[misc]
-        self.supported_protocols = inner.supported_protocols  # type: ignore[misc]
+        self.name, self.version = inner.name, inner.version  # type: ignore[misc]  # these differ between instances here, as between classes elsewhere
+        self.supported_protocols = inner.supported_protocols  # type: ignore[misc]  # as above
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
