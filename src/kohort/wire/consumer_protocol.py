@@ -52,6 +52,15 @@ def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
     return _decode(ConsumerProtocolAssignment, data)
 
 
+def version_of(data: Buffer) -> int:
+    """Return the version that a subscription or assignment says it has.
+
+    Raises:
+        RemoteProtocolError: The bytes are too short, or the version is negative.
+    """
+    return _checked_version(memoryview(data))[0]
+
+
 def subscribed_topics(data: Buffer) -> frozenset[str] | None:
     """Return the topics of a subscription, or None where the bytes are not one.
 

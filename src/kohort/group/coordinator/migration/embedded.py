@@ -10,7 +10,7 @@ from immutables import Map
 from kohort.errors import RemoteProtocolError
 from kohort.group.coordinator.consumer.group import Owned
 from kohort.group.coordinator.consumer.topics import TopicsImage
-from kohort.wire import codec, consumer_protocol
+from kohort.wire import consumer_protocol
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -72,7 +72,7 @@ def assignment_bytes(
         ),
         user_data=None,
     )
-    version, _ = codec.read_version(memoryview(metadata))
+    version = consumer_protocol.version_of(metadata)
     highest = ConsumerProtocolAssignment.max_version
     return consumer_protocol.encode_assignment(assignment, min(version, highest))
 
