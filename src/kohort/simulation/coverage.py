@@ -42,6 +42,8 @@ RARE = (
     "request repeated",
 )
 
+_ALONE = "only a group that came back from KIP-848 has no leader, and no simulated one does"
+_OWN_ASSIGNORS = "assignors that run in a member under KIP-848 are not simulated"
 _DRAFT = "members of the draft protocol are not simulated"
 _NOT_READY = "a node is told only requests while it loads; jobs of an old shard are dropped"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
@@ -51,6 +53,11 @@ _FOREIGN = "needs a group of another kind, or a member that is none of ours"
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
 NOT_REQUIRED: dict[str, str] = {
+    "LoadFinished [was_never_led] -> begin_again": _ALONE,
+    "ConsumerGroupPrepareAssignmentResponse -> prepared": _OWN_ASSIGNORS,
+    "STABLE,PREPARE_LEAVING JobDone -> computed": _OWN_ASSIGNORS,
+    "ConsumerGroupInstallAssignmentResponse -> installed": _OWN_ASSIGNORS,
+    "ComputationLost -> forget": _OWN_ASSIGNORS,
     "DraftJobDone -> ignore": _DRAFT,
     "DraftJobDone -> finish_job": _DRAFT,
     "DOWN,CATCH_UP Tick -> ignore": _NOT_READY,
