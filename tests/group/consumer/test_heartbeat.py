@@ -84,11 +84,21 @@ def test_k6_a_full_group_keeps_its_members() -> None:
 
 
 def test_k10_k13_the_first_member_gets_everything_at_once(group: ConsumerDialogue) -> None:
+    """K1: and learns the broker's heartbeat interval, the only time it is told."""
     answer = group.enter("a", "t", "u")
     assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("a", 2, 1234)
     assert group.told(answer) == {"t": {0, 1, 2, 3}, "u": {0, 1}}
     assert (group.group.epoch, group.group.assignment_epoch) == (2, 2)
     assert [type(fact) for fact in group.observed[:2]] == [MemberJoined, RebalanceStarted]
+
+
+def test_k12_only_who_sends_a_heartbeat_takes_a_step(group: ConsumerDialogue) -> None:
+    group.settled("a", "b")
+    before = group.member("b")
+    group.enter("c", "t")
+    group.heartbeat("a", group.member("a").epoch, held={"t": group.has("a")["t"]})
+    assert group.member("a").revoking
+    assert group.member("b") == before
 
 
 def test_k10_a_topic_that_does_not_exist_is_waited_for(group: ConsumerDialogue) -> None:
@@ -205,7 +215,7 @@ def test_k14_a_topic_made_anew_is_another_one(group: ConsumerDialogue) -> None:
 
 
 def test_k56_a_new_target_waits_for_the_interval() -> None:
-    """KIP-1263: a member that comes too soon gets its part at a later heartbeat."""
+    """K2, KIP-1263: a member that comes too soon gets its part at a later heartbeat."""
     group = ConsumerDialogue(group_consumer_assignment_interval_ms=1_000)
     group.topics(t=4)
     assert group.told(group.enter("a", "t")) == {"t": {0, 1, 2, 3}}
