@@ -166,3 +166,18 @@ def folded(log: list[tuple[bytes, bytes | None]]) -> LogState:
         assert record is not None
         state = state.apply(record)
     return state
+
+
+def test_b1_a_log_that_is_read_twice_is_the_log() -> None:
+    """A static member that was replaced comes again, and goes again: its successor stays known."""
+    group = ConsumerDialogue()
+    group.topics(t=4)
+    group.enter("old", "t", instance_id="i")
+    group.heartbeat("old", -2, instance_id="i")
+    group.enter("new", "t", instance_id="i")
+    twice = LogState()
+    for key, value in [*group.log, *group.log]:
+        record = decode_record(key, value)
+        assert record is not None
+        twice = twice.apply(record)
+    assert twice == group.shard.log

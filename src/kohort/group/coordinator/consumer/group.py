@@ -240,7 +240,8 @@ class ConsumerGroup:
         """Bring the indexes up to date for one member that changes."""
         a, b = old or _NOBODY, new or _NOBODY
         group = self
-        if a.instance_id != b.instance_id or new is None:
+        named = b.instance_id is None or self.static.get(b.instance_id) == b.member_id
+        if a.instance_id != b.instance_id or not named or new is None:
             group = replace(group, static=_renamed(group.static, old, new))
         if a.topics != b.topics:
             group = replace(group, subscribers=_recount(group.subscribers, a.topics, b.topics))
