@@ -58,5 +58,5 @@ def answers(outcomes: list[Outcome]) -> Mapping[tuple[str, int], str]:
 
 
 def on_purpose(dialogue: Dialogue, number: int) -> bool:
-    """Decision 0013: classic members that are left alone are asked to join, so that all is read."""
+    """Decision 0012: classic members that are left alone are asked to join, so that all is read."""
     return (number, -1) in dialogue.ours or (dialogue.name, number) == ("downgrade-of-two", 10)

@@ -49,7 +49,7 @@ def test_k47_who_is_left_rebalances(group: MixedDialogue) -> None:
 def test_k47_a_rebalance_that_the_coordinator_did_not_survive_begins_again(
     group: MixedDialogue,
 ) -> None:
-    """Or what the consumer had would be read by nobody (decision 0013)."""
+    """Or what the consumer had would be read by nobody (decision 0012)."""
     member = mixed(group)
     group.heartbeat("z", -1)
     group.reload()
@@ -94,7 +94,7 @@ def test_k47_a_static_consumer_is_replaced_and_nothing_moves(group: MixedDialogu
 
 
 def test_k47_members_that_wait_for_partitions_are_not_forgotten(group: MixedDialogue) -> None:
-    """One has not got all of its target yet: it hears of a rebalance (decision 0013)."""
+    """One has not got all of its target yet: it hears of a rebalance (decision 0012)."""
     (member,) = group.stable_classic("s0")
     group.enter("z", "t", instance_id="i-z")
     assert group.group.state.value == "Reconciling"
@@ -118,7 +118,7 @@ def test_k47_too_many_for_a_classic_group_stay() -> None:
 
 
 def test_k47_too_much_for_one_record_stays() -> None:
-    """Decision 0013: a classic group is one record in the log."""
+    """Decision 0012: a classic group is one record in the log."""
     group = MixedDialogue(group_max_bytes=60)
     group.enter("z", "t")
     for name in ("s0", "s1"):

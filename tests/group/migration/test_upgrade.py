@@ -96,7 +96,7 @@ def test_k48_a_group_whose_topics_are_gone_migrates(group: MixedDialogue) -> Non
 
 
 def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
-    """Where Kafka fails (decision 0013): the group has no assignor yet."""
+    """Where Kafka fails (decision 0012): the group has no assignor yet."""
     parked = group.join_classic(instance="s0", assignors=("sticky", "range"))
     answer = group.enter("z", "t")
     assert answer.error_code == 0
@@ -107,7 +107,7 @@ def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
 
 
 def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialogue) -> None:
-    """Cooperative members still have what they had before both (decision 0013)."""
+    """Cooperative members still have what they had before both (decision 0012)."""
     (member,) = group.stable_classic("s0")
     second = group.join_classic(instance="s1")
     assert group.answers[group.join_classic(member, instance="s0")].generation_id == 2
