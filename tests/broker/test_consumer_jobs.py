@@ -76,6 +76,7 @@ async def stopped_while_one_waits(tmp_path: Path) -> None:
         broker.context.data.create_topic("large", LARGE, {})
         waiting = join(coordinator, "large", "large")
         assert isinstance(waiting, Awaitable)
-    answer = await asyncio.wait_for(waiting, DEADLINE_S)
+        coordinator.stop()  # at once: a moment later the target may be there
+        answer = await asyncio.wait_for(waiting, DEADLINE_S)
     assert isinstance(answer, Answer)
     assert answer.error_code == ErrorCode.NOT_COORDINATOR

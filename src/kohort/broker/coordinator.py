@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
@@ -36,7 +36,7 @@ from kohort.group.coordinator.shard import Shard
 from kohort.group.events import GroupEvent
 from kohort.types import TopicPartition
 from kohort.wire.group_log import decode_record, encode_record
-from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.group_records import GroupMetadataValue, GroupRecord
 from kohort.wire.records import Record, decode_records, encode_batch
 from kohort.wire.schema import Message, Request
 
@@ -239,8 +239,7 @@ class GroupCoordinator:
         """Write what a request leads to as one batch, and what time leads to in pieces."""
         now = self._wall_ms()
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
-        pairs = [encode_record(record.key, record.value) for record in records]
-        for piece in [pairs] if isinstance(event, RequestArrived) else _pieces(pairs):
+        for piece in _batches(event, records):
             batch = [Record(at, now, *pair) for at, pair in enumerate(piece)]
             log.append(encode_batch(batch), now)
 
@@ -314,6 +313,17 @@ def _records(log: PartitionLog) -> Iterator[GroupRecord]:
             known = decode_record(record.key, record.value)
             if known is not None:
                 yield known
+
+
+def _batches(event: ShardEvent, records: tuple[GroupRecord, ...]) -> Iterable[list[Encoded]]:
+    """Part what an event leads to into batches, which the log has whole or not at all.
+
+    A classic group that time alone writes has been a consumer group until now: half of such a move
+    would be no group of either kind.
+    """
+    pairs = [encode_record(record.key, record.value) for record in records]
+    moves = any(isinstance(record.value, GroupMetadataValue) for record in records)
+    return [pairs] if isinstance(event, RequestArrived) or moves else _pieces(pairs)
 
 
 def _pieces(pairs: list[Encoded]) -> Iterator[list[Encoded]]:
