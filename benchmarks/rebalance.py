@@ -67,7 +67,12 @@ KAFKA_SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
 }
-EMBEDDED_SETTINGS = ()
+EMBEDDED_SETTINGS = (
+    "--set",
+    "group.consumer.session.timeout.ms=6000",
+    "--set",
+    "group.consumer.heartbeat.interval.ms=1000",
+)
 
 
 @dataclass(frozen=True, slots=True)

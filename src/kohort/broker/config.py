@@ -24,6 +24,7 @@ class BrokerConfig:
         host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
         port: Port to listen on; 0 takes a free one.
         allow_remote: Permit an address that other machines reach. There is no authentication.
+        broker_rack: Where this broker is, None when that is not said (KIP-36, KIP-881).
         auto_create_topics: Make a topic when a client that permits it asks for an unknown one.
         num_partitions: Partitions of a topic made without a number.
         log_segment_bytes: A closed segment may be removed or compacted, an open one not.
@@ -55,6 +56,7 @@ class BrokerConfig:
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: The assignors that members may ask for, "uniform" and "range";
             the first one is used where nobody asks.
+        group_consumer_rack_aware: Whether they look at racks too; Kafka's do not any more.
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
@@ -71,6 +73,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     port: int = 0
     allow_remote: bool = False
+    broker_rack: str | None = None
     auto_create_topics: bool = True
     num_partitions: int = 1
     log_segment_bytes: int = 128 * 1024 * 1024
@@ -94,6 +97,7 @@ class BrokerConfig:
     group_consumer_heartbeat_interval_ms: int = 1_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_rack_aware: bool = False
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
@@ -164,6 +168,7 @@ class BrokerConfig:
             group_consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
             group_consumer_max_size=self.group_consumer_max_size,
             group_consumer_assignors=self.group_consumer_assignors,
+            group_consumer_rack_aware=self.group_consumer_rack_aware,
             group_consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
             group_consumer_client_assignment_timeout_ms=(
                 self.group_consumer_client_assignment_timeout_ms

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
 
-from kohort.group.assignors import SERVER_ASSIGNORS
+from kohort.group.assignors import SERVER_ASSIGNORS, ServerRangeAssignor, UniformAssignor
 from kohort.group.coordinator.consumer import target
 from kohort.group.coordinator.consumer.jobs import (
     ConsumerJob,
@@ -21,6 +21,11 @@ from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 
 logger = logging.getLogger(__name__)
 
+
+_RACK_AWARE_ASSIGNORS = {
+    assignor.name: assignor
+    for assignor in (UniformAssignor(rack_aware=True), ServerRangeAssignor(rack_aware=True))
+}
 
 Job: TypeAlias = ConsumerJob | DraftAssignmentJob
 Result: TypeAlias = NewTarget | MatchedTopics | DraftJobDone
@@ -38,7 +43,7 @@ def do(job: Job) -> Result:
 def make_target(job: TargetJob) -> NewTarget:
     """Make a target assignment; if the assignor fails, say why (K11)."""
     try:
-        return target.make(job, SERVER_ASSIGNORS)
+        return target.make(job, _RACK_AWARE_ASSIGNORS if job.rack_aware else SERVER_ASSIGNORS)
     except Exception as error:  # noqa: BLE001  # an assignor must not take the coordinator down
         epoch = job.group.epoch
         return NewTarget(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor, ClusterView
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
@@ -45,6 +45,7 @@ from kohort.group.member.events import (
     Subscribed,
     Tick,
 )
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire import group_log
 from kohort.wire.messages.membership import JoinGroupRequest

@@ -28,13 +28,16 @@ from kohort.wire.messages.metadata import (
 def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) -> MetadataResponse:
     """Describe the topics asked for, making unknown ones where client and broker permit it."""
     host, port = broker.address
+    node = MetadataResponseBroker(
+        node_id=NODE_ID, host=host, port=port, rack=broker.config.broker_rack
+    )
     everything = request.topics is None or (caller.version == 0 and not request.topics)
     if everything:
         topics = [_describe(topic) for topic in broker.data.topics.values()]
     else:
         topics = [_answer(broker, request, wanted) for wanted in request.topics or ()]
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=NODE_ID, host=host, port=port),),
+        brokers=(node,),
         cluster_id=broker.data.cluster_id,
         controller_id=NODE_ID,
         topics=tuple(topics),
@@ -95,7 +98,8 @@ def describe_cluster(
 ) -> DescribeClusterResponse:
     """Name the one broker there is."""
     host, port = broker.address
-    node = DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port, rack=None)
+    rack = broker.config.broker_rack
+    node = DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port, rack=rack)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from kohort.group.subscription import NO_GENERATION, Subscription
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 
 _GENERATION = struct.Struct(">i")

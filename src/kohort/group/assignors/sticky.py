@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from kohort.group.assignors.interface import Assignment, Assignor, ClusterView, GroupMetadata
 from kohort.group.assignors.problem import build, by_member, solve
 from kohort.group.subscription import NO_GENERATION, Subscription
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 
 _INT16 = struct.Struct(">h")

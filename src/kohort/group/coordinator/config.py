@@ -31,6 +31,9 @@ class CoordinatorConfig:
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: Names of the assignors that members may ask for; the first one is
             used where nobody asks.
+        group_consumer_rack_aware: Whether these, of results that are equally even and move equally
+            little, take one with the most partitions in the racks of their members; Kafka's do not
+            look at racks any more (KAFKA-16694).
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group, 0 for none (KIP-1263).
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
@@ -59,6 +62,7 @@ class CoordinatorConfig:
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_rack_aware: bool = False
     group_consumer_assignment_interval_ms: int = 1_000
     group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000

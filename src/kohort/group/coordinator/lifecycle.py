@@ -6,8 +6,6 @@ one reads the log.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from immutables import Map
 
 from kohort.errors import ErrorCode
@@ -32,6 +30,7 @@ from kohort.group.coordinator.offsets.fold import offset_tombstone
 from kohort.group.coordinator.session import Lifecycle, ShardDraft
 from kohort.group.effects import Reply
 from kohort.group.machine import Deadlines, Row, Table, row
+from kohort.group.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schema import Message
 

@@ -6,7 +6,7 @@ coordinator has the same log state as the one that wrote the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from immutables import Map
@@ -18,6 +18,7 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.draft import fold as draft_fold
 from kohort.group.coordinator.draft.fold import StoredDraftGroup
 from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue

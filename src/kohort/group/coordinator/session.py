@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from immutables import Map
@@ -24,6 +24,7 @@ from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Effects, Reply
 from kohort.group.events import GroupEvent
 from kohort.group.machine import Deadlines
+from kohort.group.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 
 

@@ -6,7 +6,7 @@ thrown away: nothing outside sees it change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
@@ -16,6 +16,7 @@ from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Reply
 from kohort.group.events import Cause, GroupEvent, GroupStateChanged, MemberLeft
 from kohort.group.machine import Deadlines
+from kohort.group.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 

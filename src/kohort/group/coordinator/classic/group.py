@@ -9,11 +9,13 @@ Assignments are not here: they are log state, written with the record that makes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
 from immutables import Map
+
+from kohort.group.values import replace
 
 V = TypeVar("V")
 

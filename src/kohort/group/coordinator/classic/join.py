@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
@@ -20,6 +19,7 @@ from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import PendingExpired, RequestArrived, SessionExpired
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
+from kohort.group.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest
 
 Join: TypeAlias = RequestArrived[JoinGroupRequest]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from immutables import Map
 
 from kohort.errors import ErrorCode
@@ -19,6 +17,7 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Cause, GenerationStarted, RebalanceStarted
+from kohort.group.values import replace
 from kohort.wire.messages.membership import JoinGroupResponse, JoinGroupResponseMember
 
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 from immutables import Map
@@ -16,6 +15,7 @@ from kohort.group.coordinator.events import RequestArrived, SyncExpired
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Assigned
 from kohort.group.subscription import PROTOCOL_TYPE, decode_assignment
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import SyncGroupRequest, SyncGroupResponse
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from immutables import Map
 
@@ -24,6 +24,7 @@ from kohort.group.coordinator.consumer.session import Computation
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import ConsumerAssignmentExpired, RequestArrived
 from kohort.group.events import AssignmentAsked, AssignorFellBack
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,

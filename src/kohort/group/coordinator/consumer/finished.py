@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
@@ -16,6 +15,7 @@ from kohort.group.coordinator.events import JobDone, RequestArrived
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.coordinator.migration.classic_members import Join
 from kohort.group.coordinator.refusals import join_refused, refuse
+from kohort.group.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentResponse as Installed,
 )

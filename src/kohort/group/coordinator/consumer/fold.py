@@ -7,7 +7,6 @@ what is not known is legal: the log may have been compacted (B2).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from immutables import Map
@@ -22,6 +21,7 @@ from kohort.group.coordinator.consumer.group import (
     ResolvedRegex,
     Target,
 )
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

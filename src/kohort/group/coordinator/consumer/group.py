@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TypeVar
 
 from immutables import Map
 
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
 

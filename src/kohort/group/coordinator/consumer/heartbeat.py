@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import (
@@ -28,6 +27,7 @@ from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_ste
 from kohort.group.coordinator.consumer.session import Heartbeat
 from kohort.group.coordinator.migration import upgrade
 from kohort.group.events import Cause, MemberJoined
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

@@ -26,12 +26,14 @@ class TargetJob:
         group: The group as it was when the job began.
         topics: The topics of the cluster.
         assignor: Name of the assignor.
+        rack_aware: Whether it is to look at racks (KIP-881).
     """
 
     token: int
     group: ConsumerGroup
     topics: TopicsImage
     assignor: str
+    rack_aware: bool = False
 
     @property
     def group_id(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from immutables import Map
 
@@ -26,6 +25,7 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.migration import downgrade
 from kohort.group.events import Cause
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 

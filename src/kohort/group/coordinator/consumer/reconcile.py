@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from immutables import Map
 
@@ -22,6 +22,7 @@ from kohort.group.coordinator.consumer.group import (
     Target,
 )
 from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.values import replace
 
 # What a member says it has; None: it does not say.
 Reported = Mapping[uuid.UUID, Collection[int]] | None

@@ -7,7 +7,6 @@ when topics were created, but not more often than the settings say.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
 from kohort.errors import ErrorCode
@@ -18,6 +17,7 @@ from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat
 from kohort.group.events import Cause
+from kohort.group.values import replace
 
 
 class Change(Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kohort.errors import ErrorCode
@@ -29,6 +28,7 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.effects import Reply
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

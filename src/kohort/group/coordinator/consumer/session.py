@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from immutables import Map
@@ -10,6 +10,7 @@ from immutables import Map
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 

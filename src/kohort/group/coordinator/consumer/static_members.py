@@ -6,8 +6,6 @@ out, here the holder stays and the newcomer is refused, unless the holder has sa
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import log_records, validate
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
@@ -15,6 +13,7 @@ from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH, Consumer
 from kohort.group.coordinator.consumer.reconcile import Reported
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.values import replace
 
 
 def identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str, said: Reported) -> Member:

@@ -7,7 +7,6 @@ others are answered at once, with the target as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from immutables import Map
 
@@ -20,6 +19,7 @@ from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Wait
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import JoinGroupRequest
 

@@ -19,10 +19,18 @@ class TopicView:
     Attributes:
         topic_id: Its id; a topic that is deleted and made again has another.
         partitions: How many it has.
+        racks: In which racks the replicas of each partition are, in order; empty when no broker
+            says where it is. With the same racks everywhere all entries should be one object.
     """
 
     topic_id: uuid.UUID
     partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def of(cls, topic_id: uuid.UUID, partitions: int, rack: str | None) -> TopicView:
+        """Return a topic whose replicas are all in one rack, or nobody knows where."""
+        return cls(topic_id, partitions, (frozenset({rack}),) * partitions if rack else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +69,8 @@ class TopicsImage:
     def metadata_hash(self, names: Iterable[str]) -> int:
         """Return what tells whether any of these topics changed (KIP-1101).
 
-        It is Kafka's own hash (no replica of these topics has a rack), so that a group goes on
-        undisturbed when another broker takes its log over.
+        It is Kafka's own hash, so that a group goes on undisturbed when another broker takes its
+        log over. Racks are part of it.
         """
         existing = sorted(name for name in names if name in self.by_name)
         if not existing:
@@ -78,18 +86,38 @@ NO_TOPICS = TopicsImage()
 @lru_cache(maxsize=10_000)
 def _topic_hash(name: str, view: TopicView) -> int:
     """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
-    text = name.encode("utf-16-le", "surrogatepass")
     raw = view.topic_id.bytes
     parts = (
         b"\0",
         raw[7::-1],
         raw[:7:-1],
-        text,
-        (len(text) // 2).to_bytes(4, "little"),
-        view.partitions.to_bytes(4, "little"),
-        struct.pack(f"<{view.partitions}i", *range(view.partitions)),
+        _text(name),
+        _number(view.partitions),
+        _partitions(view),
     )
     return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def _partitions(view: TopicView) -> bytes:
+    """Return the numbers of the partitions, each followed by the racks it is in."""
+    if not view.racks:
+        return struct.pack(f"<{view.partitions}i", *range(view.partitions))
+    racks = {each: b"".join(map(_rack, sorted(each))) for each in {*view.racks}}
+    return b"".join(_number(at) + racks[each] for at, each in enumerate(view.racks))
+
+
+def _rack(name: str) -> bytes:
+    """Kafka writes the length of a rack's name before it, and hash4j once more after it."""
+    return _number(len(name.encode("utf-16-le", "surrogatepass")) // 2) + _text(name)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-16-le", "surrogatepass")
+    return data + _number(len(data) // 2)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "little")
 
 
 def _signed(data: bytes) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.topics import TopicsImage
@@ -13,6 +13,7 @@ from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Reply
 from kohort.group.events import Cause, GroupEvent, GroupStateChanged, MemberLeft
 from kohort.group.machine import Deadlines
+from kohort.group.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 

@@ -6,10 +6,12 @@ steady.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from immutables import Map
+
+from kohort.group.values import replace
 
 
 class DraftState(Enum):

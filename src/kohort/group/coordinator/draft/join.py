@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
@@ -11,6 +10,7 @@ from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.coordinator.draft.group import Consumer, Newcomer, Parked
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Cause
+from kohort.group.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 
 Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from immutables import Map
 
 from kohort.errors import ErrorCode
@@ -19,6 +17,7 @@ from kohort.group.events import (
     MemberJoined,
     RebalanceStarted,
 )
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 

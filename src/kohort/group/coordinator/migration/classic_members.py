@@ -7,7 +7,6 @@ being asked to join again, so that is what a heartbeat says until they have all 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode, RemoteProtocolError
@@ -24,6 +23,7 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.migration import downgrade, embedded
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.subscription import PROTOCOL_TYPE
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
 from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.messages.membership import (

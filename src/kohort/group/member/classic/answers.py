@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode, KohortError
@@ -12,6 +11,7 @@ from kohort.group.member.classic.errors import Remedy, join_remedy, remedy
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, JobDone, SessionOverdue
+from kohort.group.values import replace
 from kohort.wire.messages.membership import (
     JoinGroupResponse,
     LeaveGroupResponse,

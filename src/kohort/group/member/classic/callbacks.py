@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.group.events import Ownership, OwnershipChanged
 from kohort.group.member.classic import join, leave
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.events import CallbackDone
+from kohort.group.values import replace
 
 
 def _finish(draft: MemberDraft) -> None:

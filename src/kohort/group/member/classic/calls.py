@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.member.classic import coordinator, join, leave
 from kohort.group.member.classic.session import MemberDraft, MemberState
@@ -20,6 +18,7 @@ from kohort.group.member.events import (
     SessionOverdue,
     Subscribed,
 )
+from kohort.group.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest
 
 # ------------------------------------------------------------------------------- the application

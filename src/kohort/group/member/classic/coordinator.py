@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import ErrorCode
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.events import LookupDue, RetryDue
+from kohort.group.values import replace
 
 
 def look_up(draft: MemberDraft) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
 from kohort.group.effects import AssignmentJob
@@ -19,6 +17,7 @@ from kohort.group.subscription import (
     decode_assignment,
     encode_subscription,
 )
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import (
     JoinGroupRequest,

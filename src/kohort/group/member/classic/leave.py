@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.group.events import Ownership
 from kohort.group.member.classic import join
 from kohort.group.member.classic.session import MemberDraft, MemberState
@@ -15,6 +13,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 
 _MID_REBALANCE = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)

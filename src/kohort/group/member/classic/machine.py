@@ -12,7 +12,6 @@ the application's next poll, runs jobs, raises errors. Each of them comes back a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from kohort.errors import ConfigError, LocalProtocolError, RebalanceInProgressError
 from kohort.group.assignors.interface import (
@@ -39,6 +38,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest

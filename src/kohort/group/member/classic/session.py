@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kohort.errors import KohortError
@@ -14,6 +14,7 @@ from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.schema import Message
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kohort.errors import ErrorCode, KafkaError, error_name
 from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
 from kohort.group.member.events import HeartbeatDue
+from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 Answer = ConsumerGroupHeartbeatResponse

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
@@ -20,6 +19,7 @@ from kohort.group.member.events import (
     PollOverdue,
     Subscribed,
 )
+from kohort.group.values import replace
 
 # ------------------------------------------------------------------------------- the application
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from immutables import Map
 
@@ -33,6 +33,7 @@ from kohort.group.member.consumer.session import (
 )
 from kohort.group.member.events import JobDone
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,

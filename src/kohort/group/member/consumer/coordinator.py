@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.group.member.consumer.session import MemberDraft
 from kohort.group.member.events import HeartbeatDue, LookupDue, RetryDue
+from kohort.group.values import replace
 
 
 def look_up(draft: MemberDraft) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import KafkaError
 from kohort.group.events import Ownership
 from kohort.group.member.consumer import client_assignors, coordinator
@@ -13,6 +11,7 @@ from kohort.group.member.events import (
     GroupMembershipOperation,
     PollOverdue,
 )
+from kohort.group.values import replace
 
 LEAVE_EPOCH = -1
 LEAVE_FOR_NOW_EPOCH = -2

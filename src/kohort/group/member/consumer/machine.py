@@ -8,7 +8,6 @@ and reports them with `TopicsNamed`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 from kohort.errors import CommitFailedError, ConfigError, ErrorCode
@@ -39,6 +38,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest

@@ -6,8 +6,6 @@ told what it got; meanwhile heartbeats go on. What came in between is dealt with
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from immutables import Map
 
 from kohort.group.events import Ownership, OwnershipChanged
@@ -20,6 +18,7 @@ from kohort.group.member.consumer.session import (
     TopicIdPartition,
 )
 from kohort.group.member.events import CallbackDone, TopicsNamed
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group import Assignment
 

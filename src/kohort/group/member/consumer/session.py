@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group import (
     AssignmentMetadata,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
@@ -11,6 +10,7 @@ from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft import calls, coordinator, join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
+from kohort.group.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
 Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
@@ -98,6 +98,11 @@ def is_outdated(change: MemberChange, answer: Answered) -> bool:
     """Whether it answers somebody that we are not any more."""
     session = change.session
     return answer.sent != CommitIdentity(session.member_id, session.generation)
+
+
+def is_joining(change: MemberChange, _answer: CommitAnswered) -> bool:
+    """D3: whether a join is on its way under the same id; its answer will say who we are."""
+    return change.session.request is not None
 
 
 def note_alive(change: MemberChange, answer: Answered) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.events import Ownership, OwnershipChanged
 from kohort.group.member.draft import coordinator, join, leave
@@ -24,6 +22,7 @@ from kohort.group.member.events import (
     SessionOverdue,
     Subscribed,
 )
+from kohort.group.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatRequest
 
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.group.member.draft.session import MemberChange
 from kohort.group.member.events import LookupDue
+from kohort.group.values import replace
 
 
 def look_up(change: MemberChange) -> None:

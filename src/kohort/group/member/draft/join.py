@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.errors import KafkaError
 from kohort.group.events import Ownership
 from kohort.group.member.draft import coordinator
@@ -15,6 +13,7 @@ from kohort.group.member.draft.session import (
 )
 from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import DraftJoinGroupRequest, DraftJoinGroupResponse
 

@@ -5,12 +5,11 @@ The others get its partitions when its session has ended at the coordinator.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import Closing, RetryDue, Subscribed, Unsubscribed
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 
 DOWN, CLOSED = DraftMemberState.DOWN, DraftMemberState.CLOSED
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR

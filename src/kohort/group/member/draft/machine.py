@@ -6,7 +6,6 @@ It is driven like the member of a classic group, see `kohort.group.member.classi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kohort.errors import LocalProtocolError
 from kohort.group.effects import Callback, Effects
@@ -32,6 +31,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kohort.errors import KohortError
@@ -12,6 +12,7 @@ from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
 from kohort.group.subscription import NO_GENERATION
+from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.schema import Message
 

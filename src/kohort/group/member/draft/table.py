@@ -146,6 +146,7 @@ MEMBERSHIP_ROWS: Rows = (
     row((*CONSUMING, STOPPED), HeartbeatAnswered, answers.leave_group, to=FATAL),
     row(LEAVING, HeartbeatAnswered, calls.pass_over),
     row(others(*BEATING), HeartbeatAnswered, calls.never),
+    row(STOPPED, CommitAnswered, calls.pass_over, when=answers.is_joining, rule="D3"),
     *_membership_rows(CommitAnswered),
     row(tuple(DraftMemberState), CommitAnswered, calls.pass_over),
 )
