@@ -12,6 +12,7 @@ from kohort.group.member.events import (
     Closing,
     CommitAnswered,
     LookupFailed,
+    Polled,
     Subscribed,
     Unsubscribed,
 )
@@ -215,3 +216,32 @@ def test_a_session_that_ends_while_partitions_are_shared_out_is_started_anew() -
     assert d.state == "Rebalancing"
     assert [each.error_code for each in d.joined(again, new)] == [0, 0]
     assert d.ping(first, 2) == ErrorCode.NONE
+
+
+def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
+    """Both are on their way; the first answer must not take the id that the second is about."""
+    world = DraftWorld()
+    north, south = world.joined("north", "south")
+    world.commit(north)
+    world.tell(north, Subscribed(FLIGHTS | {"delays"}))
+    world.run_callback(north)
+    assert [type(send.request).__name__ for send in north.requests] == [
+        "OffsetCommitRequest",
+        "DraftJoinGroupRequest",
+    ]
+    for _ in range(44):  # north cannot be heard, south goes on
+        world.now += 250
+        while world.expire() or world.work(south) or world.jobs:
+            if world.jobs:
+                world.run_job()
+        world.tell(south, Polled())
+    assert north.member.member_id not in world.group.consumers
+    world.deliver_request(north)
+    world.deliver_request(north)
+    world.deliver_answer(north)
+    world.deliver_answer(north)
+    assert north.member.state is STOPPED
+    assert not north.raised
+    world.advance(15_000)
+    assert world.everybody_is_part()
+    assert north.member.member_id == "delays-north-3"
