@@ -11,10 +11,8 @@ from typing import Any
 
 from kohort.broker import jobs
 from kohort.errors import ErrorCode
-from kohort.group.assignors import SERVER_ASSIGNORS
-from kohort.group.coordinator.consumer import target
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
-from kohort.group.coordinator.consumer.jobs import ConsumerJob, TargetJob
+from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import JobDone, ShardEvent, TopicsChanged
 from kohort.group.coordinator.shard import Shard
@@ -44,11 +42,20 @@ class ConsumerDialogue(Dialogue):
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
         super().__init__(**settings)
 
-    def topics(self, **counts: int) -> None:
-        """Let the cluster have these topics; one that stays keeps its id."""
-        known = self.image.by_name
+    def topics(self, racks: Mapping[str, Iterable[str]] | None = None, **counts: int) -> None:
+        """Let the cluster have these topics; one that stays keeps its id.
+
+        Args:
+            racks: For topics whose partitions have one replica each: in which rack.
+            counts: How many partitions each topic has.
+        """
+        known, near = self.image.by_name, racks or {}
         views = {
-            name: TopicView(known[name].topic_id if name in known else uuid.uuid4(), count)
+            name: TopicView(
+                known[name].topic_id if name in known else uuid.uuid4(),
+                count,
+                tuple(frozenset({rack}) for rack in near.get(name, ())),
+            )
             for name, count in counts.items()
         }
         self.image = TopicsImage.of(views.items(), self.image)
@@ -81,11 +88,7 @@ class ConsumerDialogue(Dialogue):
             self.finish(self.held_back.pop(0))
 
     def finish(self, job: ConsumerJob) -> None:
-        result = (
-            target.make(job, SERVER_ASSIGNORS)
-            if isinstance(job, TargetJob)
-            else (jobs.match_topics(job))
-        )
+        result = jobs.do_consumer_job(job)
         self.run(JobDone(job.token, job.group_id, result, WALL + self.now))
 
     # ------------------------------------------------------------------------------- requests

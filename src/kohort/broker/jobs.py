@@ -35,9 +35,12 @@ def do(job: Job) -> Result:
     """Do a job, in whatever thread."""
     if isinstance(job, DraftAssignmentJob):
         return share_out(job)
-    if isinstance(job, RegexJob):
-        return match_topics(job)
-    return make_target(job)
+    return do_consumer_job(job)
+
+
+def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:
+    """Do a job for a group of the consumer protocol."""
+    return match_topics(job) if isinstance(job, RegexJob) else make_target(job)
 
 
 def make_target(job: TargetJob) -> NewTarget:

@@ -132,6 +132,8 @@ def take_note(
 ) -> bool:
     """K10: write what changed, and begin a new epoch if it matters to the assignment.
 
+    As in Kafka the rack of a member does not, unless the assignors look at it.
+
     Returns:
         Whether the member subscribes to something else now.
     """
@@ -148,6 +150,8 @@ def take_note(
     if informed:
         client_assignors.trust_again(draft, updated.member_id)
     bump = renamed or informed or expression is regex.Change.RESOLVED
+    if draft.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
+        bump = True
     seen = draft.session.seen.get(group_id)
     # While an expression is not resolved nobody knows the group's topics; then they are compared.
     changed = seen != draft.topics.version and not regex.is_unresolved(draft.existing)

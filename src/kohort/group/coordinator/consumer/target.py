@@ -66,7 +66,8 @@ def begin(draft: ConsumerDraft, waiting: Waiting | None = None) -> None:
     token = draft.take_token()
     default = draft.config.group_consumer_assignors[0]
     name = group.preferred_assignor(default)
-    draft.jobs.append(TargetJob(token, group, draft.topics, name))
+    is_rack_aware = draft.config.group_consumer_rack_aware
+    draft.jobs.append(TargetJob(token, group, draft.topics, name, is_rack_aware))
     run = TargetRun(token, group.epoch, draft.now, waiting)
     targets = draft.session.targets.set(group.group_id, run)
     draft.session = replace(draft.session, targets=targets)
@@ -98,8 +99,10 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
     group, topics = job.group, job.topics
     subscriptions = _Subscriptions(group, topics)
     members = {member_id: subscriptions.of(each) for member_id, each in group.members.items()}
-    counts = {name: topics.by_name[name].partitions for name in subscriptions.topics}
-    made = assignors[job.assignor].assign(members, counts)
+    wanted = {name: topics.by_name[name] for name in subscriptions.topics}
+    counts = {name: view.partitions for name, view in wanted.items()}
+    racks = {name: view.racks for name, view in wanted.items() if view.racks}
+    made = assignors[job.assignor].assign(members, counts, racks)
     changed, assignments = [], []
     for member_id in sorted(group.members):
         given = made.get(member_id, frozenset())
