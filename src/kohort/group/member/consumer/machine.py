@@ -72,6 +72,9 @@ class ConsumerMember:
         if len(self.assignors) != len(assignors):
             raise ConfigError("assignors of one member need different names")
         self._session = MemberSession(member_id=member_id, next_token=first_token)
+        # What the session says by topic ids, by names: it is asked for with every record read.
+        self._owned: frozenset[TopicPartition] = frozenset()
+        self._unnamed: frozenset[UUID] = frozenset()
 
     # ------------------------------------------------------------------------------- what it knows
 
@@ -114,7 +117,8 @@ class ConsumerMember:
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """Partitions that it was given and has not given up."""
-        return self._session.named(self._session.owned | self._session.adding)
+        adding = self._session.adding
+        return self._owned | self._session.named(adding) if adding else self._owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
@@ -124,7 +128,7 @@ class ConsumerMember:
             return frozenset()
         callback = session.callback
         held = callback.partitions if callback else frozenset()
-        return session.named(session.owned) - held
+        return self._owned - held if held else self._owned
 
     @property
     def group_topics(self) -> frozenset[str]:
@@ -134,7 +138,7 @@ class ConsumerMember:
     @property
     def unnamed(self) -> frozenset[UUID]:
         """Topics whose names it has to learn before it can take their partitions."""
-        return self._session.unnamed
+        return self._unnamed
 
     def tell_assignor(self, callback: Callback) -> None:
         """Have the assignor take note of an assignment, if it was one of the member's own (L5).
@@ -192,7 +196,12 @@ class ConsumerMember:
 
     def install(self, session: MemberSession) -> None:
         """Take over what effects lead to."""
-        self._session = session
+        before, self._session = self._session, session
+        renamed = session.names is not before.names
+        if renamed or session.owned is not before.owned:
+            self._owned = session.named(session.owned)
+        if renamed or session.target is not before.target:
+            self._unnamed = session.unnamed
 
     def next_deadline(self) -> int | None:
         """Return the time from which on a `Tick` has something to do; None: there is nothing."""
