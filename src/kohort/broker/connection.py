@@ -20,6 +20,8 @@ Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
+# Then it is the turn of the other connections: nobody waits for all that one client has sent ahead.
+_REQUESTS_PER_TURN = 8
 # What the socket does not take is copied by asyncio, so it is offered no more than this at once.
 _WRITE_BYTES = 1024 * 1024
 
@@ -48,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: asyncio.Future[Answer] | None = None
         self._writable = True
         self._reading = True
+        self._next_turn: asyncio.Handle | None = None
         self.host = ""
         self.last_active = 0.0
 
@@ -99,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         if self._pending is not None:
             self._pending.cancel()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
 
     def close(self) -> None:
         """Close the connection."""
@@ -108,7 +113,20 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------------- inside
 
     def _go_on(self) -> None:
+        if self._next_turn is None:
+            self._take_turn()
+        else:
+            self._balance_reading()
+
+    def _take_turn(self) -> None:
+        """Serve some of the requests that have arrived, and the others when all others had some."""
+        self._next_turn = None
+        served = 0
         while self._waiting and self._writable and self._pending is None and self._transport:
+            if served == _REQUESTS_PER_TURN:
+                self._next_turn = asyncio.get_running_loop().call_soon(self._take_turn)
+                break
+            served += 1
             try:
                 answer = self._serve(self._waiting.popleft(), self.host)
             except (RemoteProtocolError, LocalProtocolError) as error:
