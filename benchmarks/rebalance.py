@@ -23,7 +23,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,6 +73,10 @@ EMBEDDED_SETTINGS = (
     "--set",
     "group.consumer.heartbeat.interval.ms=1000",
 )
+
+
+class UnsettledError(Exception):
+    """The members of a group did not come to share the partitions out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class Group:
         """Return when for a while every partition was read by one member, and every member reads.
 
         Raises:
-            AssertionError: That did not happen in time.
+            UnsettledError: That did not happen in time.
         """
         end = time.time() + DEADLINE_S
         owners: list[set[int]] = []
@@ -163,8 +167,8 @@ class Group:
             if prompt and alone and set().union(*owners) == set(self._members):
                 return
         idle = set(self._members) - set().union(*owners)
-        raise AssertionError(
-            f"{self._command[0]}: the group did not settle; {sum(not each for each in owners)} "
+        raise UnsettledError(
+            f"the group did not settle; {sum(not each for each in owners)} "
             f"partitions are not read, {sum(len(each) > 1 for each in owners)} by several members, "
             f"{len(idle)} members read nothing"
         )
@@ -258,6 +262,19 @@ def cost(kind: str, servers: str) -> dict[str, tuple[float, float]]:
 Costs = dict[str, dict[str, tuple[float, float]]]
 
 
+def costs_of(kinds: Sequence[str], servers: str) -> tuple[Costs, dict[str, str]]:
+    """Measure kinds of clients; return their costs, and what kept others from having any."""
+    costs: Costs = {}
+    unsettled: dict[str, str] = {}
+    for kind in kinds:
+        print(f"{kind} ...", file=sys.stderr, flush=True)
+        try:
+            costs[kind] = cost(kind, servers)
+        except UnsettledError as error:
+            unsettled[kind] = str(error)
+    return costs, unsettled
+
+
 def judge(found: Costs) -> list[str]:
     """Name every figure of ours that misses what is expected of it.
 
@@ -279,12 +296,14 @@ def judge(found: Costs) -> list[str]:
     return missed
 
 
-def show(broker: str, found: Costs) -> None:
+def show(broker: str, found: Costs, unsettled: dict[str, str]) -> None:
     """Print one broker's table."""
     print(f"{'on ' + broker + ', ms: stayed / moved':34}" + "".join(f"{s:>17}" for s in STEPS))
     for kind, costs in found.items():
         cells = (f"{costs[step][0]:8.0f} /{costs[step][1]:6.0f}" for step in STEPS)
         print(f"{kind:34}" + "".join(f"{cell:>17}" for cell in cells))
+    for kind, reason in unsettled.items():
+        print(f"{kind:34}  {reason}")
 
 
 def main() -> int:
@@ -295,6 +314,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
     options = parser.parse_args()
     found: dict[str, Costs] = {}
+    missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         ours = BrokerProcess(Path(folder, "ours"), *EMBEDDED_SETTINGS)
         brokers = {"embedded": stack.enter_context(ours).bootstrap_servers}
@@ -302,12 +322,12 @@ def main() -> int:
             kafka = stack.enter_context(RealKafka(Path(folder, "kafka"), KAFKA_SETTINGS))
             brokers["Kafka"] = kafka.bootstrap_servers
         for broker, servers in brokers.items():
-            found[broker] = {}
-            for kind in options.client:
-                found[broker][kind] = cost(kind, servers)
+            found[broker], unsettled = costs_of(options.client, servers)
+            missed += [f"{broker}: {each}" for each in judge(found[broker])]
+            ours_failed = (kind for kind in unsettled if kind.startswith("kohort"))
+            missed += [f"{broker}: {kind}: {unsettled[kind]}" for kind in ours_failed]
             if not options.json:
-                show(broker, found[broker])
-    missed = [f"{broker}: {each}" for broker in found for each in judge(found[broker])]
+                show(broker, found[broker], unsettled)
     if options.json:
         print(json.dumps({"costs": found, "missed": missed}))
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 import install
 
 BIN = Path(sys.executable).parent
+WORKERS = min((os.cpu_count() or 1) + 1, 6)
 CHECKS = {
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
@@ -75,9 +76,14 @@ def run_check(name: str) -> int:
 
 
 def run_tests(absent: dict[str, str], arguments: list[str]) -> int:
-    """Run pytest; the last line it prints is the result."""
+    """Run pytest; the last line it prints is the result.
+
+    Several tests run at once, each file's in one process: half of the time they wait for session
+    time-outs and for brokers to start.
+    """
     left_out = [f"--leave-out={part}" for part in absent]
-    command = [sys.executable, "-m", "pytest", *left_out, *arguments]
+    at_once = [f"--numprocesses={WORKERS}", "--dist=loadfile"]
+    command = [sys.executable, "-m", "pytest", *at_once, *left_out, *arguments]
     return subprocess.run(command, cwd=install.ROOT, check=False).returncode
 
 

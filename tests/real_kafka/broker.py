@@ -6,7 +6,9 @@ test would otherwise wait: see SETTINGS.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ CLUSTER_ID = "kohortRealKafkaTestsAA"
 READY_LINE = b"Kafka Server started"
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+_PORTS = range(20_000, 32_000)
 
 # Start-up matters to a test, throughput does not; a benchmark passes its own.
 FAST_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -185,9 +188,17 @@ def java_command(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports of loopback that were free a moment ago, all different.
+
+    They are below those that the kernel gives to outgoing connections, of which other tests make
+    many in the seconds that a broker takes to listen; where to look is left to chance, because
+    several test runs look at once.
+    """
+    start = secrets.randbelow(_PORTS.stop - _PORTS.start)
+    found: list[int] = []
+    for port in (*_PORTS[start:], *_PORTS[:start]):
+        if len(found) == count:
+            break
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
