@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, _listoffsets
-from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kohort.broker import EmbeddedBroker
@@ -52,6 +52,20 @@ def with_position(broker: EmbeddedBroker, group: str, topic: str, records: int) 
 
 
 # ----------------------------------------------------------------------------- confluent-kafka
+
+
+def test_k57_confluent_gives_a_group_another_interval(confluent: AdminClient) -> None:
+    name = "consumer.heartbeat.interval.ms"
+    change = ConfigEntry(name, "2500", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ConfigResource.Type.GROUP, "tuned", incremental_configs=[change])
+    result(confluent.incremental_alter_configs([wanted]))
+    told = result(confluent.describe_configs([ConfigResource(ConfigResource.Type.GROUP, "tuned")]))
+    assert (told[name].value, told[name].is_default) == ("2500", False)
+    change = ConfigEntry(name, "0", incremental_operation=AlterConfigOpType.SET)
+    refused = ConfigResource(ConfigResource.Type.GROUP, "tuned", incremental_configs=[change])
+    with pytest.raises(KafkaException) as error:
+        result(confluent.incremental_alter_configs([refused]))
+    assert error.value.args[0].code() == KafkaError.INVALID_CONFIG
 
 
 def test_confluent_makes_grows_describes_and_deletes_a_topic(confluent: AdminClient) -> None:

@@ -37,24 +37,20 @@ class ConsumerDialogue(Dialogue):
 
     def __init__(self, **settings: Any) -> None:
         self.image = NO_TOPICS
+        self.racks: Mapping[str, Iterable[str]] = {}  # of the one replica of each partition
         self.held_back: list[ConsumerJob] = []
         self.holds_jobs = False
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
         super().__init__(**settings)
 
-    def topics(self, racks: Mapping[str, Iterable[str]] | None = None, **counts: int) -> None:
-        """Let the cluster have these topics; one that stays keeps its id.
-
-        Args:
-            racks: For topics whose partitions have one replica each: in which rack.
-            counts: How many partitions each topic has.
-        """
-        known, near = self.image.by_name, racks or {}
+    def topics(self, **counts: int) -> None:
+        """Let the cluster have these topics; one that stays keeps its id."""
+        known = self.image.by_name
         views = {
             name: TopicView(
                 known[name].topic_id if name in known else uuid.uuid4(),
                 count,
-                tuple(frozenset({rack}) for rack in near.get(name, ())),
+                tuple(frozenset({rack}) for rack in self.racks.get(name, ())),
             )
             for name, count in counts.items()
         }

@@ -15,6 +15,7 @@ from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
 )
+from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
 from kohort.wire.messages.group_records import (
     GroupKey,
     GroupMetadataKey,
@@ -42,6 +43,16 @@ def test_groups_are_read_as_written(
     key: GroupMetadataKey, value: GroupMetadataValue | None
 ) -> None:
     """C70."""
+    assert decode_record(*encode_record(key, value)) == GroupRecord(key, value)
+
+
+@given(
+    key=any_messages(GroupConfigKey, 30_002), value=st.none() | any_messages(GroupConfigValue, 0)
+)
+def test_settings_of_groups_are_read_as_written(
+    key: GroupConfigKey, value: GroupConfigValue | None
+) -> None:
+    """A kind of ours, under a version that Kafka is far from and passes over."""
     assert decode_record(*encode_record(key, value)) == GroupRecord(key, value)
 
 

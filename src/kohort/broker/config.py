@@ -51,14 +51,21 @@ class BrokerConfig:
         offset_metadata_max_bytes: Longest text beside a stored position.
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent; it
             has no say in that itself (KIP-848).
+        group_consumer_min_session_timeout_ms: Shortest such time that a group may set for itself;
+            Kafka's 45000 would make every test of a crash wait so long.
+        group_consumer_max_session_timeout_ms: Longest one.
         group_consumer_heartbeat_interval_ms: How often it sends a heartbeat. With Kafka's 5000 a
             test would wait that long for each partition that moves.
+        group_consumer_min_heartbeat_interval_ms: Shortest interval that a group may set.
+        group_consumer_max_heartbeat_interval_ms: Longest one.
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: The assignors that members may ask for, "uniform" and "range";
             the first one is used where nobody asks.
         group_consumer_rack_aware: Whether they look at racks too; Kafka's do not any more.
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
+        group_consumer_min_assignment_interval_ms: Shortest such time that a group may set.
+        group_consumer_max_assignment_interval_ms: Longest one.
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
             assignment; then the broker makes it. Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
@@ -94,11 +101,17 @@ class BrokerConfig:
     draft_assignor: str = "range"
     offset_metadata_max_bytes: int = 4_096
     group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 1_000
+    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 1_000
+    group_consumer_min_heartbeat_interval_ms: int = 100
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_rack_aware: bool = False
     group_consumer_assignment_interval_ms: int = 0
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: str = "bidirectional"
@@ -156,28 +169,12 @@ class BrokerConfig:
         )
 
     def coordinator(self) -> CoordinatorConfig:
-        """Return the settings of the group coordinator."""
+        """Return the settings of the group coordinator; most have the same name here."""
+        known = {item.name for item in fields(self)}
+        same = [item.name for item in fields(CoordinatorConfig) if item.name in known]
         return CoordinatorConfig(
-            group_min_session_timeout_ms=self.group_min_session_timeout_ms,
-            group_max_session_timeout_ms=self.group_max_session_timeout_ms,
-            group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
-            group_max_size=self.group_max_size,
-            draft_assignor=self.draft_assignor,
-            offset_metadata_max_bytes=self.offset_metadata_max_bytes,
-            group_consumer_session_timeout_ms=self.group_consumer_session_timeout_ms,
-            group_consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
-            group_consumer_max_size=self.group_consumer_max_size,
-            group_consumer_assignors=self.group_consumer_assignors,
-            group_consumer_rack_aware=self.group_consumer_rack_aware,
-            group_consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
-            group_consumer_client_assignment_timeout_ms=(
-                self.group_consumer_client_assignment_timeout_ms
-            ),
-            group_consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
-            group_consumer_migration_policy=self.group_consumer_migration_policy,
             regex_min_refresh_interval_ms=_REGEX_MIN_REFRESH_INTERVAL_MS,
-            offsets_retention_ms=self.offsets_retention_ms,
-            offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+            **{name: getattr(self, name) for name in same},
         )
 
 

@@ -8,7 +8,16 @@ from functools import lru_cache
 from typing import cast
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.handlers import configs, fetch, groups, list_offsets, metadata, produce, topics
+from kohort.broker.handlers import (
+    alter_configs,
+    configs,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    produce,
+    topics,
+)
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import apis, frame
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -17,7 +26,7 @@ from kohort.wire.messages.client_assignors import (
     ConsumerGroupPrepareAssignmentRequest,
 )
 from kohort.wire.messages.cluster import DescribeClusterRequest
-from kohort.wire.messages.configs import DescribeConfigsRequest
+from kohort.wire.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -105,6 +114,7 @@ SERVED = _served(
     (DescribeConfigsRequest, configs.describe_configs),
     (CreatePartitionsRequest, topics.create_partitions),
     (DeleteGroupsRequest, groups.delete_groups),
+    (IncrementalAlterConfigsRequest, alter_configs.incremental_alter_configs),
     (OffsetDeleteRequest, groups.offset_delete),
     (DescribeClusterRequest, metadata.describe_cluster),
     (ConsumerGroupHeartbeatRequest, groups.one_group),

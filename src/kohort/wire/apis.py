@@ -51,6 +51,7 @@ PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
     (groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
     (offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
+    (configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse),
     (cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
     (
         consumer_group.ConsumerGroupHeartbeatRequest,

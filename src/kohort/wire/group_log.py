@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.errors import LocalProtocolError
 from kohort.wire import codec
-from kohort.wire.messages import consumer_group_records, draft_records
+from kohort.wire.messages import consumer_group_records, draft_records, group_config_records
 from kohort.wire.messages.group_records import (
     GroupKey,
     GroupMetadataKey,
@@ -26,6 +26,7 @@ _KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
     2: (GroupMetadataKey, GroupMetadataValue),
     **{kind[0].max_version: kind for kind in consumer_group_records.KINDS},
     draft_records.KIND[0].max_version: draft_records.KIND,
+    group_config_records.KIND[0].max_version: group_config_records.KIND,
 }
 
 

@@ -13,7 +13,8 @@ NEAR_FAR = {"t": ("x", "x", "y", "y")}
 def two_racks(*, rack_aware: bool) -> ConsumerDialogue:
     """Who comes first by name is far from the partitions that come first by number."""
     group = ConsumerDialogue(group_consumer_rack_aware=rack_aware)
-    group.topics(t=4, racks=NEAR_FAR)
+    group.racks = NEAR_FAR
+    group.topics(t=4)
     group.enter("a", "t", rack_id="y")
     group.enter("b", "t", rack_id="x")
     group.converge("a", "b")
@@ -22,7 +23,8 @@ def two_racks(*, rack_aware: bool) -> ConsumerDialogue:
 
 def test_k63_partitions_go_to_members_in_their_rack_if_that_is_asked_for() -> None:
     group = ConsumerDialogue(group_consumer_rack_aware=True)
-    group.topics(t=4, racks=NEAR_FAR)
+    group.racks = NEAR_FAR
+    group.topics(t=4)
     group.holds_jobs = True
     group.beat_token("a", 0, **joining("y"))
     group.heartbeat("b", 0, **joining("x"))
@@ -50,7 +52,8 @@ def test_k63_else_racks_change_nothing() -> None:
 
 def test_k63_range_looks_at_racks_too() -> None:
     group = ConsumerDialogue(group_consumer_rack_aware=True, group_consumer_assignors=("range",))
-    group.topics(t=4, racks=NEAR_FAR)
+    group.racks = NEAR_FAR
+    group.topics(t=4)
     group.enter("a", "t", rack_id="y")
     group.enter("b", "t", rack_id="x")
     group.converge("a", "b")
@@ -69,7 +72,8 @@ def test_k10_a_members_rack_begins_an_epoch_only_where_assignors_look_at_it() ->
 def test_k14_partitions_that_change_their_rack_begin_an_epoch() -> None:
     group = two_racks(rack_aware=True)
     epoch = group.group.epoch
-    group.topics(t=4, racks={"t": ("y", "y", "x", "x")})
+    group.racks = {"t": ("y", "y", "x", "x")}
+    group.topics(t=4)
     group.converge("a", "b")
     assert group.group.epoch == epoch + 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
@@ -10,6 +11,7 @@ from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.config import log_config
 from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.configs import NO_CONFIGS, SETTINGS, effective
 from kohort.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -18,35 +20,45 @@ from kohort.wire.messages.configs import (
     DescribeConfigsResult,
 )
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
-# Where a value comes from: the topic's own, what the broker was started with, or its default.
-_TOPIC_SOURCE, _STATIC_BROKER_SOURCE, _DEFAULT_SOURCE = 1, 4, 5
+TOPIC, BROKER, GROUP = 2, 4, 32
+# Where a value comes from: the topic's or the group's own, what the broker was started with, or its
+# default.
+_TOPIC_SOURCE, _STATIC_BROKER_SOURCE, _DEFAULT_SOURCE, _GROUP_SOURCE = 1, 4, 5, 8
 
+# Kafka's name of a setting is the field's, with dots; save one.
 _BROKER_KEYS = {
-    "auto.create.topics.enable": "auto_create_topics",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-    "fetch.max.bytes": "fetch_max_bytes",
-    "group.consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
-    "group.consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
-    "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
-    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
-    "group.max.size": "group_max_size",
-    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
-    "log.retention.bytes": "log_retention_bytes",
-    "log.retention.ms": "log_retention_ms",
-    "log.segment.bytes": "log_segment_bytes",
-    "max.connections": "max_connections",
-    "message.max.bytes": "message_max_bytes",
-    "num.partitions": "num_partitions",
-    "offset.metadata.max.bytes": "offset_metadata_max_bytes",
-    "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
-    "offsets.topic.num.partitions": "offsets_topic_num_partitions",
-    "offsets.topic.segment.bytes": "offsets_topic_segment_bytes",
-}
-_GROUP_KEYS = {
-    "consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
-    "consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
-}
+    name.replace("_", "."): name
+    for name in (
+        "broker_rack",
+        "connections_max_idle_ms",
+        "fetch_max_bytes",
+        *(each.name for each in fields(BrokerConfig) if each.name.startswith("group_")),
+        "log_retention_bytes",
+        "log_retention_ms",
+        "log_segment_bytes",
+        "max_connections",
+        "message_max_bytes",
+        "num_partitions",
+        "offset_metadata_max_bytes",
+        "offsets_retention_check_interval_ms",
+        "offsets_topic_num_partitions",
+        "offsets_topic_segment_bytes",
+    )
+} | {"auto.create.topics.enable": "auto_create_topics"}
+TOPIC_KEYS = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.message.bytes",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+    }
+)
+"""What a topic may set; this broker acts on nothing else."""
+
 _MINUTE_MS = 60_000
 
 
@@ -61,7 +73,7 @@ def describe_configs(
 def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> DescribeConfigsResult:
     name, code, message = resource.resource_name, ErrorCode.NONE, None
     configs: dict[str, DescribeConfigsResourceResult] = {}
-    if resource.resource_type == _TOPIC:
+    if resource.resource_type == TOPIC:
         topic = broker.data.topics.get(name)
         if topic is not None:
             configs = _of_topic(broker, topic)
@@ -69,10 +81,10 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    elif resource.resource_type == _BROKER and name in ("", str(NODE_ID)):
+    elif resource.resource_type == BROKER and name in ("", str(NODE_ID)):
         configs = _of_broker(broker.config)
-    elif resource.resource_type == _GROUP and name:
-        configs = _of_group(broker.config)
+    elif resource.resource_type == GROUP and name:
+        configs = _of_group(broker, name)
     else:
         code = ErrorCode.INVALID_REQUEST
         message = f"nothing of type {resource.resource_type} is called {name!r} here"
@@ -115,12 +127,20 @@ def _of_broker(config: BrokerConfig) -> dict[str, DescribeConfigsResourceResult]
     return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=True)
 
 
-def _of_group(config: BrokerConfig) -> dict[str, DescribeConfigsResourceResult]:
-    """What a consumer group could override (KIP-848), and what holds while none of them does."""
-    usual = BrokerConfig()
-    values = {key: getattr(config, name) for key, name in _GROUP_KEYS.items()}
-    own = {key for key, name in _GROUP_KEYS.items() if values[key] != getattr(usual, name)}
-    return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=False)
+def _of_group(broker: BrokerContext, name: str) -> dict[str, DescribeConfigsResourceResult]:
+    """What a consumer group may set for itself (KIP-848), and what holds while it does not."""
+    config, usual = broker.config, BrokerConfig()
+    own = broker.coordinator.shards[broker.coordinator.shard_of(name)].log.group_configs.get(name)
+    held = effective(config.coordinator(), own or NO_CONFIGS)
+    values = {key: getattr(held, setting.usual) for key, setting in SETTINGS.items()}
+    started_with = {
+        key
+        for key, setting in SETTINGS.items()
+        if getattr(config, setting.usual) != getattr(usual, setting.usual)
+    }
+    described = _settings(values, started_with, _STATIC_BROKER_SOURCE, read_only=False)
+    own_values = {key: values[key] for key in own or () if key in values}
+    return described | _settings(own_values, {*own_values}, _GROUP_SOURCE, read_only=False)
 
 
 def _settings(
@@ -129,7 +149,7 @@ def _settings(
     return {
         name: DescribeConfigsResourceResult(
             name=name,
-            value=str(value).lower() if isinstance(value, bool) else str(value),
+            value=_text(value),
             read_only=read_only,
             config_source=source if name in own else _DEFAULT_SOURCE,
             is_sensitive=False,
@@ -137,3 +157,12 @@ def _settings(
         )
         for name, value in sorted(values.items())
     }
+
+
+def _text(value: object) -> str | None:
+    """Return a value as Kafka writes it."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

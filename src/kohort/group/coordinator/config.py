@@ -27,7 +27,11 @@ class CoordinatorConfig:
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent.
+        group_consumer_min_session_timeout_ms: Shortest such time that a group may set for itself.
+        group_consumer_max_session_timeout_ms: Longest one.
         group_consumer_heartbeat_interval_ms: How often it is told to send a heartbeat.
+        group_consumer_min_heartbeat_interval_ms: Shortest interval that a group may set.
+        group_consumer_max_heartbeat_interval_ms: Longest one.
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: Names of the assignors that members may ask for; the first one is
             used where nobody asks.
@@ -36,6 +40,8 @@ class CoordinatorConfig:
             look at racks any more (KAFKA-16694).
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group, 0 for none (KIP-1263).
+        group_consumer_min_assignment_interval_ms: Shortest such time that a group may set.
+        group_consumer_max_assignment_interval_ms: Longest one.
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
             assignment, if its rebalance timeout is not shorter (K61); Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
@@ -59,11 +65,17 @@ class CoordinatorConfig:
     offset_metadata_max_bytes: int = 4_096
     new_member_join_timeout_ms: int = 300_000
     group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_rack_aware: bool = False
     group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_client_assignment_timeout_ms: int = 10_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     regex_min_refresh_interval_ms: int = 10_000

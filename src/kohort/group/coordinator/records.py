@@ -13,6 +13,7 @@ from immutables import Map
 
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.fold import StoredGroup
+from kohort.group.coordinator.consumer import configs
 from kohort.group.coordinator.consumer import fold as consumer_fold
 from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.draft import fold as draft_fold
@@ -22,6 +23,7 @@ from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
+from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -43,12 +45,14 @@ class LogState:
         offsets: Positions of each group that has any.
         draft_groups: Groups of the draft protocol as last written.
         consumer_groups: Groups of the consumer protocol (KIP-848).
+        group_configs: What groups have set otherwise than the broker; they need not exist.
     """
 
     groups: Map[str, StoredGroup] = Map()
     offsets: Map[str, Offsets] = Map()
     draft_groups: Map[str, StoredDraftGroup] = Map()
     consumer_groups: Map[str, ConsumerGroup] = Map()
+    group_configs: Map[str, configs.GroupConfigs] = Map()
 
     def knows(self, group_id: str) -> bool:
         """Whether there is such a group; one that only has positions is a group too (C50)."""
@@ -69,6 +73,8 @@ class LogState:
             return self._with_draft_group(
                 key, value if isinstance(value, DraftGroupValue) else None
             )
+        if isinstance(key, GroupConfigKey):
+            return self._with_config(key, value if isinstance(value, GroupConfigValue) else None)
         if not isinstance(key, GroupMetadataKey):
             return self._with_consumer_group(key, cast("ConsumerGroupValue | None", value))
         if isinstance(value, GroupMetadataValue):
@@ -89,6 +95,12 @@ class LogState:
         if after is None:
             return replace(self, consumer_groups=groups.delete(key.group_id))
         return replace(self, consumer_groups=groups.set(key.group_id, after))
+
+    def _with_config(self, key: GroupConfigKey, value: GroupConfigValue | None) -> LogState:
+        known = self.group_configs
+        if value is not None:
+            return replace(self, group_configs=known.set(key.group, configs.fold(value)))
+        return replace(self, group_configs=known.delete(key.group)) if key.group in known else self
 
     def _with_draft_group(self, key: DraftGroupKey, value: DraftGroupValue | None) -> LogState:
         groups = self.draft_groups

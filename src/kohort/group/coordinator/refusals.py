@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer import describe
+from kohort.group.coordinator.consumer import configs, describe
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
+from kohort.wire.messages.configs import IncrementalAlterConfigsRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -204,6 +205,9 @@ _REFUSALS: dict[type[Message], _Refusal] = {
         ConsumerGroupInstallAssignmentResponse(error_code=code)
     ),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
+    IncrementalAlterConfigsRequest: lambda request, _version, code: configs.refuse_alter(
+        cast("IncrementalAlterConfigsRequest", request), code
+    ),
     # C59: a shard that is not loaded has nothing to list, which is no error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(
         error_code=ErrorCode.NONE, groups=()

@@ -7,8 +7,8 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import describe
+from kohort.group.coordinator.consumer import configs, offsets, route
 from kohort.group.coordinator.consumer import describe as consumer_describe
-from kohort.group.coordinator.consumer import offsets, route
 from kohort.group.coordinator.draft import router as draft_router
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.offsets.fetch import fetch
@@ -20,6 +20,7 @@ from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
 )
+from kohort.wire.messages.configs import IncrementalAlterConfigsRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -187,4 +188,7 @@ _ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], Non
     DescribeGroupsRequest: _describe,
     ListGroupsRequest: _list,
     DeleteGroupsRequest: _delete,
+    IncrementalAlterConfigsRequest: lambda draft, arrived: configs.alter(
+        draft, cast("RequestArrived[IncrementalAlterConfigsRequest]", arrived)
+    ),
 }

@@ -12,7 +12,7 @@ from kohort.group.coordinator.classic.fold import loaded_group
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer import route
+from kohort.group.coordinator.consumer import configs, route
 from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.consumer.session import NOTHING_KNOWN, ConsumerSession
@@ -105,6 +105,11 @@ class ShardDraft:
         if group_id in self.consumer_groups:
             return self.consumer_groups[group_id]
         return self.log.consumer_groups.get(group_id)
+
+    def config_of(self, group_id: str) -> CoordinatorConfig:
+        """Return the settings that hold for a consumer group: its own where it has any."""
+        own = self.log.group_configs.get(group_id)
+        return self.config if own is None else configs.effective(self.config, own)
 
     def run_group(self, group_id: str, trigger: type[object], event: object) -> None:
         """Put an event to one group, and take over what it leads to."""

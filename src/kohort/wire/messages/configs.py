@@ -1,4 +1,4 @@
-"""DescribeConfigs: settings of brokers, topics and groups."""
+"""DescribeConfigs and IncrementalAlterConfigs: settings of brokers, topics and groups."""
 
 from __future__ import annotations
 
@@ -79,3 +79,47 @@ class DescribeConfigsResponse(Message):
 
     throttle_time_ms: Int32 = 0
     results: tuple[DescribeConfigsResult, ...]
+
+
+@struct
+class AlterableConfig(Struct):
+    """What is to become of one setting."""
+
+    name: String
+    config_operation: Int8
+    value: NullableString
+
+
+@struct
+class AlterConfigsResource(Struct):
+    """A resource, and what is to become of its settings."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: tuple[AlterableConfig, ...]
+
+
+@message(api_key=44, versions=(0, 1), flexible_since=1)
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+    """Change single settings of resources (KIP-339)."""
+
+    resources: tuple[AlterConfigsResource, ...]
+    validate_only: Bool
+
+
+@struct
+class AlterConfigsResourceResponse(Struct):
+    """Whether a resource was changed."""
+
+    error_code: Int16
+    error_message: NullableString
+    resource_type: Int8
+    resource_name: String
+
+
+@message(api_key=44, versions=(0, 1), flexible_since=1)
+class IncrementalAlterConfigsResponse(Message):
+    """Whether each resource was changed."""
+
+    throttle_time_ms: Int32 = 0
+    responses: tuple[AlterConfigsResourceResponse, ...]

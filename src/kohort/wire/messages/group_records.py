@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
+from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
 from kohort.wire.schema import (
     IGNORABLE,
     ZERO_UUID,
@@ -84,9 +85,11 @@ class GroupMetadataValue(Message):
     members: tuple[MemberMetadata, ...]
 
 
-GroupKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | DraftGroupKey
+GroupKey: TypeAlias = (
+    OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | DraftGroupKey | GroupConfigKey
+)
 GroupValue: TypeAlias = (
-    OffsetCommitValue | GroupMetadataValue | ConsumerGroupValue | DraftGroupValue
+    OffsetCommitValue | GroupMetadataValue | ConsumerGroupValue | DraftGroupValue | GroupConfigValue
 )
 
 

@@ -50,7 +50,7 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
     before = shard.consumer_group(group_id)
     classic = None if before else session.group(shard.log, group_id)
     started = ConsumerDraft(
-        config=shard.config,
+        config=shard.config_of(group_id),
         group_id=group_id,
         now=shard.now,
         wall_ms=shard.wall_ms,

@@ -1,0 +1,186 @@
+"""Settings that a consumer group has of its own, over those of the broker (KIP-848, K57).
+
+They are for the group's name: nobody needs to be a member, and they outlive the group. Whoever
+sends the next heartbeat meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.effects import Reply
+from kohort.group.values import replace
+from kohort.wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kohort.wire.messages.group_config_records import (
+    GroupConfigEntry,
+    GroupConfigKey,
+    GroupConfigValue,
+)
+from kohort.wire.messages.group_records import GroupRecord
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.session import ShardDraft
+
+GroupConfigs = Map[str, str]
+NO_CONFIGS: GroupConfigs = Map()
+
+# What is to become of a setting (KIP-339); the other two operations are for lists.
+SET, DELETE = 0, 1
+_SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a group may set, as fields of `CoordinatorConfig`.
+
+    Attributes:
+        usual: What holds for groups that do not set it.
+        least: The smallest value that one may set.
+        most: The largest.
+    """
+
+    usual: str
+    least: str
+    most: str
+
+
+def _setting(name: str) -> Setting:
+    kinds = ("", "min_", "max_")
+    return Setting(*(f"group_consumer_{kind}{name}" for kind in kinds))
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "consumer.assignment.interval.ms": _setting("assignment_interval_ms"),
+    _HEARTBEAT: _setting("heartbeat_interval_ms"),
+    _SESSION: _setting("session_timeout_ms"),
+}
+
+
+@lru_cache(maxsize=1_000)
+def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig:
+    """Return the settings that hold for a group.
+
+    A value that was set under other bounds than today's is brought within these.
+
+    Args:
+        config: Settings of the coordinator.
+        own: Settings of the group.
+    """
+    values: dict[str, int] = {}
+    for name, setting in SETTINGS.items():
+        if name in own:
+            least, most = getattr(config, setting.least), getattr(config, setting.most)
+            values[setting.usual] = min(max(int(own[name]), least), most)
+    return replace(config, **values)  # type: ignore[arg-type]  # the names are of numbers
+
+
+def fold(value: GroupConfigValue) -> GroupConfigs:
+    """Return what a record says; settings that are not known here stay, and do nothing."""
+    return Map({entry.name: entry.value for entry in value.configs})
+
+
+# --------------------------------------------------------------------------------- changing them
+
+
+def alter(draft: ShardDraft, arrived: RequestArrived[IncrementalAlterConfigsRequest]) -> None:
+    """Change the settings of groups, each group's as a whole or not at all."""
+    responses = [_altered(draft, arrived, each) for each in arrived.request.resources]
+    response = IncrementalAlterConfigsResponse(responses=tuple(responses))
+    draft.replies.append(Reply(arrived.token, response, arrived.version))
+
+
+def _altered(
+    draft: ShardDraft,
+    arrived: RequestArrived[IncrementalAlterConfigsRequest],
+    resource: AlterConfigsResource,
+) -> AlterConfigsResourceResponse:
+    group_id = resource.resource_name
+    before = draft.log.group_configs.get(group_id, NO_CONFIGS)
+    try:
+        after = _changed(draft.config, before, resource.configs)
+    except Refused as error:
+        return _response(resource, error.code, error.message)
+    if after != before and not arrived.request.validate_only:
+        draft.records.append(_record(group_id, after))
+    return _response(resource, ErrorCode.NONE, None)
+
+
+def _changed(
+    config: CoordinatorConfig, before: GroupConfigs, operations: Iterable[AlterableConfig]
+) -> GroupConfigs:
+    after = before
+    for operation in operations:
+        name = operation.name
+        if operation.config_operation == DELETE:
+            after = after.delete(name) if name in after else after
+        elif operation.config_operation != SET:
+            message = f"{name} is no list, so nothing can be added to it or taken from it."
+            raise Refused(ErrorCode.INVALID_CONFIG, message)
+        elif name not in SETTINGS:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+        else:
+            after = after.set(name, str(_number(config, name, operation.value or "")))
+    _check_session(config, after)
+    return after
+
+
+def _number(config: CoordinatorConfig, name: str, text: str) -> int:
+    least, most = getattr(config, SETTINGS[name].least), getattr(config, SETTINGS[name].most)
+    try:
+        value = int(text)
+    except ValueError:
+        message = f"Invalid value {text} for configuration {name}: Not a number of type INT"
+        raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+    if not least <= value <= most:
+        message = f"{name} must be between {least} and {most}, not {value}."
+        raise Refused(ErrorCode.INVALID_CONFIG, message)
+    return value
+
+
+def _check_session(config: CoordinatorConfig, own: GroupConfigs) -> None:
+    """A member that is heard of less often than it may be silent would never stay."""
+    held = effective(config, own)
+    session = held.group_consumer_session_timeout_ms
+    if own and session <= held.group_consumer_heartbeat_interval_ms:
+        message = f"{_SESSION} must be greater than {_HEARTBEAT}."
+        raise Refused(ErrorCode.INVALID_CONFIG, message)
+
+
+def _record(group_id: str, configs: GroupConfigs) -> GroupRecord:
+    entries = (GroupConfigEntry(name=name, value=configs[name]) for name in sorted(configs))
+    value = GroupConfigValue(configs=tuple(entries)) if configs else None
+    return GroupRecord(GroupConfigKey(group=group_id), value)
+
+
+def _response(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def refuse_alter(
+    request: IncrementalAlterConfigsRequest, code: ErrorCode, message: str | None = None
+) -> IncrementalAlterConfigsResponse:
+    """Refuse to change anything."""
+    responses = (_response(resource, code, message) for resource in request.resources)
+    return IncrementalAlterConfigsResponse(responses=tuple(responses))

@@ -1,0 +1,34 @@
+"""The record of a group's own settings in the `__consumer_offsets` topic.
+
+Kafka keeps them in the log of its controllers, which the embedded broker has none of. The version
+of the key is far above those that Kafka gives out, so Kafka passes over it.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import Message, String, Struct, message, struct
+
+
+@message(versions=(30002, 30002))
+class GroupConfigKey(Message):
+    """Which group."""
+
+    group: String
+
+
+@struct
+class GroupConfigEntry(Struct):
+    """One setting, by Kafka's name."""
+
+    name: String
+    value: String
+
+
+@message(versions=(0, 0))
+class GroupConfigValue(Message):
+    """The settings that a group has of its own."""
+
+    configs: tuple[GroupConfigEntry, ...]
+
+
+KIND: tuple[type[GroupConfigKey], type[GroupConfigValue]] = (GroupConfigKey, GroupConfigValue)
