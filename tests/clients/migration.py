@@ -12,7 +12,16 @@ from confluent_kafka.admin import AdminClient
 
 from kohort.client import Consumer
 from kohort.errors import KafkaError
-from tests.clients.group import DEADLINE_S, ConfluentMember, Driver, Member, Seen, produce
+from tests.clients.group import (
+    DEADLINE_S,
+    AiokafkaMember,
+    ConfluentMember,
+    Driver,
+    KafkaPythonMember,
+    Member,
+    Seen,
+    produce,
+)
 from tests.clients.test_consumer_protocol import ConsumerProtocolMember
 from tests.real_kafka import foreign
 
@@ -70,6 +79,10 @@ PAIRS: dict[str, tuple[MakeMember, MakeMember]] = {
     "librdkafka-range": (THEIR_RANGE, THEIR_CONSUMER),
     "ours-to-librdkafka": (OUR_COOPERATIVE, THEIR_CONSUMER),
     "librdkafka-to-ours": (THEIR_RANGE, OUR_CONSUMER),
+    "kafka-python-to-ours": (KafkaPythonMember, OUR_CONSUMER),
+    "kafka-python-to-librdkafka": (KafkaPythonMember, THEIR_CONSUMER),
+    "aiokafka-to-ours": (AiokafkaMember, OUR_CONSUMER),
+    "aiokafka-to-librdkafka": (AiokafkaMember, THEIR_CONSUMER),
 }
 
 
@@ -77,9 +90,9 @@ class Move:
     """One group of two members on its way, and what it has read."""
 
     def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._group = f"moved-{uuid.uuid4().hex[:8]}"
-        self._topic = foreign.new_topic(servers, PARTITIONS)
+        self.servers = servers
+        self.group = f"moved-{uuid.uuid4().hex[:8]}"
+        self.topic = foreign.new_topic(servers, PARTITIONS)
         self._admin = AdminClient({"bootstrap.servers": servers})
         self._produced = 0
         self.driver = Driver()
@@ -87,13 +100,18 @@ class Move:
 
     def add(self, make: MakeMember) -> None:
         """A member joins."""
-        make_it = partial(make, self._servers, self._group, self._topic)
-        self.members.append(self.driver.add(make_it))
-        self._settle()
+        self.begin(make)
+        self.settle()
+
+    def begin(self, make: MakeMember) -> Member:
+        """A member begins to join."""
+        member = self.driver.add(partial(make, self.servers, self.group, self.topic))
+        self.members.append(member)
+        return member
 
     def join(self, make: MakeMember) -> None:
         """Poll a member that is to be refused, until it is."""
-        member = make(self._servers, self._group, self._topic)
+        member = make(self.servers, self.group, self.topic)
         try:
             end = time.monotonic() + DEADLINE_S
             while time.monotonic() < end:
@@ -104,18 +122,23 @@ class Move:
     def drop_oldest(self) -> None:
         """A member leaves."""
         self.driver.leave(self.members.pop(0))
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def until_owns(self, member: Member) -> None:
+        """Wait until a member has a partition; others may still be on their way."""
+        self.driver.until(lambda: bool(self.driver.owned(member)), "a partition")
+
+    def settle(self) -> None:
+        """Wait until all share the partitions, and then have read more records."""
         self.driver.until_shared(self.members, PARTITIONS)
-        produce(self._servers, self._topic, RECORDS, first=self._produced)
+        produce(self.servers, self.topic, RECORDS, first=self._produced)
         self._produced += RECORDS
         self.driver.until(lambda: len(self.driver.seen) == self._produced, "every record")
 
     def group_type(self) -> str:
         """What the group is, as a foreign administrator is told."""
         listed = self._admin.list_consumer_groups().result()
-        (group,) = (each for each in listed.valid if each.group_id == self._group)
+        (group,) = (each for each in listed.valid if each.group_id == self.group)
         return str(group.type.name)
 
 

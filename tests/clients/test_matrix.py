@@ -178,6 +178,26 @@ def test_a_static_stranger_comes_back_without_a_rebalance(
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_static_strangers_and_ours_come_back_beside_each_other(
+    case: Case, driver: Driver, name: str
+) -> None:
+    """C30: whichever leads, and whichever of the two starts again, nobody else is disturbed."""
+    kinds = {"mine": ours(name), "theirs": KINDS[name]}
+    members = {each: case.join(make, group_instance_id=each) for each, make in kinds.items()}
+    case.produce()
+    before = case.rebalances()
+    for each, make in kinds.items():
+        had = driver.owned(members[each])
+        case.members.remove(members[each])
+        driver.leave(members[each])
+        members[each] = case.join(make, group_instance_id=each)
+        case.produce()
+        assert driver.owned(members[each]) == had
+    assert case.rebalances() == before
+    case.check()
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_what_a_killed_stranger_had_is_taken_over(case: Case, driver: Driver, name: str) -> None:
     """By our client, when its session is over."""
     case.join(ours(name))
