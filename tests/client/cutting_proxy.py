@@ -8,12 +8,27 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from kohort.wire import frame as frames
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.metadata import MetadataResponse
 
 PRODUCE, METADATA = 0, 3
+
+
+class Asked(NamedTuple):
+    """A request that was passed on.
+
+    Attributes:
+        key: Its API key.
+        version: Its version.
+        answer: The frame that answers it, whatever the broker says.
+    """
+
+    key: int
+    version: int
+    answer: bytes | None
 
 
 class CuttingProxy:
@@ -68,30 +83,37 @@ class CuttingProxy:
                 return
             with self._lock:
                 self._sockets += [client, broker]
-            asked: dict[int, tuple[int, int]] = {}
+            asked: dict[int, Asked] = {}
             self._spawn(lambda c=client, b=broker, a=asked: self._requests(c, b, a))  # type: ignore[misc]  # bound early on purpose
             self._spawn(lambda c=client, b=broker, a=asked: self._responses(c, b, a))  # type: ignore[misc]  # bound early on purpose
 
     def _requests(
-        self, client: socket.socket, broker: socket.socket, asked: dict[int, tuple[int, int]]
+        self, client: socket.socket, broker: socket.socket, asked: dict[int, Asked]
     ) -> None:
         while (frame := _read(client)) is not None:
             key, version, number = frames.peek_request(memoryview(frame))
-            asked[number] = (key, version)
-            broker.sendall(len(frame).to_bytes(4, "big") + frame)
+            answer = self.answer_itself(frame)
+            asked[number] = Asked(key, version, answer)
+            # what the broker is asked instead keeps the answers in order
+            instead = frames.encode_request(ApiVersionsRequest(), 0, number, None)
+            broker.sendall(_framed(frame) if answer is None else instead)
         _end(broker)
 
+    def answer_itself(self, _frame: bytes) -> bytes | None:
+        """Return an answer (a whole frame) that the broker is not asked for; None: it is."""
+        return None
+
     def _responses(
-        self, client: socket.socket, broker: socket.socket, asked: dict[int, tuple[int, int]]
+        self, client: socket.socket, broker: socket.socket, asked: dict[int, Asked]
     ) -> None:
         while (frame := _read(broker)) is not None:
             number = frames.correlation_id_of(memoryview(frame))
-            key, version = asked.pop(number)
-            if key == PRODUCE and self._loses():
+            request = asked.pop(number)
+            if request.key == PRODUCE and self._loses():
                 break
-            out = bytes(len(frame).to_bytes(4, "big") + frame)
-            if key == METADATA:
-                out = self._renamed(frame, version, number)
+            out = request.answer or _framed(frame)
+            if request.key == METADATA:
+                out = self._renamed(frame, request.version, number)
             client.sendall(out)
         _end(client)
         _end(broker)
@@ -112,6 +134,10 @@ class CuttingProxy:
         )
         renamed = dataclasses.replace(response, brokers=brokers)
         return bytes(frames.encode_response(renamed, version, number))
+
+
+def _framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
 
 
 def _read(sock: socket.socket) -> bytes | None:

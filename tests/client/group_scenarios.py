@@ -90,6 +90,10 @@ class Notes(RebalanceListener):
         self.told.append(("lost", partitions))
         return None
 
+    def all_of(self, kind: str) -> frozenset[TopicPartition]:
+        """All partitions that it was ever told this of."""
+        return frozenset().union(*(partitions for what, partitions in self.told if what == kind))
+
 
 @scenario
 async def three_members_share_and_lose_nothing(bootstrap: str) -> None:

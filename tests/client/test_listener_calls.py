@@ -20,7 +20,7 @@ from kohort.client.listener import Listens, Told
 from kohort.errors import CommitFailedError, KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.clients.group import DEADLINE_S, Driver, Seen, produce
-from tests.clients.ours import OurAsyncMember, OurMember, places
+from tests.clients.ours import OurAsyncMember, OurMember
 from tests.real_kafka import foreign
 
 PARTITIONS = 4
@@ -282,42 +282,3 @@ def test_who_blocks_too_long_loses_and_cannot_commit(case: Case, driver: Driver)
     case.produce()
     assert errors == [CommitFailedError]
     assert set(driver.seen.values()) == {1}
-
-
-def test_polls_that_are_cancelled_take_no_call_along(case: Case, driver: Driver) -> None:
-    """L3: what an interrupted poll did not come to, such as a commit, a later one does."""
-    does = Does()
-    told: list[Given] = []
-    does.act = told.append
-    impatient = Impatient(case.asyncio(does))
-    driver.add(lambda: impatient)
-    driver.until_shared([impatient], PARTITIONS)
-    case.produce()
-    other = driver.add(case.blocking)
-    driver.until_shared([impatient, other], PARTITIONS)
-    case.produce()
-    driver.leave(impatient)
-    driver.leave(other)
-    assert set(driver.seen.values()) == {1}
-    assert len(told) >= 3
-
-
-class Impatient:
-    """Cancels three of four polls after a few steps of the loop, each time after more."""
-
-    def __init__(self, member: OurAsyncMember) -> None:
-        self.assignment, self.close = member.assignment, member.close
-        self._member = member
-        self._polls = 0
-
-    def poll(self) -> list[Seen]:
-        self._polls += 1
-        return self._member.run(self._poll()) if self._polls % 4 else self._member.poll()
-
-    async def _poll(self) -> list[Seen]:
-        polling = asyncio.ensure_future(self._member.consumer.poll(100))
-        for _ in range(self._polls % 50):
-            await asyncio.sleep(0)
-        polling.cancel()
-        await asyncio.wait([polling])
-        return [] if polling.cancelled() else places(polling.result())

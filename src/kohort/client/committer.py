@@ -99,6 +99,25 @@ class Committer:
         except KohortError as error:
             log.warning("auto-commit failed: %s", error)
 
+    async def try_quietly(self, offsets: Offsets) -> bool:
+        """Commit once, for who comes again with newer offsets; what fails is logged.
+
+        Returns:
+            Whether that is settled; False: another attempt may succeed.
+        """
+        news = self.news(offsets)
+        try:
+            deadline = Deadline(self._cluster.config.request_timeout_ms)
+            return not news or await self._try(news, deadline, is_ours=False)
+        except RebalanceInProgressError:
+            log.debug("auto-commit waits for the end of a rebalance")
+        except KohortError as error:
+            if isinstance(error, KafkaError) and error.retriable:
+                log.debug("auto-commit will be tried again: %s", error)
+                return False
+            log.warning("auto-commit failed: %s", error)
+        return True
+
     async def _try(self, offsets: Offsets, deadline: Deadline, is_ours: bool) -> bool:
         """Commit once; False when it is to be tried again."""
         request, sent = self._request(offsets)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar, cast
 
+from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
@@ -75,6 +76,11 @@ class ConsumerCore:
             if self.coordinator is None
             else Committer(self.cluster, self.coordinator, config.group_instance_id)
         )
+        self.auto_commit = (
+            None
+            if self.committer is None
+            else AutoCommit(config, self.partitions, self.committer, self.notify)
+        )
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
@@ -88,7 +94,6 @@ class ConsumerCore:
         self._deferred: set[asyncio.Task[None]] = set()
         self._woken = False
         self._reads = False
-        self._auto_commit: asyncio.Task[None] | None = None
         self._call_error: Exception | None = None
         self._begun: dict[int, tuple[Ownership, int]] = {}
 
@@ -146,9 +151,8 @@ class ConsumerCore:
         self._pattern = self._broker_pattern = None
         self.topics = frozenset()
         self.cluster.wants_all_topics = False
-        await self._commit_consumed(self.partitions.assigned)
         self.membership.subscribe(frozenset())
-        await self._serve(caller)
+        await self._serve(caller, is_leaving=True)
 
     def enforce_rebalance(self, reason: str) -> None:
         """Have the group rebalance (KIP-568)."""
@@ -263,8 +267,8 @@ class ConsumerCore:
         self.fetcher.is_on = reads
         if not self.cluster.metadata.nodes:
             self.cluster.request_refresh()
-        if self._auto_commit is None and self.config.enable_auto_commit and self.committer:
-            self._auto_commit = asyncio.create_task(self._auto_commit_forever())
+        if self.auto_commit is not None:
+            self.auto_commit.start()
 
     def _go_on(self) -> None:
         if self._reads:
@@ -296,23 +300,35 @@ class ConsumerCore:
 
     # --------------------------------------------------------------------------- callbacks
 
-    async def _serve(self, caller: Caller) -> bool:
+    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
         """Make the calls that the member wants made; return whether there were any."""
         served = False
         while self.membership is not None and self.membership.callbacks:
-            served = True
-            await self._make(self.membership.callbacks.popleft(), caller)
+            callback = self.membership.callbacks[0]
+            if self._is_due(callback):
+                self.membership.callbacks.popleft()
+                await self._make(callback, caller)
+                served = True
+            elif is_leaving and self.auto_commit is not None:
+                await self.auto_commit.end_before(callback)
+            else:
+                break
         return served
 
-    async def _make(self, callback: Callback, caller: Caller) -> None:
+    def _is_due(self, callback: Callback) -> bool:
+        """Whether a call may be made now. From here on its partitions are not read."""
+        assert self.auto_commit is not None
         if callback.change is Ownership.ASSIGNED:
             self.partitions.add(callback.partitions, held=True)
-        else:
-            self.partitions.hold(callback.partitions, True)
+            return True
+        self.partitions.hold(callback.partitions, True)
+        if self._change(callback) is Ownership.REVOKED:
+            return self.auto_commit.is_done_before(callback)
+        self.auto_commit.abandon()
+        return True
+
+    async def _make(self, callback: Callback, caller: Caller) -> None:
         change = self._change(callback)
-        if change is Ownership.REVOKED:
-            await self._commit_before(callback)
-            change = self._change(callback)
         if change is Ownership.ASSIGNED:
             self._tell_assignor(callback)
         method = self._method(change)
@@ -331,15 +347,6 @@ class ConsumerCore:
         task = asyncio.ensure_future(self._later(callback, told))
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
-
-    async def _commit_before(self, callback: Callback) -> None:
-        """Commit what is going to be given up."""
-        try:
-            await self._commit_consumed(callback.partitions, is_ours=True)
-        except asyncio.CancelledError:  # the next poll makes the call: the group waits for it
-            assert self.membership is not None
-            self.membership.callbacks.appendleft(callback)
-            raise
 
     def _tell_assignor(self, callback: Callback) -> None:
         assert self.membership is not None
@@ -422,41 +429,22 @@ class ConsumerCore:
         self.partitions.mark_consumed()
         return self.partitions.consumed()
 
-    async def _commit_consumed(
-        self, partitions: Iterable[TopicPartition], *, is_ours: bool = False
-    ) -> None:
-        if self.committer is not None and self.config.enable_auto_commit:
-            offsets = self.partitions.consumed(partitions)
-            deadline = Deadline(min(self.config.request_timeout_ms, 5_000))
-            await self.committer.commit_quietly(offsets, deadline, is_ours=is_ours)
-
-    async def _auto_commit_forever(self) -> None:
-        assert self.committer is not None
-        interval_ms = self.config.auto_commit_interval_ms
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            is_member = self.membership is None or self.membership.member.session.is_member
-            if is_member and self.partitions.assigned:
-                offsets = self.partitions.consumed()
-                deadline = Deadline(self.config.request_timeout_ms)
-                await self.committer.commit_quietly(offsets, deadline)
-
     # ------------------------------------------------------------------------------- close
 
     async def close(
         self, deadline: Deadline, caller: Caller, operation: GroupMembershipOperation
     ) -> None:
         """Commit if that is automatic, leave the group, close the connections."""
-        if self._auto_commit is not None:
-            self._auto_commit.cancel()
+        if self.auto_commit is not None:
+            self.auto_commit.stop_timer()
         self.fetcher.is_on = False
         self.partitions.mark_consumed()
         try:
             async with asyncio.timeout(deadline.left_s()):
-                if self.membership is None:
-                    await self._commit_consumed(self.partitions.assigned)
-                else:
+                if self.membership is not None:
                     await self._leave(caller, operation)
+                elif self.auto_commit is not None:
+                    await self.auto_commit.commit(self.partitions.assigned)
         except TimeoutError:
             log.warning("the group could not be left in time")
         finally:
@@ -465,11 +453,11 @@ class ConsumerCore:
 
     async def _leave(self, caller: Caller, operation: GroupMembershipOperation) -> None:
         assert self.membership is not None
-        await self._serve(caller)
+        await self._serve(caller, is_leaving=True)
         self.membership.begin_close(operation)
         while not self.membership.is_closed:
             self.changed.clear()
-            await self._serve(caller)
+            await self._serve(caller, is_leaving=True)
             if not self.membership.is_closed:
                 await self.changed.wait()
 
@@ -478,11 +466,11 @@ class ConsumerCore:
             await self.membership.stop()
         await self.positions.close()
         await self.fetcher.close()
-        left: list[asyncio.Task[None]] = [*self._deferred]
-        left += [self._auto_commit] if self._auto_commit is not None else []
-        for task in left:
+        if self.auto_commit is not None:
+            await self.auto_commit.stop()
+        for task in self._deferred:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*self._deferred, return_exceptions=True)
         await self.cluster.close()
 
 

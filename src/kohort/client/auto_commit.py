@@ -1,0 +1,125 @@
+"""Auto-commit: now and then, before partitions are given up, and before the consumer leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from kohort.client.backoff import Backoff, Deadline
+from kohort.client.committer import Committer
+from kohort.client.config import ConsumerConfig
+from kohort.client.partitions import Partitions
+from kohort.group.effects import Callback
+from kohort.types import TopicPartition
+
+# Whoever leaves waits no longer for a commit.
+_LEAVING_MS = 5_000
+
+
+class AutoCommit:
+    """Commits what the application is done with.
+
+    Args:
+        config: Settings; without `enable_auto_commit` nothing is ever committed here.
+        partitions: The consumer's partitions.
+        committer: Stores the positions.
+        notify: Called when what a revocation waits for has come to an end.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        partitions: Partitions,
+        committer: Committer,
+        notify: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._partitions = partitions
+        self._committer = committer
+        self._notify = notify
+        self._timer: asyncio.Task[None] | None = None
+        self._before: asyncio.Task[None] | None = None
+        self._callback: Callback | None = None
+
+    def start(self) -> None:
+        """Begin to commit every `auto.commit.interval.ms`."""
+        if self._timer is None and self._config.enable_auto_commit:
+            self._timer = asyncio.create_task(self._now_and_then())
+
+    def stop_timer(self) -> None:
+        """Commit only what is going to be given up."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def stop(self) -> None:
+        """Commit no more."""
+        tasks = [each for each in (self._timer, self._before) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------ now and then
+
+    async def _now_and_then(self) -> None:
+        config = self._config
+        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        is_settled = True
+        while True:
+            interval_s = config.auto_commit_interval_ms / 1000
+            await asyncio.sleep(interval_s if is_settled else pause.next_s())
+            is_settled = await self._try()
+            if is_settled:
+                pause.reset()
+
+    async def _try(self) -> bool:
+        """Commit once; return whether that is settled.
+
+        Each attempt looks at the positions anew: a partition that was given up in the meantime
+        belongs to somebody else, who may have come further.
+        """
+        membership = self._committer.membership
+        if membership is not None and not membership.member.session.is_member:
+            return True
+        return await self._committer.try_quietly(self._partitions.consumed())
+
+    # -------------------------------------------------------------------- before giving things up
+
+    async def commit(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit now: the consumer is being closed, and no group waits for it."""
+        if self._config.enable_auto_commit:
+            offsets = self._partitions.consumed(partitions)
+            await self._committer.commit_quietly(offsets, self._leaving())
+
+    def _leaving(self) -> Deadline:
+        return Deadline(min(self._config.request_timeout_ms, _LEAVING_MS))
+
+    def is_done_before(self, callback: Callback) -> bool:
+        """L32: commit what is going to be given up, and say whether that has come to an end.
+
+        It goes on behind the polls, and with it the heartbeats, for as long as a rebalance may
+        take. Until then the application is not asked to give the partitions up.
+        """
+        if self._callback is not callback:
+            self._begin(callback)
+        return self._before is None or self._before.done()
+
+    def _begin(self, callback: Callback) -> None:
+        self._callback, self._before = callback, None
+        offsets = self._committer.news(self._partitions.consumed(callback.partitions))
+        if offsets and self._config.enable_auto_commit:
+            deadline = Deadline(self._config.max_poll_interval_ms)
+            commit = self._committer.commit_quietly(offsets, deadline, is_ours=True)
+            self._before = asyncio.create_task(commit)
+            self._before.add_done_callback(lambda _: self._notify())
+
+    async def end_before(self, callback: Callback) -> None:
+        """Wait for the end of `is_done_before`, but not for long: the consumer leaves."""
+        if not self.is_done_before(callback) and self._before is not None:
+            await asyncio.wait([self._before], timeout=self._leaving().left_s())
+            self.abandon()
+            await asyncio.wait([self._before])
+
+    def abandon(self) -> None:
+        """Commit no further what is going to be given up: it is too late for it."""
+        if self._before is not None:
+            self._before.cancel()

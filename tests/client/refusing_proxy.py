@@ -1,0 +1,76 @@
+"""A proxy between a client and a broker that answers commits with an error, as long as it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kohort.errors import ErrorCode
+from kohort.wire import frame as frames
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import HeartbeatRequest
+from kohort.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from tests.client.cutting_proxy import CuttingProxy
+
+Offsets = dict[int, int]  # by partition, of the only topic there is
+
+
+class RefusingProxy(CuttingProxy):
+    """Stands for one broker whose coordinator is busy loading.
+
+    Attributes:
+        refuses: Asked for the offsets of each commit; True: the answer is
+            COORDINATOR_LOAD_IN_PROGRESS, and the broker does not hear of it.
+        refused: The offsets of commits that were refused.
+        stored: The offsets of commits that were passed on.
+        heartbeats: How many there were.
+    """
+
+    def __init__(self, broker: str) -> None:
+        super().__init__(broker, lambda _: False)
+        self.refuses: Callable[[Offsets], bool] = lambda _: False
+        self.refused: list[Offsets] = []
+        self.stored: list[Offsets] = []
+        self.heartbeats = 0
+
+    def answer_itself(self, frame: bytes) -> bytes | None:
+        received = frames.decode_request(memoryview(frame))
+        request = received.message
+        if isinstance(request, (HeartbeatRequest, ConsumerGroupHeartbeatRequest)):
+            self.heartbeats += 1
+        if not isinstance(request, OffsetCommitRequest):
+            return None
+        offsets = {
+            each.partition_index: each.committed_offset
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        if not self.refuses(offsets):
+            self.stored.append(offsets)
+            return None
+        self.refused.append(offsets)
+        response = _refusal(request)
+        return bytes(frames.encode_response(response, received.version, received.correlation_id))
+
+
+def _refusal(request: OffsetCommitRequest) -> OffsetCommitResponse:
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=code
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
