@@ -263,6 +263,14 @@ class KafkaError(KohortError):
         super().__init__(f"{self.name}: {message}" if message else self.name)
 
 
+_LONGEST_MESSAGE = 1_000
+
+
+def clipped(message: str | None) -> str | None:
+    """Return a text for people as an answer can carry it: a name in it may be 32 KiB long."""
+    return message if message is None else message[:_LONGEST_MESSAGE]
+
+
 class BrokerUnavailableError(KafkaError):
     """No broker could be reached within the time allowed; names address and cause."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,19 @@ from kohort.broker import EmbeddedBroker
 from kohort.client import Consumer
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
+from kohort.wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from kohort.wire.messages.list_offsets import (
@@ -32,6 +46,7 @@ from kohort.wire.messages.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
 )
+from kohort.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 
@@ -174,6 +189,51 @@ def test_the_longest_ids_of_everything(broker: EmbeddedBroker, peer: Peer) -> No
     assert again == described
 
 
+def test_errors_that_name_the_longest_names_are_answered(peer: Peer) -> None:
+    """C58, K6: they name what was asked for, which is as long as any text may be."""
+    name = "g" * LONG
+    classic = peer.ask(DescribeGroupsRequest(groups=(name,)), 6).groups[0]
+    assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    consumer = peer.ask(ConsumerGroupDescribeRequest(group_ids=(name,)), 1).groups[0]
+    assert consumer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    beats: dict[ErrorCode, dict[str, Any]] = {
+        ErrorCode.GROUP_ID_NOT_FOUND: {"group_id": name, "member_epoch": 1},
+        ErrorCode.UNSUPPORTED_ASSIGNOR: {"server_assignor": name},
+        ErrorCode.INVALID_REGULAR_EXPRESSION: {"subscribed_topic_regex": "(" * LONG},
+    }
+    for code, fields in beats.items():
+        assert first_beat(peer, **fields).error_code == code
+    for kind, key in ((2, "retention.ms"), (32, name), (2, name)):
+        config = AlterableConfig(name=key, config_operation=0, value=name)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(config,))
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        assert peer.ask(request, 1).responses[0].error_code != 0
+    asked = DescribeConfigsResource(resource_type=99, resource_name=name, configuration_keys=None)
+    described = peer.ask(DescribeConfigsRequest(resources=(asked,)), 4).results[0]
+    assert described.error_code == ErrorCode.INVALID_REQUEST
+    wanted = CreatableTopic(
+        name="t",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=(CreatableTopicConfig(name="retention.ms", value=name),),
+    )
+    made = peer.ask(CreateTopicsRequest(topics=(wanted,), timeout_ms=1, validate_only=False), 7)
+    assert made.topics[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+def first_beat(peer: Peer, **more: Any) -> ConsumerGroupHeartbeatResponse:
+    fields: dict[str, Any] = {
+        "group_id": "beats",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 30_000,
+        "subscribed_topic_names": (),
+        "topic_partitions": (),
+    }
+    return peer.ask(ConsumerGroupHeartbeatRequest(**(fields | more)), 1)
+
+
 def test_values_that_no_enum_has(peer: Peer) -> None:
     peer.create("t")
     peer.produce(TopicPartition("t", 0), batch(b"a"))
@@ -187,7 +247,17 @@ def test_values_that_no_enum_has(peer: Peer) -> None:
         partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
         topic = ListOffsetsTopic(name="t", partitions=(partition,))
         asked_offsets = ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=(topic,))
-        assert peer.ask(asked_offsets, 2).topics[0].partitions[0].offset == 1
+        told = peer.ask(asked_offsets, 2).topics[0].partitions[0]
+        assert (told.error_code, told.offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MIB)
+        fetch = FetchRequest(
+            max_wait_ms=9_000,
+            min_bytes=1,
+            isolation_level=level,
+            topics=(FetchTopic(topic="t", partitions=(wanted,)),),
+        )
+        (fetched,) = peer.ask(fetch, 12).responses[0].partitions
+        assert (fetched.error_code, fetched.records) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"")
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\xff" * 40, b"\0\1\x7f\xff\xff\xff", b"\x7f\xff\0"])

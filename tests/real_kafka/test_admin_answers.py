@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from kohort.broker import EmbeddedBroker
-from kohort.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kohort.wire.messages.leader_epochs import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -23,6 +29,9 @@ from tests.broker.peer import Peer
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import new_topic, produce
 
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+INTERVAL = "consumer.assignment.interval.ms"
+
 
 def answers(bootstrap: str) -> list[Any]:
     """What a broker answers, without names and messages, which are its own."""
@@ -34,6 +43,7 @@ def answers(bootstrap: str) -> list[Any]:
         found += list_offsets(peer, topic)
         found += configs(peer, topic)
         found += growing(peer, topic)
+        found += altering(peer, topic)
     return found
 
 
@@ -91,7 +101,7 @@ def configs(peer: Peer, topic: str) -> list[Any]:
 def group_configs(peer: Peer) -> list[Any]:
     """Names; the values are each broker's own, and so is whether it was started with them."""
     found = []
-    keys = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+    keys = (INTERVAL, HEARTBEAT, SESSION)
     for name in ("any", ""):
         wanted = DescribeConfigsResource(
             resource_type=32, resource_name=name, configuration_keys=keys
@@ -116,6 +126,62 @@ def growing(peer: Peer, topic: str) -> list[Any]:
         results = peer.ask(request, 3).results
         found.append((wanted[0][1], [each.error_code for each in results]))
     return found
+
+
+def altering(peer: Peer, topic: str) -> list[Any]:
+    """K57: settings of topics and groups, and what of them cannot be."""
+    asked: list[tuple[int, str, list[tuple[str, int, str | None]]]] = [
+        (32, "", [(SESSION, 0, "7000")]),
+        (32, "g", [(SESSION, 0, "7000")]),
+        (32, "g", [(HEARTBEAT, 0, "700"), (INTERVAL, 0, "5")]),
+        (32, "g", [(SESSION, 0, " 8000 ")]),
+        (32, "g", [(SESSION, 0, "99")]),
+        (32, "g", [(SESSION, 0, "60001")]),
+        (32, "g", [(SESSION, 0, "soon")]),
+        (32, "g", [(SESSION, 0, "99999999999")]),
+        (32, "g", [(SESSION, 0, "")]),
+        (32, "g", [(SESSION, 0, None)]),
+        (32, "g", [(SESSION, 2, "7000")]),
+        (32, "g", [(SESSION, 3, "7000")]),
+        (32, "g", [(HEARTBEAT, 0, "99")]),
+        (32, "g", [(HEARTBEAT, 0, "15001")]),
+        (32, "g", [(INTERVAL, 0, "-1")]),
+        (32, "g", [(INTERVAL, 0, "15001")]),
+        (32, "g", [(SESSION, 0, "2000"), (HEARTBEAT, 0, "2000")]),
+        (32, "g", [(SESSION, 0, "7000"), (SESSION, 0, "7001")]),
+        (32, "g", [("nonsense", 0, "1")]),
+        (32, "g", [("nonsense", 1, None)]),
+        (32, "g", []),
+        (2, "nowhere", [("retention.ms", 0, "7000")]),
+        (2, "a/b", [("retention.ms", 0, "7000")]),
+        (2, topic, [("retention.ms", 0, "7000"), ("cleanup.policy", 2, "compact")]),
+        (2, topic, [("retention.ms", 0, "x")]),
+        (2, topic, [("nonsense", 0, "x")]),
+        (2, topic, [("retention.ms", 2, "1")]),
+        (2, topic, [("retention.ms", 1, None), ("cleanup.policy", 3, "delete")]),
+        (4, "77", [("message.max.bytes", 0, "7000")]),
+        (99, "x", [("message.max.bytes", 0, "7000")]),
+    ]
+    found: list[Any] = []
+    for kind, name, operations in asked:
+        configs = (AlterableConfig(name=n, config_operation=op, value=v) for n, op, v in operations)
+        resource = AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=tuple(configs)
+        )
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (answer,) = peer.ask(request, 1).responses
+        found.append((kind, operations, answer.error_code))
+    return [*found, own(peer, 32, "g"), own(peer, 2, topic)]
+
+
+def own(peer: Peer, kind: int, name: str) -> list[Any]:
+    """What a resource has set itself; a broker of several threads may show it a moment later."""
+    wanted = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
+    settings = [(each.name, each.value, each.config_source) for each in result.configs]
+    return sorted(each for each in settings if each[2] in (1, 8))
 
 
 def test_both_brokers_answer_alike(real_kafka: RealKafka, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.handlers.configs import BROKER, GROUP, TOPIC, TOPIC_KEYS
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.config import log_config
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -135,7 +135,7 @@ def _answer(
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=code,
-        error_message=message,
+        error_message=clipped(message),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -10,7 +10,7 @@ from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.config import log_config
 from kohort.broker.log.directory import Topic
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer.configs import NO_CONFIGS, SETTINGS, effective
 from kohort.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -91,7 +91,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
     wanted = resource.configuration_keys
     return DescribeConfigsResult(
         error_code=code,
-        error_message=message,
+        error_message=clipped(message),
         resource_type=resource.resource_type,
         resource_name=name,
         configs=tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 
 from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.handlers.list_offsets import ISOLATION_LEVELS
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.errors import ErrorCode, KafkaError
@@ -71,6 +72,8 @@ class _Reading:
         return any(self._has_news(topic, wanted) for topic, wanted in self._wanted())
 
     def _has_news(self, topic: Topic | None, wanted: FetchPartition) -> bool:
+        if self._request.isolation_level not in ISOLATION_LEVELS:
+            return True
         if topic is None or not 0 <= wanted.partition < topic.partitions:
             return True
         log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
@@ -118,6 +121,8 @@ class _Reading:
             )
 
     def _read(self, topic: Topic | None, wanted: FetchPartition, left: int) -> PartitionData:
+        if self._request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if topic is None or not 0 <= wanted.partition < topic.partitions:
             raise KafkaError(self._missing)
         if wanted.current_leader_epoch > LEADER_EPOCH:

@@ -24,6 +24,8 @@ from kohort.wire.messages.list_offsets import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 # KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
+ISOLATION_LEVELS = (0, 1)
+"""Without transactions there is nothing between them; Kafka fails at any other number."""
 
 
 def list_offsets(
@@ -34,7 +36,10 @@ def list_offsets(
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=tuple(
-                _one(broker, topic.name, wanted, caller.version >= 4) for wanted in topic.partitions
+                _one(broker, topic.name, wanted, caller.version >= 4)
+                if request.isolation_level in ISOLATION_LEVELS
+                else _failed(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
+                for wanted in topic.partitions
             ),
         )
         for topic in request.topics
@@ -49,9 +54,7 @@ def _one(
         log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         offset, timestamp = _find(log, wanted.timestamp)
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error.code
-        )
+        return _failed(wanted, error.code)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
@@ -59,6 +62,10 @@ def _one(
         offset=offset,
         leader_epoch=LEADER_EPOCH if offset >= 0 and with_epoch else -1,
     )
+
+
+def _failed(wanted: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
 def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -79,7 +79,7 @@ def _append(
 
 def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=str(error)[:1000]
+        index=index, error_code=error.code, base_offset=-1, error_message=clipped(str(error))
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic, log_config
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.topics import (
     CreatableTopic,
@@ -82,7 +82,9 @@ def _create(
         message = _config_problem(broker, configs)
         code = ErrorCode.INVALID_CONFIG if message else None
     if code is not None:
-        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
+        return CreatableTopicResult(
+            name=wanted.name, error_code=code, error_message=clipped(message)
+        )
     topic = Topic(wanted.name, ZERO_UUID, partitions, configs)
     if not validate_only:
         topic = broker.data.create_topic(wanted.name, partitions, configs)

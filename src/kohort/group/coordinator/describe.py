@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
 from kohort.group.coordinator.records import LogState
 from kohort.wire.messages.groups import (
@@ -46,7 +46,7 @@ def _unknown(group_id: str, version: int, message: str) -> DescribedGroup:
     newer = version >= _NOT_FOUND_SINCE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
-        error_message=message if newer else None,
+        error_message=clipped(message) if newer else None,
         group_id=group_id,
         group_state=GroupState.DEAD.value,
         protocol_type="",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from immutables import Map
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import target, validate
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
@@ -262,8 +262,9 @@ def prepare(draft: ConsumerDraft, arrived: Prepare) -> None:
     if assignor is None or request.member_id not in _candidate(draft, assignor).members:
         message = f"Not all members of group {request.group_id} can use {run.assignor} any more."
         _fall_back(draft, run, message, blamed=False)
-        code = ErrorCode.UNSUPPORTED_ASSIGNOR
-        response = ConsumerGroupPrepareAssignmentResponse(error_code=code, error_message=message)
+        response = ConsumerGroupPrepareAssignmentResponse(
+            error_code=ErrorCode.UNSUPPORTED_ASSIGNOR, error_message=clipped(message)
+        )
     else:
         run = replace(
             run, epoch=group.epoch, assignor=assignor, prepared=group, topics=draft.topics

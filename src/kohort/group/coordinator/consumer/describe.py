@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.wire.messages.consumer_group import (
@@ -89,7 +89,7 @@ def failed(group_id: str, code: ErrorCode, message: str | None = None) -> Descri
     """Return the answer that says nothing of a group but an error."""
     return DescribedConsumerGroup(
         error_code=code,
-        error_message=message,
+        error_message=clipped(message),
         group_id=group_id,
         group_state="",
         group_epoch=0,

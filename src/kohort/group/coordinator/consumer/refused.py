@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, clipped
 
 
 class Refused(Exception):
@@ -18,4 +18,4 @@ class Refused(Exception):
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.name)
         self.code = code
-        self.message = message
+        self.message = clipped(message)
