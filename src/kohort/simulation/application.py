@@ -24,16 +24,12 @@ from kohort.group.member.events import (
     Subscribed,
     Unsubscribed,
 )
+from kohort.simulation import positions
 from kohort.simulation.chance import Stream
 from kohort.simulation.facts import Called, Committing, Delivered, Positioned
+from kohort.simulation.operator import remedy
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.wire.messages.offsets import (
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from kohort.wire.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -153,6 +149,7 @@ class Application:
         client = self.client
         client.world.note("error raised")
         if client.machine.state.name in client.protocol.fatal:
+            remedy(client, error)
             fenced = isinstance(error, KafkaError) and error.code in (
                 ErrorCode.FENCED_INSTANCE_ID,
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -265,10 +262,10 @@ class Application:
         if wanted:
             self._fetching.update(wanted)
             lives = {partition: self._lives[partition] for partition in wanted}
-            client.request("group", _fetch_request(client, wanted), partial(self._found, lives))
+            client.request("group", positions.request(client, wanted), partial(self._found, lives))
 
     def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
-        found = _positions(cast("OffsetFetchResponse | None", response), list(lives))
+        found = positions.found_in(cast("OffsetFetchResponse | None", response), list(lives))
         failed = False
         for partition, life in lives.items():
             self._fetching.discard(partition)
@@ -387,7 +384,7 @@ class Application:
         client = self.client
         verdict = CommitVerdict.RETRY
         if response is not None:
-            code = _worst(cast("OffsetCommitResponse", response))
+            code = positions.error_of(cast("OffsetCommitResponse", response))
             verdict = client.machine.commit_verdict(sent, code)
             client.tell(CommitAnswered(sent, code))
         if verdict is CommitVerdict.DONE:
@@ -452,47 +449,3 @@ class Application:
 
 def _nobody(_stored: bool) -> None:
     """Nobody waits for the end of an asynchronous commit."""
-
-
-def _fetch_request(client: Client, wanted: list[TopicPartition]) -> OffsetFetchRequest:
-    topics: dict[str, list[int]] = {}
-    for partition in wanted:
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    identity = client.machine.identity
-    asks_as_member = not client.protocol.is_classic and identity.generation >= 0
-    group = OffsetFetchRequestGroup(
-        group_id=client.machine.config.group_id,
-        member_id=identity.member_id if asks_as_member else None,
-        member_epoch=identity.generation if asks_as_member else -1,
-        topics=tuple(
-            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(numbers))
-            for name, numbers in topics.items()
-        ),
-    )
-    return OffsetFetchRequest(groups=(group,))
-
-
-def _positions(
-    response: OffsetFetchResponse | None, wanted: list[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Return the committed offsets in an answer, without those that have an error."""
-    if response is None:
-        return {}
-    found: dict[TopicPartition, int] = {}
-    for group in response.groups:
-        if group.error_code:
-            continue
-        for topic in group.topics:
-            for entry in topic.partitions:
-                partition = TopicPartition(topic.name, entry.partition_index)
-                if not entry.error_code and partition in wanted:
-                    found[partition] = entry.committed_offset
-    return found
-
-
-def _worst(response: OffsetCommitResponse) -> int:
-    """Return the error to act upon: one that stays before one that passes."""
-    codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
-    errors = [code for code in codes if code]
-    lasting = [code for code in errors if not KafkaError(code).retriable]
-    return next(iter(lasting or errors), 0)

@@ -65,7 +65,9 @@ class Choice:
         if self.members is not None:
             scenario = _sized(scenario, self.members)
         if self.faults is not None:
-            faults = draw_faults(seed, list(scenario.members), scenario.minutes, self.faults)
+            faults = draw_faults(
+                seed, list(scenario.members), scenario.minutes, protocol, self.faults
+            )
             calm = not self.faults
             weather = Weather() if calm else scenario.weather
             scenario = replace(scenario, faults=() if calm else faults, weather=weather)
@@ -91,6 +93,7 @@ def _sized(scenario: Scenario, count: int) -> Scenario:
             scenario.seed,
             members,
             scenario.minutes,
+            scenario.protocol,
             frozenset(fault.kind for fault in scenario.faults),
         ),
     )

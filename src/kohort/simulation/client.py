@@ -28,6 +28,7 @@ from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
 from kohort.simulation.scenario import MemberPlan
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message
 
@@ -42,7 +43,9 @@ _RETRY_MS = 500
 _TICK = Tick()
 _TICKS_MAX = 1_000
 # What asks to be a member.
-_JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)
+_JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
+# What waits for others before it is answered.
+_PARKED = (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest)
 
 
 class Client:
@@ -72,7 +75,7 @@ class Client:
         self.protocol = protocol_of(plan, world.scenario.protocol)
         own: dict[str, Assignor] = world.assignors
         self.assignors = assignors_of(plan, self.protocol, own)
-        self.is_eager = self.protocol.is_classic and is_eager(self.assignors)
+        self.is_eager = is_eager(self.protocol, self.assignors)
         chance = Stream(world.scenario.seed, "client", f"{plan.name}#{life}")
         self.machine = self.protocol.make(
             _config(plan, 0.8 + 0.4 * chance.uniform()), self.assignors, f"{plan.name}-{life}"
@@ -208,7 +211,7 @@ class Client:
     # ------------------------------------------------------------------------------- requests
 
     def _send(self, send: Send) -> None:
-        waits = isinstance(send.request, (JoinGroupRequest, SyncGroupRequest))
+        waits = isinstance(send.request, _PARKED)
         done = partial(self._answered, send.token)
         timeout = send.timeout_ms or REQUEST_TIMEOUT_MS
         self.request("join" if waits else "group", send.request, done, timeout)

@@ -25,6 +25,7 @@ from kohort.simulation.facts import Answered, Decided, Loaded
 from kohort.simulation.jobs import Job, do_job
 from kohort.simulation.network import Connection, Pending
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message, Request
 
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 # Time of day at the start of every run, in milliseconds since 1970.
 WALL_MS = 1_357_000_000_000
 # Which requests may wait for their answer.
-_PARKED = (JoinGroupRequest, SyncGroupRequest, ConsumerGroupHeartbeatRequest)
+_PARKED = (
+    JoinGroupRequest,
+    SyncGroupRequest,
+    ConsumerGroupHeartbeatRequest,
+    DraftJoinGroupRequest,
+)
 # More deadlines at the same moment than any group has.
 _TICKS_MAX = 1_000
 
@@ -118,13 +124,13 @@ class Node:
             self._release(reply.token, reply.response)
         world.observe_coordinator(self, effects)
         for job in (*effects.consumer_jobs, *effects.draft_jobs):
-            world.engine.after(1, self, self._do, self.shard, job)
+            world.engine.after(world.coordinator_job_ms(), self, self._do, self.shard, job)
         self._rearm()
 
     def _do(self, shard: Shard, job: Job) -> None:
         """Do slow work, unless the shard that wanted it is gone."""
         if self.shard is shard and shard.state is Lifecycle.READY:
-            self.run(do_job(job, self._wall_ms()))
+            self.run(do_job(job, self._wall_ms(), fails=self._world.job_fails()))
 
     def tell_topics(self) -> None:
         """Let the shard know the topics as they are before it answers."""
@@ -219,7 +225,8 @@ class Node:
             return
         for record in world.log.read():
             self.shard.apply(record)
-        world.ledger.loaded(self.shard.log)
+        if self is world.coordinator.leader:
+            world.ledger.loaded(self.shard.log)
         observed = self.shard.load_finished(world.engine.now)
         world.observe(observed)
         if world.tracing:

@@ -14,15 +14,24 @@ from enum import Enum
 from typing import TypeAlias
 
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Draft, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
+from kohort.group.member.draft.table import DRAFT_MEMBER
 
 AnyTable: TypeAlias = "Table[Enum, Draft[Enum]]"
 AnyRow: TypeAlias = "Row[Enum, Draft[Enum]]"
 
-TABLES: tuple[AnyTable, ...] = (SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, CONSUMER_MEMBER)  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
+TABLES: tuple[AnyTable, ...] = (  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
+    SHARD,
+    CLASSIC_GROUP,
+    CLASSIC_MEMBER,
+    CONSUMER_MEMBER,
+    DRAFT_GROUP,
+    DRAFT_MEMBER,
+)
 
 # Rare things that the world notes while it runs.
 RARE = (
@@ -37,6 +46,7 @@ RARE = (
     "coordinator died in append",
     "error raised",
     "injected error",
+    "job failed",
     "member died after sends",
     "member died before",
     "request repeated",
@@ -44,10 +54,10 @@ RARE = (
 
 _ALONE = "only a group that came back from KIP-848 has no leader, and no simulated one does"
 _OWN_ASSIGNORS = "assignors that run in a member under KIP-848 are not simulated"
-_DRAFT = "members of the draft protocol are not simulated"
 _NOT_READY = "a node is told only requests while it loads; jobs of an old shard are dropped"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
+_TOTAL = "makes the table total; the row before it takes every request in this state"
 _FOREIGN = "needs a group of another kind, or a member that is none of ours"
 
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
@@ -58,11 +68,14 @@ NOT_REQUIRED: dict[str, str] = {
     "STABLE,PREPARE_LEAVING JobDone -> computed": _OWN_ASSIGNORS,
     "ConsumerGroupInstallAssignmentResponse -> installed": _OWN_ASSIGNORS,
     "ComputationLost -> forget": _OWN_ASSIGNORS,
-    "DraftJobDone -> ignore": _DRAFT,
-    "DraftJobDone -> finish_job": _DRAFT,
+    "draft group: NONE DraftJoinGroupRequest -> refuse_unknown": _TOTAL,
+    "draft group: NONE DraftHeartbeatRequest -> refuse_unknown": _TOTAL,
+    "draft group: NONE OffsetCommitRequest -> refuse_unknown": _TOTAL,
+    "NONE,PREPARE_FOR_REBALANCE,STEADY DraftJobDone -> pass_over": _SLOW,
     "DOWN,CATCH_UP Tick -> ignore": _NOT_READY,
     "DOWN,CATCH_UP TopicsDeleted -> ignore": _NOT_READY,
     "DOWN,CATCH_UP JobDone -> ignore": _NOT_READY,
+    "DOWN,CATCH_UP DraftJobDone -> ignore": _NOT_READY,
     "EMPTY JoinGroupRequest -> refuse_unknown": _FOREIGN,
     "STABLE JoinGroupRequest [returns] -> swap_and_rebalance": _FOREIGN,
     "COMPLETING_REBALANCE OffsetCommitRequest -> send_back": _FOREIGN,
@@ -86,6 +99,7 @@ NOT_REQUIRED: dict[str, str] = {
     "LEAVING CommitAnswered -> pass_over": _SLOW,
     "CoordinatorLost -> note_no_coordinator": _SLOW,
     "LEAVING CallbackDone -> pass_over": _SLOW,
+    "PREPARE_LEAVING ConsumerGroupHeartbeatResponse [says_rejoin] -> lose_membership": _SLOW,
     "TopicsNamed -> note_names": _SLOW,
     "FENCED,LEAVING,FATAL,STALE ConsumerGroupHeartbeatResponse -> pass_over": _SLOW,
     "FENCED,LEAVING,FATAL,STALE CoordinatorKnown -> note_coordinator": _SLOW,

@@ -7,10 +7,11 @@ one kind, which finds what an even mix of everything never reaches.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kohort.simulation.chance import Stream
 from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
-from kohort.simulation.strangers import REQUESTS
+from kohort.simulation.strangers import DRAFT_REQUESTS, REQUESTS
 
 _S = 1_000
 Draw = Callable[[Stream, list[MemberPlan], int], Fault]
@@ -53,6 +54,8 @@ _CALLS = (
     "unsubscribe+subscribe",
     "close",
 )
+# What finds a draft group in the middle of a rebalance only now and then.
+_WHILE_BUSY = ("draft_with_other_topics",) * 5
 DYING = ("before append", "in append", "after append", "after a reply")
 
 
@@ -85,9 +88,12 @@ def _on_topic(kind: str, low: int, high: int, *details: str) -> Draw:
     return draw
 
 
-def _inject(chance: Stream, _members: list[MemberPlan], at: int) -> Fault:
-    detail = f"{chance.choice(KINDS)}={chance.choice(CODES)}"
-    return Fault(kind="inject", at_ms=at, detail=detail)
+def _inject(kind: str, *requests: str) -> Draw:
+    def draw(chance: Stream, _members: list[MemberPlan], at: int) -> Fault:
+        detail = f"{chance.choice(requests)}={chance.choice(CODES)}"
+        return Fault(kind=kind, at_ms=at, detail=detail)
+
+    return draw
 
 
 # What can happen, and how much of it at most in ten minutes.
@@ -121,13 +127,21 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "coordinator_pause": (_on_cluster("coordinator_pause", 1 * _S, 60 * _S, "", "replaced"), 3),
     "append_fails": (_on_cluster("append_fails", 0, 0, *APPEND_CODES), 4),
     "compact": (_on_cluster("compact", 0, 0), 6),
-    "inject": (_inject, 24),
+    "inject": (_inject("inject", *KINDS), 24),
     "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S, *LOOKUP_CODES), 5),
     "stale_lookups": (_on_member("stale_lookups", 5 * _S, 60 * _S), 4),
     "stranger": (_on_member("stranger", 0, 0, *REQUESTS, *_PAIRS), 20),
     "shrink_group": (_on_cluster("shrink_group", 20 * _S, 60 * _S, "1", "2"), 1),
     "grow": (_on_topic("grow", 1 * _S, 30 * _S, "1", "3"), 3),
     "delete_topic": (_on_topic("delete_topic", 5 * _S, 60 * _S), 2),
+    "job_fails": (_on_cluster("job_fails", 0, 0), 4),
+    "inject_draft": (_inject("inject_draft", "DraftJoinGroup", "DraftHeartbeat"), 12),
+    "draft_stranger": (_on_member("draft_stranger", 0, 0, *DRAFT_REQUESTS, *_WHILE_BUSY), 30),
+}
+# Kinds that mean something under some protocols only, and are always on there.
+ONLY_IN: dict[str, frozenset[str]] = {
+    "inject_draft": frozenset({"draft"}),
+    "draft_stranger": frozenset({"draft"}),
 }
 _ON = 0.25
 
@@ -142,7 +156,7 @@ def draw(seed: int, protocol: str = "classic", minutes: int | None = None) -> Sc
     """
     chance = Stream(seed, "scenario", protocol)
     minutes = chance.between(10, 20) if minutes is None else minutes
-    members = _members(chance, protocol)
+    members = [_as_spoken(plan, protocol) for plan in _members(chance, protocol)]
     return Scenario(
         seed=seed,
         protocol=protocol,
@@ -152,12 +166,16 @@ def draw(seed: int, protocol: str = "classic", minutes: int | None = None) -> Sc
         members=tuple(members),
         topics=_topics(chance),
         weather=_weather(chance),
-        faults=draw_faults(seed, members, minutes),
+        faults=draw_faults(seed, members, minutes, protocol),
     )
 
 
 def draw_faults(
-    seed: int, members: list[MemberPlan], minutes: int, only: frozenset[str] = frozenset()
+    seed: int,
+    members: list[MemberPlan],
+    minutes: int,
+    protocol: str,
+    only: frozenset[str] = frozenset(),
 ) -> tuple[Fault, ...]:
     """Return the faults of a seed, in the order of their times.
 
@@ -165,13 +183,16 @@ def draw_faults(
         seed: The seed.
         members: Whom they can hit.
         minutes: How long they happen.
+        protocol: Protocol of the scenario; some kinds mean something in one only.
         only: Kinds to draw from; empty: all of them.
     """
     faults: list[Fault] = []
     for kind, (make, most) in PALETTE.items():
         chance = Stream(seed, "fault", kind)
-        on = chance.happens(_ON)
+        on = chance.happens(_ON) or kind in ONLY_IN
         count = chance.between(1, most * minutes // 10)
+        if protocol not in ONLY_IN.get(kind, (protocol,)):
+            continue
         if (kind in only) if only else on:
             for _ in range(count):
                 at = chance.between(1_000, minutes * 60_000 - 1)
@@ -204,6 +225,18 @@ def _members(chance: Stream, protocol: str) -> list[MemberPlan]:
         )
         for number in range(1, count + 1)
     ]
+
+
+def _as_spoken(plan: MemberPlan, protocol: str) -> MemberPlan:
+    """Return a member as its protocol can have it.
+
+    The draft has no static members, and waits for a rebalance no longer than for a session (D13):
+    a listener that takes longer is thrown out each time.
+    """
+    if protocol != "draft":
+        return plan
+    longest = plan.session_timeout_ms // 4
+    return replace(plan, instance="", listener_ms=min(plan.listener_ms, longest))
 
 
 def _assignors(chance: Stream, protocol: str) -> tuple[str, ...]:

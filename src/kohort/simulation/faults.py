@@ -58,7 +58,7 @@ def stop_faults(world: World) -> int:
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookup_error = None
     world.failing_assignors.clear()
-    world.repeat_next = 0
+    world.repeat_next = world.failing_jobs = 0
     for node in world.coordinator.nodes:
         node.crash_at, node.refuse_appends = "", None
         node.answers.clear()
@@ -338,6 +338,18 @@ def inject(world: World, each: Fault) -> None:
 
 
 @fault
+def inject_draft(world: World, each: Fault) -> None:
+    """The same with the requests of the draft protocol."""
+    inject(world, each)
+
+
+@fault
+def job_fails(world: World, _each: Fault) -> None:
+    """The coordinator's next job fails, as when its assignor raises."""
+    world.failing_jobs += 1
+
+
+@fault
 def lookups_fail(world: World, each: Fault) -> None:
     """FindCoordinator answers with an error for a while."""
     world.lookup_error = ErrorCode[each.detail or "COORDINATOR_NOT_AVAILABLE"]
@@ -366,6 +378,12 @@ def stranger(world: World, each: Fault) -> None:
     """Somebody who is no member of the group sends a request (`detail` says which)."""
     for kind in each.detail.split("+"):
         send_stranger(world, kind, each.target)
+
+
+@fault
+def draft_stranger(world: World, each: Fault) -> None:
+    """Somebody sends a request of the draft protocol (`detail` says which)."""
+    send_stranger(world, each.detail, each.target)
 
 
 @fault

@@ -14,7 +14,7 @@ from kohort.group.events import Assigned, GenerationStarted, GroupEvent, Rebalan
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
 from kohort.wire import group_log
-from kohort.wire.messages.group_records import GroupMetadataKey, GroupRecord
+from kohort.wire.messages.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey
 
 GROUP = "delays"
 
@@ -74,11 +74,18 @@ class Ledger:
             if read is not None:
                 if isinstance(read.key, GroupMetadataKey):
                     self.before[read.key.group] = self.fold.groups.get(read.key.group)
+                elif isinstance(read.key, OffsetCommitKey) and read.value is None:
+                    self._forgotten(read.key)
                 self.fold = self.fold.apply(read)
+
+    def _forgotten(self, key: OffsetCommitKey) -> None:
+        """A position is deleted, so its partition is read from its beginning again."""
+        if key.group == GROUP:
+            self.reading(TopicPartition(key.topic, key.partition)).is_clean = False
 
     def loaded(self, log: LogState) -> None:
         """A coordinator begins again where its log ends."""
-        stored = log.groups.get(GROUP)
+        stored = log.groups.get(GROUP) or log.draft_groups.get(GROUP)
         self.newest = stored.generation if stored is not None else 0
 
     def before_last(self, group_id: str) -> StoredGroup | None:
@@ -90,6 +97,9 @@ class Ledger:
         stored = self.fold.groups.get(group_id)
         if stored is not None:
             return frozenset(stored.members)
+        draft = self.fold.draft_groups.get(group_id)
+        if draft is not None:
+            return frozenset(draft.consumers)
         consumer = self.fold.consumer_groups.get(group_id)
         return frozenset(consumer.members) if consumer is not None else frozenset()
 
@@ -99,6 +109,9 @@ class Ledger:
         consumer = self.fold.consumer_groups.get(group_id)
         if consumer is not None:
             return {i: consumer.topics_of(m) for i, m in sorted(consumer.members.items())}
+        draft = self.fold.draft_groups.get(group_id)
+        if draft is not None:
+            return {i: frozenset(each.topics) for i, each in sorted(draft.consumers.items())}
         if stored is None:
             return {}
         return {

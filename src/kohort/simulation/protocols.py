@@ -16,6 +16,7 @@ from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember
+from kohort.group.member.draft.machine import DraftMember
 from kohort.group.member.events import MemberEvent
 from kohort.simulation.scenario import MemberPlan
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -90,8 +91,8 @@ class Protocol:
         make: Makes a member's machine from its settings, its assignors and a string that was never
             used before.
         assignors: The assignors that its members name when the scenario does not say.
-        is_eager: Whether members give everything up before every rebalance.
-        is_classic: Whether the group has generations and a leader.
+        is_classic: Whether members share out the partitions, by assignors that they agree upon.
+        has_epochs: Whether each member has an epoch of its own (KIP-848), and no generation.
         stable: Names of the states of a member at rest that has joined.
         fatal: Names of the states of a member that cannot go on.
         unnamed: Returns the topics whose names a member has to learn.
@@ -100,8 +101,8 @@ class Protocol:
     name: str
     make: Callable[[MemberConfig, tuple[Assignor, ...], str], Machine]
     assignors: tuple[str, ...] = ()
-    is_eager: bool = False
     is_classic: bool = True
+    has_epochs: bool = False
     stable: frozenset[str] = frozenset({"STABLE"})
     fatal: frozenset[str] = frozenset({"FATAL"})
     unnamed: Callable[[Machine], frozenset[UUID]] = _knows_all_names
@@ -111,7 +112,7 @@ def _classic(config: MemberConfig, assignors: tuple[Assignor, ...], _unique: str
     return ClassicMember(config, assignors)  # type: ignore[return-value]  # it takes its own session only, which is what it is given
 
 
-CLASSIC = Protocol(name="classic", make=_classic, assignors=("range",), is_eager=True)
+CLASSIC = Protocol(name="classic", make=_classic, assignors=("range",))
 COOPERATIVE = Protocol(name="cooperative", make=_classic, assignors=("cooperative-sticky",))
 
 
@@ -123,9 +124,20 @@ def _unnamed(machine: Machine) -> frozenset[UUID]:
     return cast("ConsumerMember", machine).unnamed
 
 
-CONSUMER = Protocol(name="consumer", make=_consumer, is_classic=False, unnamed=_unnamed)
+CONSUMER = Protocol(
+    name="consumer", make=_consumer, is_classic=False, has_epochs=True, unnamed=_unnamed
+)
 
-PROTOCOLS: dict[str, Protocol] = {each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER)}
+
+def _draft(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) -> Machine:
+    return DraftMember(config, unique)  # type: ignore[return-value]  # as above
+
+
+DRAFT = Protocol(name="draft", make=_draft, is_classic=False, stable=frozenset({"PART_OF_GROUP"}))
+
+PROTOCOLS: dict[str, Protocol] = {
+    each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, DRAFT)
+}
 
 
 def protocol_of(plan: MemberPlan, default: str) -> Protocol:
@@ -156,6 +168,8 @@ def assignors_of(
     return tuple(known[name] for name in names)
 
 
-def is_eager(assignors: tuple[Assignor, ...]) -> bool:
-    """Whether members with these assignors give everything up before they join (KIP-429)."""
+def is_eager(protocol: Protocol, assignors: tuple[Assignor, ...]) -> bool:
+    """Whether a member gives everything up before it joins (KIP-429, D24)."""
+    if not protocol.is_classic:
+        return not protocol.has_epochs
     return not all(RebalanceProtocol.COOPERATIVE in a.supported_protocols for a in assignors)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kohort.group.coordinator.draft import router
 from kohort.group.subscription import Subscription, encode_subscription
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Pending
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -27,9 +29,12 @@ from kohort.wire.messages.offsets import (
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
+    from kohort.simulation.coordinator import Node
     from kohort.simulation.world import World
 
 OTHER = "tools"
+# A group of the draft protocol that nobody stays in.
+DRAFT = "drafts"
 
 
 def send_stranger(world: World, kind: str, name: str) -> None:
@@ -37,7 +42,7 @@ def send_stranger(world: World, kind: str, name: str) -> None:
 
     Args:
         world: The world.
-        kind: Which request, a key of `REQUESTS`.
+        kind: Which request, a key of `REQUESTS` or `DRAFT_REQUESTS`.
         name: A member whose name, instance or id the request misuses.
     """
     leader = world.coordinator.leader
@@ -45,10 +50,25 @@ def send_stranger(world: World, kind: str, name: str) -> None:
     if leader is None or not leader.alive or client is None:
         return
     request, version = _request(world, kind, name)
+    if _claims(request, world, leader):
+        return
     pending = Pending(world.engine.now, _nobody, request, version)
     connection = world.network.connect(client, leader, f"stranger-{world.tokens}")
     connection.is_open = False
     leader.receive(connection, pending)
+
+
+def _claims(request: Message, world: World, leader: Node) -> bool:
+    """Whether a request would make a group of another protocol of the members' group.
+
+    It would stay one until it is deleted (D16), and shut the members out: nothing to simulate.
+    """
+    is_classic = isinstance(request, JoinGroupRequest) and request.group_id == GROUP
+    return (
+        is_classic
+        and world.scenario.protocol == "draft"
+        and not router.is_draft(leader.shard.session, leader.shard.log, GROUP)
+    )
 
 
 def _nobody(_response: Message | None) -> None:
@@ -59,7 +79,7 @@ def _request(world: World, kind: str, name: str) -> tuple[Message, int]:
     """Return a request and its version."""
     client = world.members[name]
     known = client.machine.member_id
-    make = REQUESTS[kind]
+    make = DRAFT_REQUESTS[kind] if kind in DRAFT_REQUESTS else REQUESTS[kind]
     return make(known, client.plan.instance)
 
 
@@ -111,7 +131,7 @@ def _join_other(_known: str, _instance: str) -> tuple[Message, int]:
 
 def _sync_other(_known: str, _instance: str) -> tuple[Message, int]:
     request = SyncGroupRequest(group_id=OTHER, generation_id=1, member_id="nobody", assignments=())
-    return request, 5
+    return request, 4  # from version 5 on it would have to name a protocol
 
 
 def _beat_other(_known: str, _instance: str) -> tuple[Message, int]:
@@ -225,5 +245,88 @@ REQUESTS = {
         _stale_commit,
         _delete,
         _describe,
+    )
+}
+
+
+# ------------------------------------------------------------------------------- the draft protocol
+
+
+def _draft_join(group: str, consumer_id: str = "", **changes: object) -> tuple[Message, int]:
+    fields: dict[str, object] = {
+        "group_id": group,
+        "consumer_host": "elsewhere",
+        "session_timeout_ms": 6_000,
+        "heartbeat_frequency": 3,
+        "topics": ("flights",),
+        "consumer_id": consumer_id,
+    }
+    return DraftJoinGroupRequest(**{**fields, **changes}), 0  # type: ignore[arg-type]  # the keys are its fields
+
+
+def _draft_join_and_go(_known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(GROUP)
+
+
+def _draft_short_session(_known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(GROUP, session_timeout_ms=1)
+
+
+def _draft_never_beats(_known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(GROUP, heartbeat_frequency=0)
+
+
+def _draft_unknown(_known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(GROUP, "nobody")
+
+
+def _draft_other(_known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(DRAFT)
+
+
+def _draft_with_other_topics(known: str, _instance: str) -> tuple[Message, int]:
+    return _draft_join(GROUP, known, topics=("flights", "delays"))
+
+
+def _draft_beat(_known: str, _instance: str) -> tuple[Message, int]:
+    request = DraftHeartbeatRequest(group_id=DRAFT, group_generation_id=1, consumer_id="nobody")
+    return request, 0
+
+
+def _draft_tool_commits(_known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(DRAFT, "", -1), 8
+
+
+def _draft_commit(_known: str, _instance: str) -> tuple[Message, int]:
+    return _commit(DRAFT, "nobody", 1), 8
+
+
+def _draft_delete_offset(_known: str, _instance: str) -> tuple[Message, int]:
+    return _delete_offset(DRAFT), 0
+
+
+def _draft_delete(_known: str, _instance: str) -> tuple[Message, int]:
+    return DeleteGroupsRequest(groups_names=(DRAFT,)), 2
+
+
+def _draft_classic_join(_known: str, _instance: str) -> tuple[Message, int]:
+    return _join(DRAFT, "nobody", ""), 9
+
+
+DRAFT_REQUESTS = {
+    each.__name__.strip("_"): each
+    for each in (
+        _draft_join_and_go,
+        _draft_short_session,
+        _draft_never_beats,
+        _draft_unknown,
+        _draft_other,
+        _draft_with_other_topics,
+        _draft_beat,
+        _draft_tool_commits,
+        _draft_commit,
+        _draft_delete_offset,
+        _draft_delete,
+        _draft_classic_join,
     )
 }

@@ -11,6 +11,8 @@ from uuid import UUID
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.group import GroupState as ConsumerGroupState
+from kohort.group.coordinator.draft import router as draft_router
+from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.subscription import decode_assignment
@@ -76,9 +78,19 @@ class Views:
         consumer = shard.log.consumer_groups.get(self._group_id)
         stored = shard.log.groups.get(self._group_id)
         live = shard.session.groups.get(self._group_id)
-        made_of = (consumer, stored, live, shard.session.consumer.topics, shard.state)
+        draft = shard.log.draft_groups.get(self._group_id)
+        drafted = shard.session.draft_groups.get(self._group_id)
+        made_of = (
+            consumer,
+            stored,
+            live,
+            draft,
+            drafted,
+            shard.session.consumer.topics,
+            shard.state,
+        )
         same = len(self._of) == len(made_of) and all(map(is_, self._of, made_of))
-        if self._last is None or not same or not any((consumer, stored, live)):
+        if self._last is None or not same or not any(made_of[:5]):
             self._of, self._last = made_of, view(shard, self._group_id)
         return self._last
 
@@ -88,6 +100,8 @@ def view(shard: Shard, group_id: str) -> GroupView:
     consumer = shard.log.consumer_groups.get(group_id)
     if consumer is not None:
         return _consumer(shard, consumer)
+    if draft_router.is_draft(shard.session, shard.log, group_id):
+        return _draft(shard, group_id)
     return _classic(shard, shard.session.group(shard.log, group_id))
 
 
@@ -127,6 +141,23 @@ def _classic(shard: Shard, group: ClassicGroup) -> GroupView:
             group.generation, group.generation, member.group_instance_id, assigned
         )
     return GroupView(group.state.name, group.generation, members, stable)
+
+
+def _draft(shard: Shard, group_id: str) -> GroupView:
+    group = draft_router.group_of(shard.session, shard.log, group_id)
+    stored = shard.log.draft_groups.get(group_id)
+    steady = group.state is DraftState.STEADY and shard.state is Lifecycle.READY
+    owned = stored.owned if steady and stored is not None else None
+    members = {
+        each.consumer_id: MemberView(
+            group.generation,
+            group.generation,
+            None,
+            frozenset(owned.get(each.consumer_id, ())) if owned is not None else None,
+        )
+        for each in group.sorted_consumers()
+    }
+    return GroupView(group.state.name, group.generation, members, steady)
 
 
 @lru_cache(maxsize=1024)

@@ -209,6 +209,10 @@ class _AsPlanned(World):
         """Return how long a leader's assignment takes: never as long as a seed may draw."""
         return _ASSIGNMENT_MS
 
+    def coordinator_job_ms(self) -> int:
+        """Return how long a job of the coordinator takes."""
+        return _ASSIGNMENT_MS
+
 
 def first_change_ms(scenario: Scenario) -> int:
     """Return when the first thing happens that a scenario plans: a fault, or a later start.
@@ -248,8 +252,8 @@ def _measure(scenario: Scenario, runs: int, tell: Callable[[str, int], None]) ->
 
 
 def _rounds(world: World) -> int:
-    is_classic = PROTOCOLS[world.scenario.protocol].is_classic
-    return world.ledger.generations if is_classic else world.ledger.rebalances
+    has_epochs = PROTOCOLS[world.scenario.protocol].has_epochs
+    return world.ledger.rebalances if has_epochs else world.ledger.generations
 
 
 def _verdict(outcome: Outcome) -> list[str]:

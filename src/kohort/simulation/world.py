@@ -33,6 +33,9 @@ from kohort.wire.schema import Message
 Checker = Callable[["World", Fact], "str | None"]
 Checkers = Mapping[type, tuple[tuple[str, Checker], ...]]
 NO_CHECKERS: Checkers = {}
+# Share of the coordinator's jobs that are slow, where it is not one of twenty: nobody joins a draft
+# group while it is quick.
+_SLOW_JOBS = {"draft": 0.25}
 _LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000
 _LOOK_EVERY_STEPS = 1_000
@@ -105,6 +108,8 @@ class World:
         self.tokens = 0
         self.calm = False
         self.repeat_next = 0
+        # How many of the coordinator's next jobs fail.
+        self.failing_jobs = 0
         self.lookup_error: ErrorCode | None = None
         self.failing_assignors: set[str] = set()
         self.members: dict[str, Client] = {}
@@ -230,6 +235,22 @@ class World:
             stream = self._jobs[client.name] = Stream(self.scenario.seed, "job", client.name)
         slow = stream.happens(0.02) and not self.calm
         return 15_000 if slow else stream.between(1, 10)
+
+    def coordinator_job_ms(self) -> int:
+        """Return how long a job of the coordinator takes."""
+        stream = self._jobs.get("")
+        if stream is None:
+            stream = self._jobs[""] = Stream(self.scenario.seed, "job", "coordinator")
+        slow = stream.happens(_SLOW_JOBS.get(self.scenario.protocol, 0.05)) and not self.calm
+        return stream.between(100, 5_000) if slow else 1
+
+    def job_fails(self) -> bool:
+        """Whether the coordinator's next job fails."""
+        if not self.failing_jobs:
+            return False
+        self.failing_jobs -= 1
+        self.note("job failed")
+        return True
 
     def assignor_fails(self, client: Client) -> bool:
         """Whether the next assignment of this leader raises."""

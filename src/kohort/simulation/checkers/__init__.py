@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from kohort.simulation.checkers import classic, consumer, coordinator, delivery, liveness, ownership
+from kohort.simulation.checkers import (
+    classic,
+    consumer,
+    coordinator,
+    delivery,
+    draft,
+    liveness,
+    ownership,
+)
 from kohort.simulation.checkers.registry import RULES, by_fact
 
-MODULES = (ownership, classic, consumer, coordinator, delivery, liveness)
+MODULES = (
+    ownership,
+    classic,
+    draft,
+    consumer,
+    coordinator,
+    delivery,
+    liveness,
+)
 
 CHECKERS = by_fact(RULES)

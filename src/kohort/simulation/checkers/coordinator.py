@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.draft import router
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.coordinator.records import LogState
 from kohort.group.events import Assigned, Cause, MemberLeft
@@ -31,6 +32,10 @@ def _classic_group(node: Node) -> ClassicGroup:
     return node.shard.session.group(node.shard.log, GROUP)
 
 
+def _is_draft(node: Node) -> bool:
+    return router.is_draft(node.shard.session, node.shard.log, GROUP)
+
+
 # Which requests the coordinator may let wait; all others it answers at once.
 _PARKED = (JoinGroupRequest, SyncGroupRequest)
 
@@ -46,7 +51,7 @@ def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
-    if GROUP in node.shard.log.consumer_groups:
+    if GROUP in node.shard.log.consumer_groups or _is_draft(node):
         return None
     group = _classic_group(node)
     if not all(member_id in group.members for member_id in group.joining):
@@ -266,6 +271,8 @@ def bounded(world: World, _fact: Looked) -> str | None:
         deadlines = len(node.shard.session.deadlines)
         consumers = node.shard.log.consumer_groups.get(GROUP)
         known = len(group.members) + 2 * (len(consumers.members) if consumers else 0)
+        draft = node.shard.session.draft_groups.get(GROUP)
+        known += len(draft.consumers) if draft is not None else 0
         allowed = known + len(group.pending) + 6
         if deadlines > allowed:
             return f"{deadlines} deadlines for {len(group.members)} members"

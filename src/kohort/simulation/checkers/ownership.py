@@ -8,12 +8,16 @@ from kohort.group.events import Ownership
 from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Called, Decided, Looked, Moved
 from kohort.types import TopicPartition
+from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 
 if TYPE_CHECKING:
     from kohort.simulation.client import Client
     from kohort.simulation.views import GroupView
     from kohort.simulation.world import World
+
+
+_JOINS = (JoinGroupRequest, DraftJoinGroupRequest)
 
 
 def _is_current(group: GroupView, client: Client) -> bool:
@@ -105,7 +109,7 @@ def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
 
 @rule(
     "S9",
-    "An eager member owns nothing from its JoinGroup until its SyncGroup is answered.",
+    "An eager member, and one of the draft protocol, owns nothing when it joins.",
     Moved,
 )
 def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
@@ -113,7 +117,7 @@ def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
     if not fact.sends or not fact.client.is_eager:
         return None
     owned = fact.client.application.believes
-    if owned and any(isinstance(each, JoinGroupRequest) for each in fact.sends):
+    if owned and any(isinstance(each, _JOINS) for each in fact.sends):
         return f"{fact.client.name} joins while its application owns {shown(owned)}"
     return None
 

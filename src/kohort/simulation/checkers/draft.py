@@ -1,0 +1,149 @@
+"""The draft protocol (docs/draft.md): S2, S3, S5, S7, S14 and S15."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft.group import DraftGroup, DraftState
+from kohort.group.coordinator.events import RequestArrived, SessionExpired
+from kohort.group.events import MemberLeft
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Answered, Decided, Looked, Recorded
+from kohort.simulation.ledger import GROUP
+from kohort.types import TopicPartition
+from kohort.wire.messages.draft import (
+    DraftHeartbeatRequest,
+    DraftHeartbeatResponse,
+    DraftJoinGroupResponse,
+)
+from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
+
+if TYPE_CHECKING:
+    from kohort.simulation.coordinator import Node
+    from kohort.simulation.world import World
+
+
+def _group(node: Node) -> DraftGroup | None:
+    shard = node.shard
+    if not router.is_draft(shard.session, shard.log, GROUP):
+        return None
+    return router.group_of(shard.session, shard.log, GROUP)
+
+
+@rule(
+    "S2",
+    "Draft: a heartbeat is accepted only from a consumer of the newest generation.",
+    Answered,
+)
+def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
+    """Compare heartbeats that are accepted with the newest generation that began."""
+    request, response = fact.arrived.request, fact.response
+    if not isinstance(response, DraftHeartbeatResponse) or response.error_code != ErrorCode.NONE:
+        return None
+    if not isinstance(request, DraftHeartbeatRequest) or request.group_id != GROUP:
+        return None
+    if fact.node is not world.coordinator.leader or world.is_loading:
+        return None
+    newest = world.ledger.newest
+    if request.group_generation_id != newest:
+        return f"a heartbeat of generation {request.group_generation_id}, now {newest}"
+    if request.consumer_id not in world.ledger.members(GROUP):
+        return f"a heartbeat of {request.consumer_id}, who is no consumer"
+    return None
+
+
+@rule(
+    "S3",
+    "Draft: every join is answered once; who waits is a consumer or is to become one.",
+    Looked,
+    Decided,
+)
+def draft_bookkeeping(world: World, fact: Looked | Decided) -> str | None:
+    """Compare the joins that the group has parked with the requests that wait."""
+    node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
+    group = _group(node) if node is not None else None
+    if node is None or group is None:
+        return None
+    if not all(each in group.consumers for each in group.joining):
+        return "a join is parked of somebody who is no consumer"
+    if isinstance(fact, Decided):
+        return None
+    groups = node.shard.session.draft_groups.values()
+    tokens = {each.token for other in groups for each in other.joining.values()}
+    tokens |= {each.parked.token for other in groups for each in other.newcomers}
+    if tokens != node.waiting_tokens:
+        return f"{len(node.waiting_tokens)} requests wait, the groups know of {len(tokens)}"
+    return None
+
+
+@rule("S5", "Draft: generations and sequences never go back in the log.", Recorded)
+def draft_generations_grow(world: World, fact: Recorded) -> str | None:
+    """Compare a group's record with the one before it."""
+    for record in fact.records:
+        key, value = record.key, record.value
+        if not isinstance(key, DraftGroupKey) or not isinstance(value, DraftGroupValue):
+            continue
+        before = world.ledger.fold.draft_groups.get(key.group)
+        if before is None:
+            continue
+        if value.generation < before.generation:
+            return f"generation {value.generation} follows {before.generation}"
+        if value.next_sequence < before.next_sequence:
+            return f"sequence {value.next_sequence} follows {before.next_sequence}"
+    return None
+
+
+@rule(
+    "S7",
+    "Draft: a steady group waits for nobody and watches over each of its consumers.",
+    Looked,
+    Decided,
+)
+def draft_steady_is_steady(world: World, fact: Looked | Decided) -> str | None:
+    """Look at a group that calls itself steady."""
+    node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
+    group = _group(node) if node is not None else None
+    if node is None or group is None or group.state is not DraftState.STEADY:
+        return None
+    if group.joining or group.newcomers:
+        return "somebody waits in a steady group"
+    deadlines = node.shard.session.deadlines
+    for consumer_id in group.consumers:
+        if deadlines.get(SessionExpired(GROUP, consumer_id)) is None:
+            return f"nobody watches over {consumer_id}"
+    return None
+
+
+@rule("S14", "Draft: a heartbeat that arrives a second time throws nobody out.", Decided)
+def draft_repeated_is_harmless(_world: World, fact: Decided) -> str | None:
+    """Look at what a repeated heartbeat led to."""
+    event = fact.event
+    if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
+        return None
+    left = [each.member for each in fact.effects.observed if isinstance(each, MemberLeft)]
+    if left and isinstance(event.request, DraftHeartbeatRequest):
+        return f"a repeated heartbeat threw {left[0]} out"
+    return None
+
+
+@rule(
+    "S15",
+    "Draft: nobody is told a generation and partitions before they are in the log.",
+    Answered,
+)
+def draft_durable_before_answered(world: World, fact: Answered) -> str | None:
+    """Compare what a join is answered with what the log adds up to."""
+    response = fact.response
+    if not isinstance(response, DraftJoinGroupResponse) or response.error_code != ErrorCode.NONE:
+        return None
+    if fact.node is not world.coordinator.leader:
+        return None
+    stored = world.ledger.fold.draft_groups.get(response.group_id)
+    if stored is None or stored.generation != response.group_generation_id:
+        return f"generation {response.group_generation_id} is told but not in the log"
+    told = {TopicPartition(each.topic, each.partition) for each in response.partitions_to_own}
+    if told != set(stored.owned.get(response.consumer_id, ())):
+        return f"{response.consumer_id} is told other partitions than the log has"
+    return None
