@@ -36,6 +36,18 @@ def test_c14_a_group_holds_so_many_bytes_and_no_more() -> None:
     )
 
 
+def test_c14_who_has_no_room_any_more_leaves_its_partitions_to_the_others() -> None:
+    """Found by the simulator: the member was removed, and nobody was told to join again."""
+    talk = Dialogue(group_max_bytes=5 * KIB)
+    large = (("range", bytes(2 * KIB)),)
+    a, b = talk.stable("a", "b", protocols=large)
+    refused = talk.answers[talk.join(b, protocols=(("range", bytes(4 * KIB)),))]
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert talk.state == "PreparingRebalance"
+    token = talk.join(a, protocols=large)
+    assert talk.answers[token].error_code == ErrorCode.NONE
+
+
 def test_c15_a_flood_of_ids_that_never_come_back_is_bounded() -> None:
     talk = Dialogue(group_max_pending_members=3)
     (a,) = talk.stable("a")

@@ -21,9 +21,10 @@ from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard, ShardSession
 from kohort.group.effects import Effects
-from kohort.simulation.facts import Answered, Decided, Loaded
+from kohort.simulation.facts import Answered, Decided, Loaded, Stepped
 from kohort.simulation.jobs import Job, do_job
 from kohort.simulation.network import Connection, Pending
+from kohort.simulation.scenario import Scenario
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
@@ -105,6 +106,7 @@ class Node:
     def run(self, event: ShardEvent) -> None:
         """Put an event to the machine, and do what it wants done."""
         world = self._world
+        session, log = self.shard.session, self.shard.log
         try:
             effects = self.shard.decide(event, world.engine.now)
         except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
@@ -118,8 +120,10 @@ class Node:
         if effects.records and not self._append(event, effects):
             return
         self.shard.install(effects.session)
-        if world.checking and (effects.records or effects.observed):
-            world.check(Decided(self, event, effects))
+        if world.checking:
+            world.check(Stepped(self, event, session, log, effects))
+            if effects.records or effects.observed:
+                world.check(Decided(self, event, effects))
         for reply in effects.replies:
             self._release(reply.token, reply.response)
         world.observe_coordinator(self, effects)
@@ -383,8 +387,10 @@ class Coordinator:
             self._world.tell_topics_deleted(topics)
 
 
-def make_config(initial_delay_ms: int, group_max_size: int) -> CoordinatorConfig:
+def make_config(scenario: Scenario) -> CoordinatorConfig:
     """Return the coordinator's settings for a run."""
     return CoordinatorConfig(
-        group_initial_rebalance_delay_ms=initial_delay_ms, group_max_size=group_max_size
+        group_initial_rebalance_delay_ms=scenario.initial_delay_ms,
+        group_max_size=scenario.group_max_size,
+        group_consumer_migration_policy=scenario.migration_policy,
     )

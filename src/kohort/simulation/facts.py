@@ -12,6 +12,7 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
+    from kohort.group.coordinator.records import LogState
     from kohort.group.coordinator.session import ShardSession
     from kohort.group.effects import Effects
     from kohort.simulation.client import Client
@@ -49,6 +50,25 @@ class Decided:
 
     node: Node
     event: ShardEvent
+    effects: Effects[ShardSession]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The coordinator dealt with an event; what it led to is installed, nobody is answered yet.
+
+    Attributes:
+        node: The node that did, as it is now.
+        event: The event.
+        session: Its session as it was before.
+        log: What its log added up to before.
+        effects: What the event led to.
+    """
+
+    node: Node
+    event: ShardEvent
+    session: ShardSession
+    log: LogState
     effects: Effects[ShardSession]
 
 
@@ -141,6 +161,7 @@ Fact: TypeAlias = (
     Answered
     | Recorded
     | Decided
+    | Stepped
     | Loaded
     | Moved
     | Called

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kohort.simulation.checkers import (
     classic,
+    classic_answers,
+    classic_steps,
     consumer,
     coordinator,
     delivery,
@@ -16,6 +18,8 @@ from kohort.simulation.checkers.registry import RULES, by_fact
 MODULES = (
     ownership,
     classic,
+    classic_answers,
+    classic_steps,
     draft,
     consumer,
     coordinator,

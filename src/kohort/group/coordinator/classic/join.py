@@ -113,10 +113,12 @@ def is_full(draft: GroupDraft, join: Join) -> bool:
 
 
 def refuse_full(draft: GroupDraft, join: Join) -> None:
-    """C14: the one too many is out."""
-    if join.request.member_id in draft.group.members:
-        rebalance.remove_member(draft, join.request.member_id, Cause.GROUP_TOO_LARGE)
+    """C14: the one too many is out, and nobody waits for it, as Kafka does until time is up."""
+    member_id = join.request.member_id
     _refuse(draft, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
+    if member_id in draft.group.members:
+        rebalance.remove_member(draft, member_id, Cause.GROUP_TOO_LARGE)
+        rebalance.start_or_continue(draft, Cause.GROUP_TOO_LARGE, member_id)
 
 
 # ------------------------------------------------------------------------------------ bad protocols

@@ -92,7 +92,7 @@ JOIN_ROWS: Rows = (
     on(ANY, _JOIN, join.refuse_too_large, when=join.is_too_large, rule="C14"),
     on(DEAD, _JOIN, join.refuse_unknown, when=join.has_member_id, rule="C11"),
     on(DEAD, _JOIN, join.create_group, to=EMPTY, again=True, rule="C11"),
-    on(EXISTS, _JOIN, join.refuse_full, when=join.is_full, rule="C14 KIP-389"),
+    on(EXISTS, _JOIN, join.refuse_full, when=join.is_full, to=REBALANCE, rule="C14 KIP-389"),
     on(EXISTS, _JOIN, join.refuse_inconsistent, when=join.is_inconsistent, rule="C13"),
     on(EXISTS, _JOIN, join.hand_out_member_id, when=join.needs_member_id, rule="C15 KIP-394"),
     on(EXISTS, _JOIN, join.add_member, when=join.is_new, to=REBALANCE, rule="C15 C17 C20"),
