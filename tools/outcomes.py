@@ -10,13 +10,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.group.outcomes import consumer_member, coordinator, member  # noqa: E402  # found by the line above
+from tests.group.outcomes import (  # noqa: E402  # found by the line above
+    consumer_group,
+    consumer_member,
+    coordinator,
+    member,
+    shard,
+)
 
 FOLDER = ROOT / "tests" / "group" / "outcomes"
 MACHINES = {
     "classic-group": coordinator.table,
     "classic-member": member.table,
+    "consumer-group": consumer_group.table,
     "consumer-member": consumer_member.table,
+    "coordinator-shard": shard.table,
 }
 
 

@@ -12,9 +12,14 @@ import pytest
 
 import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
+from kohort.group.coordinator.consumer.group import GroupState
+from kohort.group.coordinator.consumer.group import MemberState as ConsumerState
+from kohort.group.coordinator.lifecycle import SHARD
+from kohort.group.coordinator.requests import ROUTES
+from kohort.group.coordinator.session import Lifecycle
 from kohort.group.member.classic.machine import MemberState
 from kohort.group.member.consumer.machine import MemberState as ConsumerMemberState
-from tests.group.outcomes import consumer_member, coordinator, member
+from tests.group.outcomes import consumer_group, consumer_member, coordinator, member, shard
 
 NOT_HERE = {"SessionExpired", "PendingExpired", "JoinExpired", "InitialDelayExpired", "SyncExpired"}
 
@@ -30,6 +35,26 @@ def test_a_group_is_asked_everything_in_every_state() -> None:
     for state, asked in coordinator.triggers().items():
         left_out = {trigger.__name__ for trigger in set(CLASSIC_GROUP.total) - asked}
         assert left_out <= NOT_HERE, state
+
+
+def test_a_shard_is_asked_everything_in_every_state() -> None:
+    assert set(shard.SITUATIONS) == set(Lifecycle)
+    for make in shard.SITUATIONS.values():
+        asked = {type(event) for _, event, _ in shard.cases(make())}
+        assert asked == {*SHARD.total, *SHARD.local}
+    assert {type(request) for request in shard.requests()} == set(ROUTES)
+
+
+def test_consumer_groups_are_asked_in_every_state() -> None:
+    """K15, K20: of the group, and of its members; no situation has one that nobody knows (127)."""
+    states, members = set(), set()
+    for make in consumer_group.SITUATIONS.values():
+        group = make().shard.log.consumer_groups.get("g")
+        if group is not None:
+            states.add(group.state)
+            members |= {each.state for each in group.members.values()}
+    assert states == set(GroupState)
+    assert members == set(ConsumerState) - {ConsumerState.UNKNOWN}
 
 
 def test_members_are_asked_in_every_state() -> None:

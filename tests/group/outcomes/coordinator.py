@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from kohort.errors import error_name
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.events import (
     Deadline,
@@ -23,7 +22,6 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -41,9 +39,9 @@ from kohort.wire.messages.offsets import (
 )
 from kohort.wire.schema import Message
 from tests.group.dialogue import GROUP, WALL, Dialogue
+from tests.group.outcomes.shard_parts import ASKED, led_to
 
 S = GroupState
-ASKED = 1_000
 WEEK = 7 * 24 * 3_600_000
 RANGE = (("range", b"m"),)
 
@@ -251,33 +249,8 @@ def outcome(now: Situation, case: Case) -> str:
     for record in draft.records:
         log = log.apply(record)
     parts = [draft.session.group(log, GROUP).state.value]
-    parts += [_told(reply.token, reply.response) for reply in draft.replies]
-    parts += [_written(record) for record in draft.records]
-    before, after = session.deadlines.due_times(), draft.session.deadlines.due_times()
-    parts += sorted(f"starts {key.kind}" for key in after if after[key] != before.get(key))
-    parts += sorted(f"stops {key.kind}" for key in before if key not in after)
-    parts += [f"tells {fact.kind}" for fact in draft.observed]
+    parts += led_to(session, draft.effects())
     return "; ".join(parts)
-
-
-def _told(token: int, response: Message) -> str:
-    whom = "answers" if token == ASKED else "answers parked"
-    return f"{whom} {', '.join(error_name(code) for code in _codes(response))}"
-
-
-def _codes(response: Any) -> list[int]:
-    """The error of the answer, and those inside of it."""
-    codes = [response.error_code] if hasattr(response, "error_code") else []
-    for name in ("members", "results", "topics"):
-        for part in getattr(response, name, ()):
-            parts = getattr(part, "partitions", (part,))
-            codes += [each.error_code for each in parts if hasattr(each, "error_code")]
-    return codes
-
-
-def _written(record: GroupRecord) -> str:
-    kind = type(record.key).__name__.removesuffix("Key")
-    return f"forgets {kind}" if record.value is None else f"writes {kind}"
 
 
 def table() -> dict[str, dict[str, str]]:

@@ -71,7 +71,7 @@ def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     draft.wall_ms = arrived.wall_ms
     if draft_router.refuses(draft, arrived):
         return
-    _ROUTES[type(arrived.request)](draft, arrived)
+    ROUTES[type(arrived.request)](draft, arrived)
 
 
 def _reply(draft: ShardDraft, arrived: RequestArrived[Message], response: Message) -> None:
@@ -163,7 +163,7 @@ def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     _reply(draft, arrived, DeleteGroupsResponse(results=tuple(results)))
 
 
-_ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], None]] = {
+ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], None]] = {
     JoinGroupRequest: _member_request,
     SyncGroupRequest: _sync,
     HeartbeatRequest: _member_request,
