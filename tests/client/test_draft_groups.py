@@ -156,6 +156,28 @@ def _went_to(state: str, facts: list[GroupEvent]) -> int:
 
 
 @on_a_loop
+async def test_a_broker_that_comes_back_without_the_protocol_ends_its_consumers(
+    tmp_path: Path,
+) -> None:
+    """Nobody shares the partitions out any more: to read on would be to read them twice."""
+    (port,) = free_ports(1)
+    topic, group = new_names()
+    member = consumer(f"127.0.0.1:{port}", group, enable_auto_commit=False)
+    try:
+        async with EmbeddedBroker(tmp_path, port=port, protocols=PROTOCOLS) as broker:
+            broker.create_topic(topic, 6)
+            member.subscribe([topic])
+            await poll_until(lambda: share(member), member)
+        async with EmbeddedBroker(tmp_path, port=port):
+            with pytest.raises(KafkaError) as raised:
+                await poll_until(lambda: False, member)
+            assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+            await poll_until(lambda: not member.assignment(), member)
+    finally:
+        await member.close()
+
+
+@on_a_loop
 async def test_a_topic_that_grows_is_shared_out_anew(broker: EmbeddedBroker) -> None:
     topic, group = new_names()
     broker.create_topic(topic, 2)

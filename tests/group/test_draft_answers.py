@@ -13,6 +13,7 @@ from kohort.group.member.events import (
     CommitAnswered,
     LookupFailed,
     Polled,
+    RequestFailed,
     Subscribed,
     Unsubscribed,
 )
@@ -245,3 +246,18 @@ def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
     world.advance(15_000)
     assert world.everybody_is_part()
     assert north.member.member_id == "delays-north-3"
+
+
+def test_a_coordinator_that_does_not_know_the_protocol_any_more_is_fatal() -> None:
+    """The group has moved to a broker that was started without it: no heartbeat can be sent."""
+    world = DraftWorld()
+    (north,) = world.joined("north")
+    while not north.requests:
+        world.now += 250
+        world.expire()
+    code = ErrorCode.UNSUPPORTED_VERSION
+    world.tell(north, RequestFailed(north.requests.popleft().token, "not served", code))
+    assert north.member.state is FATAL
+    assert [getattr(error, "code", None) for error in north.raised] == [code]
+    world.run_callback(north)
+    assert north.words[-1] == (Ownership.LOST, ALL)

@@ -49,7 +49,7 @@ from kohort.group.member.events import (
 )
 from kohort.wire.messages.client_assignors import ConsumerGroupPrepareAssignmentRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
-from kohort.wire.messages.draft import DraftJoinGroupRequest
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
@@ -394,9 +394,13 @@ def _advance(
     return effects
 
 
+# Brokers need not serve these.
+_NOT_EVERYWHERE = (ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest, DraftHeartbeatRequest)
+
+
 def _hopeless(request: Message, error: KohortError) -> int | None:
     """Return the code of an error that no later attempt can avoid."""
-    if not isinstance(request, (ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)):
+    if not isinstance(request, _NOT_EVERYWHERE):
         return None
     # a pattern needs version 1: what the broker's version cannot say is refused before it is sent
     too_old = isinstance(error, LocalProtocolError)

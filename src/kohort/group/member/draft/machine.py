@@ -196,20 +196,27 @@ def _answer(change: MemberChange, event: ResponseArrived) -> None:
     if sent is None:
         _put(change, StaleReport(event.token))
     elif isinstance(event.response, DraftHeartbeatResponse):
-        identity = CommitIdentity(sent.member_id, sent.generation)
-        _put(change, HeartbeatAnswered(identity, event.response.error_code))
+        _put(change, _heartbeat_answered(sent, event.response.error_code))
     else:
         _put(change, event.response)
 
 
+def _heartbeat_answered(sent: Sent, code: int) -> HeartbeatAnswered:
+    return HeartbeatAnswered(CommitIdentity(sent.member_id, sent.generation), code)
+
+
 def _fail(change: MemberChange, event: RequestFailed) -> None:
-    if _forget_sent(change, event.token) is None:
+    """A request that no later attempt can bring through is as good as refused."""
+    beats, code = change.session.heartbeat, event.error_code
+    sent = _forget_sent(change, event.token)
+    if sent is None:
         _put(change, StaleReport(event.token))
-    elif event.error_code is not None:
-        group_id = change.config.group_id
-        _put(change, DraftJoinGroupResponse(error_code=event.error_code, group_id=group_id))
-    else:
+    elif code is None:
         _put(change, CoordinatorLost(event.cause))
+    elif sent is beats:
+        _put(change, _heartbeat_answered(sent, code))
+    else:
+        _put(change, DraftJoinGroupResponse(error_code=code, group_id=change.config.group_id))
 
 
 def _forget_sent(change: MemberChange, token: int) -> Sent | None:
