@@ -14,6 +14,8 @@ from tests.group.outcomes import (  # noqa: E402  # found by the line above
     consumer_group,
     consumer_member,
     coordinator,
+    draft_group,
+    draft_member,
     member,
     shard,
 )
@@ -25,6 +27,8 @@ MACHINES = {
     "consumer-group": consumer_group.table,
     "consumer-member": consumer_member.table,
     "coordinator-shard": shard.table,
+    "draft-group": draft_group.table,
+    "draft-member": draft_member.table,
 }
 
 

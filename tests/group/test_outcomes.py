@@ -14,12 +14,22 @@ import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.consumer.group import GroupState
 from kohort.group.coordinator.consumer.group import MemberState as ConsumerState
+from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.requests import ROUTES
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.member.classic.machine import MemberState
 from kohort.group.member.consumer.machine import MemberState as ConsumerMemberState
-from tests.group.outcomes import consumer_group, consumer_member, coordinator, member, shard
+from kohort.group.member.draft.machine import DraftMemberState
+from tests.group.outcomes import (
+    consumer_group,
+    consumer_member,
+    coordinator,
+    draft_group,
+    draft_member,
+    member,
+    shard,
+)
 
 NOT_HERE = {"SessionExpired", "PendingExpired", "JoinExpired", "InitialDelayExpired", "SyncExpired"}
 
@@ -60,3 +70,9 @@ def test_consumer_groups_are_asked_in_every_state() -> None:
 def test_members_are_asked_in_every_state() -> None:
     assert set(member.SITUATIONS) == set(MemberState)
     assert set(consumer_member.SITUATIONS) == set(ConsumerMemberState)
+    drafts = {draft_member.state_of(situation) for situation in draft_member.SITUATIONS}
+    assert drafts == set(DraftMemberState)
+
+
+def test_draft_groups_are_asked_in_every_state() -> None:
+    assert set(draft_group.SITUATIONS) == set(DraftState)

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
-from kohort.errors import ErrorCode, LocalProtocolError
-from kohort.group.machine import Deadlines
+from kohort.errors import ErrorCode
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.consumer.machine import ConsumerMember, MemberState
 from kohort.group.member.consumer.session import MemberSession
 from kohort.group.member.events import (
     CallbackDone,
-    Closing,
     CommitAnswered,
-    CoordinatorKnown,
     CoordinatorLost,
     JobDone,
-    LookupFailed,
     MemberEvent,
-    Polled,
-    RejoinAsked,
     RequestFailed,
     ResponseArrived,
     Subscribed,
-    Tick,
     TopicsNamed,
     Unsubscribed,
 )
@@ -40,10 +32,9 @@ from tests.group.consumer_member import (
     reconciling,
     stable,
 )
-from tests.group.outcomes.parts import parts
+from tests.group.outcomes.parts import NOBODY_KNOWS, Case, clocks, common_cases, outcome
 
 S = MemberState
-NOBODY_KNOWS = 999
 CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -117,38 +108,21 @@ SITUATIONS: dict[MemberState, Callable[[], Stage]] = {
 }
 
 
-class Case(NamedTuple):
-    """An event under the name that it has in the table."""
-
-    name: str
-    event: MemberEvent
-
-
 def cases(stage: Stage) -> Iterator[Case]:
     """Every event that can come in this situation."""
     session = stage.member.session
     identity = CommitIdentity(MEMBER_ID, session.epoch)
-    for name, event in (
-        ("subscribes to the same", Subscribed(frozenset({"flights"}))),
-        ("subscribes to another topic", Subscribed(frozenset({"delays"}))),
-        ("subscribes to a pattern", Subscribed(frozenset(), "d.*")),
-        ("unsubscribes", Unsubscribed()),
-        ("closes", Closing()),
-        ("polls", Polled()),
-        ("asks for a rebalance", RejoinAsked("why")),
-        ("topics are named", TopicsNamed(NAMES)),
-        ("coordinator found", CoordinatorKnown()),
-        ("coordinator lost", CoordinatorLost()),
-        ("lookup failed", LookupFailed()),
-        ("lookup refused", LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
-        ("an answer nobody waits for", _answered(NOBODY_KNOWS, 1)),
-        ("the end of a call nobody made", CallbackDone(NOBODY_KNOWS)),
-        ("an assignment nobody waits for", JobDone(NOBODY_KNOWS, {})),
-        ("commit answered NONE", CommitAnswered(identity, 0)),
-        ("commit answered FENCED", CommitAnswered(identity, ErrorCode.FENCED_MEMBER_EPOCH)),
-        ("commit answered UNKNOWN", CommitAnswered(identity, ErrorCode.UNKNOWN_MEMBER_ID)),
+    yield from common_cases()
+    yield Case("subscribes to a pattern", Subscribed(frozenset(), "d.*"))
+    yield Case("topics are named", TopicsNamed(NAMES))
+    yield Case("an answer nobody waits for", _answered(NOBODY_KNOWS, 1))
+    yield Case("an assignment nobody waits for", JobDone(NOBODY_KNOWS, {}))
+    yield Case("commit answered NONE", CommitAnswered(identity, 0))
+    for name, code in (
+        ("FENCED", ErrorCode.FENCED_MEMBER_EPOCH),
+        ("UNKNOWN", ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        yield Case(name, event)
+        yield Case(f"commit answered {name}", CommitAnswered(identity, code))
     if session.callback is not None:
         yield Case("call done", CallbackDone(session.callback.token))
         yield Case("call raised", CallbackDone(session.callback.token, "boom"))
@@ -178,15 +152,6 @@ def _answered(token: int, epoch: int, *given: int, code: int = 0) -> ResponseArr
     return ResponseArrived(token, response)
 
 
-def outcome(member: ConsumerMember, event: MemberEvent, now: int) -> str:
-    """Run one event and tell everything it led to in a line."""
-    try:
-        effects = member.decide(event, now)
-    except LocalProtocolError:
-        return "is not allowed"
-    return "; ".join(parts(member.session, effects, _standing))
-
-
 def _standing(session: MemberSession) -> str:
     return f"owns {len(session.owned)} at epoch {session.epoch}"
 
@@ -198,10 +163,9 @@ def table() -> dict[str, dict[str, str]]:
         stage = make()
         assert stage.state() is state, (stage.state(), state)
         member = stage.member
-        found[state.name] = {c.name: outcome(member, c.event, stage.now) for c in cases(stage)}
-        for key, due in sorted(member.session.deadlines.due_times().items()):
-            alone = ConsumerMember(stage.config, MEMBER_ID)
-            only: Deadlines[tuple[str, ...]] = Deadlines()
-            alone.install(replace(member.session, deadlines=only.set(key, due)))  # type: ignore[arg-type]  # a key of its own
-            found[state.name][f"{key.kind} is due"] = outcome(alone, Tick(), due)
+        found[state.name] = {
+            case.name: outcome(member, case.event, stage.now, _standing) for case in cases(stage)
+        }
+        another = partial(ConsumerMember, stage.config, MEMBER_ID)
+        found[state.name] |= clocks(member, another, _standing)
     return found

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
-from kohort.errors import ErrorCode, LocalProtocolError
+from kohort.errors import ErrorCode
 from kohort.group.coordinator.refusals import join_refused, sync_refused
 from kohort.group.effects import Send
-from kohort.group.machine import Deadlines
 from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
     CommitAnswered,
-    CoordinatorKnown,
-    CoordinatorLost,
     JobDone,
     LookupFailed,
     MemberEvent,
-    Polled,
     RejoinAsked,
     RequestFailed,
     ResponseArrived,
     Subscribed,
-    Tick,
-    Unsubscribed,
 )
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -36,12 +29,17 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
 )
 from kohort.wire.schema import Message
-from tests.group.outcomes.parts import parts
+from tests.group.outcomes.parts import (
+    FLIGHTS,
+    NOBODY_KNOWS,
+    Case,
+    clocks,
+    common_cases,
+    outcome,
+)
 from tests.group.world import Application, World
 
 S = MemberState
-FLIGHTS = frozenset({"flights"})
-NOBODY_KNOWS = 999
 CODES = (
     ErrorCode.NONE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -96,34 +94,12 @@ SITUATIONS: dict[MemberState, Callable[[], tuple[World, Application]]] = {
 }
 
 
-class Case(NamedTuple):
-    """An event under the name that it has in the table."""
-
-    name: str
-    event: MemberEvent
-
-
 def cases(member: ClassicMember, waiting: Send | None) -> Iterator[Case]:
     """Every event that can come in this situation."""
     session = member.session
-    yield Case("subscribes to the same", Subscribed(FLIGHTS))
-    yield Case("subscribes to another topic", Subscribed(frozenset({"delays"})))
-    for name, event in (
-        ("unsubscribes", Unsubscribed()),
-        ("closes", Closing()),
-        ("polls", Polled()),
-        ("asks for a rebalance", RejoinAsked("why")),
-        ("coordinator found", CoordinatorKnown()),
-        ("coordinator lost", CoordinatorLost()),
-        ("lookup failed", LookupFailed()),
-        ("lookup refused", LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
-        (
-            "an answer nobody waits for",
-            ResponseArrived(NOBODY_KNOWS, HeartbeatResponse(error_code=0)),
-        ),
-        ("the end of a call nobody made", CallbackDone(NOBODY_KNOWS)),
-    ):
-        yield Case(name, event)
+    yield from common_cases()
+    nobody_waits = ResponseArrived(NOBODY_KNOWS, HeartbeatResponse(error_code=0))
+    yield Case("an answer nobody waits for", nobody_waits)
     for code in CODES:
         yield Case(f"commit answered {code.name}", CommitAnswered(member.identity, code))
     if session.callback is not None:
@@ -159,15 +135,6 @@ def _response(request: Message, code: ErrorCode) -> Message:
 # ------------------------------------------------------------------------------------- outcomes
 
 
-def outcome(member: ClassicMember, event: MemberEvent, now: int) -> str:
-    """Run one event and tell everything it led to in a line."""
-    try:
-        effects = member.decide(event, now)
-    except LocalProtocolError:
-        return "is not allowed"
-    return "; ".join(parts(member.session, effects, _standing))
-
-
 def _standing(session: MemberSession) -> str:
     return f"is {'a' if session.member_id else 'no'} member of {session.generation}"
 
@@ -181,22 +148,19 @@ def table() -> dict[str, dict[str, str]]:
         assert member.state is state
         waiting = north.requests[0] if north.requests else None
         outcomes = {
-            case.name: outcome(member, case.event, world.now) for case in cases(member, waiting)
+            case.name: outcome(member, case.event, world.now, _standing)
+            for case in cases(member, waiting)
         }
-        for key, due in sorted(member.session.deadlines.due_times().items()):
-            outcomes[f"{key.kind} is due"] = outcome(_only(member, key, due), Tick(), due)
+        outcomes |= clocks(member, partial(another, member), _standing)
         if state is S.STABLE:
             outcomes |= _of_its_heartbeat(world, north)
         found[state.name] = outcomes
     return found
 
 
-def _only(member: ClassicMember, key: tuple[str, ...], due: int) -> ClassicMember:
-    """The member with this one clock running, so that nothing else comes before."""
-    alone = ClassicMember(member.config, list(member.assignors.values()))
-    deadlines: Deadlines[tuple[str, ...]] = Deadlines()
-    alone.install(replace(member.session, deadlines=deadlines.set(key, due)))  # type: ignore[arg-type]  # a key of its own
-    return alone
+def another(member: ClassicMember) -> ClassicMember:
+    """Another one with the same settings."""
+    return ClassicMember(member.config, list(member.assignors.values()))
 
 
 def _of_its_heartbeat(world: World, north: Application) -> dict[str, str]:
@@ -204,4 +168,4 @@ def _of_its_heartbeat(world: World, north: Application) -> dict[str, str]:
         world.now += 1_000
         world.expire()
     answers = _answers(north.requests[0])
-    return {case.name: outcome(north.member, case.event, world.now) for case in answers}
+    return {case.name: outcome(north.member, case.event, world.now, _standing) for case in answers}

@@ -1,12 +1,30 @@
-"""What a member's decision led to, in words."""
+"""What a member's decision led to, in words; and what all members can be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.effects import Effects
 from kohort.group.machine import Deadlines
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CoordinatorKnown,
+    CoordinatorLost,
+    LookupFailed,
+    MemberEvent,
+    Polled,
+    RejoinAsked,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+)
+from kohort.group.values import replace
+
+NOBODY_KNOWS = 999
+FLIGHTS, DELAYS = frozenset({"flights"}), frozenset({"delays"})
 
 
 class Session(Protocol):
@@ -20,6 +38,61 @@ class Session(Protocol):
 
 
 S = TypeVar("S", bound=Session)
+
+
+class Member(Protocol[S]):
+    """What all members can."""
+
+    @property
+    def session(self) -> S: ...
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[S]: ...
+
+    def install(self, session: S) -> None: ...
+
+
+class Case(NamedTuple):
+    """An event under the name that it has in the table."""
+
+    name: str
+    event: MemberEvent
+
+
+def common_cases() -> Iterator[Case]:
+    """What can happen to a member of whatever kind, at any time."""
+    yield Case("subscribes to the same", Subscribed(FLIGHTS))
+    yield Case("subscribes to another topic", Subscribed(DELAYS))
+    yield Case("unsubscribes", Unsubscribed())
+    yield Case("closes", Closing())
+    yield Case("polls", Polled())
+    yield Case("asks for a rebalance", RejoinAsked("why"))
+    yield Case("coordinator found", CoordinatorKnown())
+    yield Case("coordinator lost", CoordinatorLost())
+    yield Case("lookup failed", LookupFailed())
+    yield Case("lookup refused", LookupFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    yield Case("the end of a call nobody made", CallbackDone(NOBODY_KNOWS))
+
+
+def outcome(member: Member[S], event: MemberEvent, now: int, standing: Callable[[S], str]) -> str:
+    """Run one event and tell everything it led to in a line."""
+    try:
+        effects = member.decide(event, now)
+    except LocalProtocolError:
+        return "is not allowed"
+    return "; ".join(parts(member.session, effects, standing))
+
+
+def clocks(
+    member: Member[S], another: Callable[[], Member[S]], standing: Callable[[S], str]
+) -> dict[str, str]:
+    """Let each clock of a member run alone, in another one, so that nothing else comes before."""
+    found: dict[str, str] = {}
+    for key, due in sorted(member.session.deadlines.due_times().items()):
+        alone = another()
+        only: Deadlines[Any] = Deadlines()
+        alone.install(replace(member.session, deadlines=only.set(key, due)))  # type: ignore[type-var]  # sessions are dataclasses, which a protocol cannot say
+        found[f"{key.kind} is due"] = outcome(alone, Tick(), due, standing)
+    return found
 
 
 def parts(before: S, effects: Effects[S], standing: Callable[[S], str]) -> Iterator[str]:
