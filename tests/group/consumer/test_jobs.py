@@ -37,6 +37,17 @@ def test_k11_who_started_it_waits_and_nobody_else_does() -> None:
     assert {len(group.has(each)["t"]) for each in "ab"} == {2}
 
 
+def test_k11_who_asks_again_meanwhile_waits_in_place_of_the_earlier_request() -> None:
+    """Its connection broke: an answer to the first heartbeat alone would be heard by nobody."""
+    group, first, job = held_back()
+    again = group.beat_token("a", 0, **FULL)
+    assert group.answers[first].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert again not in group.answers
+    group.finish(job)
+    answer = group.answers[again]
+    assert (answer.member_epoch, group.told(answer)) == (2, {"t": {0, 1, 2, 3}})
+
+
 def test_k11_a_failed_assignor_is_told_to_who_waits() -> None:
     group, token, job = held_back()
     group.run(JobDone(job.token, job.group_id, NewTarget(error="no"), 0))

@@ -24,7 +24,7 @@ from kohort.group.coordinator.consumer.group import (
 from kohort.group.coordinator.consumer.jobs import MatchedTopics
 from kohort.group.coordinator.consumer.leave import leave
 from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
-from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
 from kohort.group.coordinator.migration import upgrade
 from kohort.group.events import Cause, MemberJoined
 from kohort.group.values import replace
@@ -77,11 +77,36 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     before = member.assigned
     resubscribed = take_note(draft, member, updated, found)
     client_assignors.reconsider(draft)
+    if _waits_already(draft, arrived, member_id, before, resubscribed):
+        return
     if target.is_due(draft) and not client_assignors.ask(draft):
         target.start(draft, arrived, member_id, before, resubscribed)
         draft.start_session(member_id)
         return
     reconcile_and_reply(draft, arrived, updated, before, resubscribed)
+
+
+def _waits_already(
+    draft: ConsumerDraft, arrived: Heartbeat, member_id: str, before: Owned, resubscribed: bool
+) -> bool:
+    """K11: whose earlier heartbeat waits for a target asks again because its connection broke.
+
+    It waits on with this one. An answer to the earlier one could move the member when nobody hears
+    it any more, and after this one was answered: then nobody would ever tell it what it has.
+    """
+    run = draft.session.targets.get(draft.group_id)
+    waiting = run.waiting if run else None
+    if run is None or waiting is None or waiting.member_id != member_id:
+        return False
+    if not isinstance(waiting.arrived.request, ConsumerGroupHeartbeatRequest):
+        return False
+    response = failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
+    draft.reply(waiting.arrived.token, response, waiting.arrived.version)
+    waiting = Waiting(arrived, member_id, before, resubscribed or waiting.resubscribed)
+    targets = draft.session.targets.set(draft.group_id, replace(run, waiting=waiting))
+    draft.session = replace(draft.session, targets=targets)
+    draft.start_session(member_id)
+    return True
 
 
 def _identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str) -> Member:
