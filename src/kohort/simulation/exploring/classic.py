@@ -1,0 +1,61 @@
+"""Classic groups, eager and cooperative, for the explorer."""
+
+from __future__ import annotations
+
+from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.events import MemberEvent, RejoinAsked
+from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol
+
+_AT_REST = (GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD)
+_SETTLED = (MemberState.STABLE, MemberState.ASSIGNING)
+
+
+def classic(assignor: str) -> GroupProtocol:
+    """Return the classic protocol with an assignor, which says whether it is cooperative."""
+    chosen: Assignor = BUILTIN_ASSIGNORS[assignor]
+    return GroupProtocol(
+        name=f"classic, {assignor}",
+        machine=ClassicMember(MemberConfig(group_id=GROUP), (chosen,)),  # type: ignore[arg-type]  # it is only given its own sessions
+        blank=lambda _id: MemberSession(),
+        can_close=_can_close,
+        epoch=_epoch,
+        is_current=_is_current,
+        is_at_rest=lambda coordinator: _group(coordinator).state in _AT_REST,
+        wrong=_wrong,
+        calls=_calls,
+        assignors={assignor: chosen},
+    )
+
+
+def _group(coordinator: Coordinator) -> ClassicGroup:
+    return coordinator.session.group(coordinator.fold, GROUP)
+
+
+def _can_close(session: MemberSession) -> bool:
+    leaving = session.state is MemberState.LEAVING
+    return session.after_leaving is MemberState.CLOSED and not leaving
+
+
+def _calls(session: MemberSession) -> tuple[tuple[str, MemberEvent], ...]:
+    """KIP-568: whoever is in a generation may ask for the next one."""
+    return (("rejoins", RejoinAsked("because")),) if session.state in _SETTLED else ()
+
+
+def _epoch(coordinator: Coordinator) -> int:
+    stored = coordinator.fold.groups.get(GROUP)
+    return stored.generation if stored else 0
+
+
+def _is_current(coordinator: Coordinator, member_id: str, generation: int) -> bool:
+    group = _group(coordinator)
+    return member_id in group.members and generation == group.generation
+
+
+def _wrong(coordinator: Coordinator) -> str:
+    group = _group(coordinator)
+    if group.members and group.leader not in group.members:
+        return "S3: the leader is no member"
+    return ""

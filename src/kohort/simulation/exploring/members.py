@@ -1,0 +1,125 @@
+"""What can happen to one member of a small group, apart from all others."""
+
+from __future__ import annotations
+
+from kohort.errors import LocalProtocolError
+from kohort.group.assignors import ClusterView
+from kohort.group.events import Ownership
+from kohort.group.member import leader
+from kohort.group.member.events import (
+    CallbackDone,
+    CoordinatorKnown,
+    JobDone,
+    MemberDeadline,
+    MemberEvent,
+    Polled,
+    RequestFailed,
+    ResponseArrived,
+    Subscribed,
+    Tick,
+)
+from kohort.group.values import replace
+from kohort.simulation.exploring.form import NOW
+from kohort.simulation.exploring.state import TOPIC, GroupProtocol, Life, Node, OnItsWay
+
+
+class Members:
+    """Applies events to members.
+
+    Args:
+        protocol: Their protocol.
+        cluster: What their leader knows of the topic.
+    """
+
+    def __init__(self, protocol: GroupProtocol, cluster: ClusterView) -> None:
+        self._protocol = protocol
+        self._cluster = cluster
+
+    def start(self, node: Node, unique: str) -> Node:
+        """Its process starts, subscribes and polls."""
+        node = replace(node, life=Life.RUNS, session=self._protocol.blank(unique))
+        return self.told(self.told(node, Subscribed(frozenset({TOPIC}))), Polled())
+
+    def told(self, node: Node, event: MemberEvent) -> Node:
+        """Put an event to its machine; what that does not allow does not happen."""
+        if node.life is not Life.RUNS:
+            return node
+        machine = self._protocol.machine
+        machine.install(node.session)
+        try:
+            effects = machine.decide(event, NOW)
+        except LocalProtocolError:
+            return node
+        machine.install(effects.session)
+        node = replace(
+            node,
+            session=effects.session,
+            up=(*node.up, *(OnItsWay(send.token, send.request) for send in effects.sends)),
+            callbacks=(*node.callbacks, *effects.callbacks),
+            jobs=(*node.jobs, *effects.jobs),
+            looks_up=node.looks_up or effects.find_coordinator,
+        )
+        if effects.session.state.name == "FATAL":
+            return replace(node, wrong="L1: a member cannot go on")
+        return dead(node) if machine.is_closed else node
+
+    def rung(self, node: Node, deadline: MemberDeadline) -> Node:
+        """A deadline comes now."""
+        deadlines = node.session.deadlines.set(deadline, NOW - 1)
+        rushed = replace(node.session, deadlines=deadlines)
+        return self.told(replace(node, session=rushed), Tick())
+
+    def answered(self, node: Node) -> Node:
+        """The first answer on its connection arrives."""
+        answer = node.down[0]
+        node = replace(node, down=node.down[1:])
+        return self.told(node, ResponseArrived(answer.token, answer.message))
+
+    def found(self, node: Node) -> Node:
+        """It has found the coordinator."""
+        return self.told(replace(node, looks_up=False), CoordinatorKnown())
+
+    def assign(self, node: Node) -> Node:
+        """It makes the assignment, as the leader."""
+        job = node.jobs[0]
+        made = leader.compute(job, self._protocol.assignors, self._cluster)
+        return self.told(replace(node, jobs=node.jobs[1:]), JobDone(job.token, made))
+
+    def called(self, node: Node) -> Node:
+        """The application is told what it has; S13: only what it did not have, or had."""
+        callback = node.callbacks[0]
+        gets = callback.change is Ownership.ASSIGNED
+        both = node.believes & callback.partitions
+        wrong = both if gets else callback.partitions - both
+        if gets:
+            believes = node.believes | callback.partitions
+        else:
+            believes = node.believes - callback.partitions
+        node = replace(node, believes=believes, callbacks=node.callbacks[1:])
+        if wrong:
+            return replace(node, wrong=f"S13: {callback.change.name} of {sorted(wrong)}")
+        return self.told(node, CallbackDone(callback.token))
+
+    def cut(self, node: Node) -> Node:
+        """Its connection breaks; what is on its way up may still arrive."""
+        tokens = waiting(node)
+        node = replace(node, down=(), first_token=node.session.next_token)
+        for token in tokens:
+            node = self.told(node, RequestFailed(token, "cut off"))
+        return node
+
+    def unplug(self, node: Node) -> Node:
+        """Its connection breaks, and with it goes all that is on its way."""
+        return self.cut(replace(node, up=())) if node.life is Life.RUNS else replace(node, up=())
+
+
+def waiting(node: Node) -> list[int]:
+    """Return the tokens of the requests that a member waits for the answers of."""
+    sent = (getattr(node.session, "request", None), node.session.heartbeat)
+    return [each.token for each in sent if each is not None]
+
+
+def dead(node: Node) -> Node:
+    """Nothing of it is left but what is on its way."""
+    first_token = 1 + max((sent.token for sent in node.up), default=0)
+    return Node(life=Life.OVER, up=node.up, first_token=first_token)

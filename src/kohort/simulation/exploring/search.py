@@ -1,0 +1,130 @@
+"""Breadth first through every state of a model; it knows nothing of groups.
+
+Two things are looked for: a state in which a rule is broken, and a state from which the model can
+never come to rest again, whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+S = TypeVar("S")
+
+
+class Model(Protocol[S]):
+    """What is explored: a first state, and what can happen in each."""
+
+    def first(self) -> S:
+        """Return the state in which it begins."""
+
+    def steps(self, state: S) -> Iterable[tuple[str, S]]:
+        """Return everything that can happen in a state: its name, and the state after it."""
+
+    def key(self, state: S) -> Hashable:
+        """Return what two states share when nothing that can happen tells them apart."""
+
+    def wrong(self, state: S) -> str:
+        """Return which rule a state breaks, empty when it breaks none."""
+
+    def is_settled(self, state: S) -> bool:
+        """Whether it is at rest in this state, with all that it is there for done."""
+
+
+@dataclass(slots=True)
+class Explored:
+    """What was found.
+
+    Attributes:
+        states: How many distinct states.
+        steps: How many events were put to them.
+        is_complete: Whether there are no other states.
+        violation: What rule was broken, empty when none was.
+        path: The events that lead there, in a shortest order.
+    """
+
+    states: int = 0
+    steps: int = 0
+    is_complete: bool = False
+    violation: str = ""
+    path: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Graph:
+    """The states that were reached, by number.
+
+    Attributes:
+        numbers: Number of each state, by its key.
+        parents: For each state the one it was first reached from, and by what.
+        before: For each state all that lead to it.
+        settled: The states at rest, and those whose steps were not looked at.
+    """
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    parents: list[tuple[int, str]] = field(default_factory=list)
+    before: list[list[int]] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)
+
+    def add(self, key: Hashable, parent: int, what: str) -> int:
+        number = len(self.parents)
+        self.numbers[key] = number
+        self.parents.append((parent, what))
+        self.before.append([])
+        return number
+
+    def path(self, number: int) -> list[str]:
+        path: list[str] = []
+        while number:
+            number, what = self.parents[number]
+            path.append(what)
+        return path[::-1]
+
+    def stuck(self) -> int | None:
+        """Return the first state from which none at rest can be reached."""
+        reached = bytearray(len(self.parents))
+        waiting = list(self.settled)
+        while waiting:
+            number = waiting.pop()
+            if not reached[number]:
+                reached[number] = 1
+                waiting.extend(self.before[number])
+        first = reached.find(0)
+        return None if first < 0 else first
+
+
+def explore(model: Model[S], most: int) -> Explored:
+    """Visit states, breadth first, until there are no new ones or `most` are reached.
+
+    Where states are left over, each of them counts as one from which it may come to rest.
+    """
+    found, graph = Explored(), _Graph()
+    start = model.first()
+    queue = deque([(start, graph.add(model.key(start), 0, ""))])
+    wrong = model.wrong(start)
+    while queue and not wrong and len(graph.parents) < most:
+        state, at = queue.popleft()
+        if model.is_settled(state):
+            graph.settled.append(at)
+        for what, after in model.steps(state):
+            found.steps += 1
+            key = model.key(after)
+            number = graph.numbers.get(key)
+            if number is None:
+                number = graph.add(key, at, what)
+                wrong = model.wrong(after)
+                queue.append((after, number))
+                if wrong:
+                    found.path = graph.path(number)
+                    break
+            graph.before[number].append(at)
+    found.states, found.violation = len(graph.parents), wrong
+    found.is_complete = not queue
+    graph.settled += [number for _, number in queue]
+    stuck = None if wrong else graph.stuck()
+    if stuck is not None:
+        found.violation = "L1: from here the group can never settle, whatever happens"
+        found.path = graph.path(stuck)
+    return found

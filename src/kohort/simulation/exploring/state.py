@@ -1,0 +1,154 @@
+"""A small group as a value: its members, what is on its way, and its coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from kohort.group.assignors import Assignor
+from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.session import ShardSession
+from kohort.group.effects import AssignmentJob, Callback, Effects
+from kohort.group.member.events import MemberEvent
+from kohort.simulation.jobs import Job
+from kohort.types import TopicPartition
+from kohort.wire.schema import Message
+
+GROUP = "small"
+TOPIC = "flights"
+
+
+class Life(Enum):
+    """How far the process of a member is."""
+
+    NEW = "not started yet"
+    RUNS = "runs"
+    OVER = "closed or dead"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnItsWay:
+    """A message on a connection, compared by identity.
+
+    Attributes:
+        token: Token of the request.
+        message: The request or its answer.
+    """
+
+    token: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A member with its connection and its application; a value, compared by identity.
+
+    Attributes:
+        life: How far its process is.
+        session: The machine's session, None while there is none.
+        believes: What the application owns, by its calls.
+        up: Requests on their way, oldest first.
+        down: Answers on their way.
+        callbacks: Calls that wait for the application.
+        jobs: Assignments to be made.
+        looks_up: Whether it looks for the coordinator.
+        first_token: The first token of the present connection.
+        wrong: Which rule its application saw broken.
+    """
+
+    life: Life = Life.NEW
+    session: Any = None
+    believes: frozenset[TopicPartition] = frozenset()
+    up: tuple[OnItsWay, ...] = ()
+    down: tuple[OnItsWay, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
+    jobs: tuple[AssignmentJob, ...] = ()
+    looks_up: bool = False
+    first_token: int = 0
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinator:
+    """The coordinator; a value, compared by identity.
+
+    Attributes:
+        fold: Its log state.
+        session: Its session.
+        jobs: Its slow work.
+        ids: How many ids it gave out.
+    """
+
+    fold: LogState
+    session: ShardSession
+    jobs: tuple[Job, ...] = ()
+    ids: int = 0
+
+
+class State(NamedTuple):
+    """A small group.
+
+    Attributes:
+        coordinator: Its coordinator.
+        nodes: Its members.
+        perturbations: How many more may happen.
+    """
+
+    coordinator: Coordinator
+    nodes: tuple[Node, ...]
+    perturbations: int
+
+
+class Session(Protocol):
+    """What is looked at in what a member's machine knows."""
+
+    @property
+    def state(self) -> Enum:
+        """Its state."""
+
+
+class Machine(Protocol):
+    """What is needed of a member's machine; it serves all members, one after the other."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is done."""
+
+    def decide(self, event: MemberEvent, now: int) -> Effects[Session]:
+        """Work out what an event leads to."""
+
+    def install(self, session: Session) -> None:
+        """Take a session over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProtocol:
+    """What the explorer has to know of a group protocol.
+
+    Attributes:
+        name: Its name.
+        machine: The machine of its members.
+        blank: Returns the session of a process that starts, from an id never used before.
+        can_close: Whether the application of a member with this session may close it.
+        epoch: Returns an epoch that the coordinator will never go below.
+        is_current: Whether somebody with this id and this epoch is a member now.
+        is_at_rest: Whether the coordinator has nothing to do.
+        wrong: Returns which rule of the coordinator's own is broken, empty when none is.
+        calls: What else an application may ask for.
+        fold: The log in which the group begins.
+        assignors: The assignors of its members, for leaders.
+    """
+
+    name: str
+    machine: Machine
+    blank: Callable[[str], Any]
+    can_close: Callable[[Any], bool]
+    epoch: Callable[[Coordinator], int]
+    is_current: Callable[[Coordinator, str, int], bool]
+    is_at_rest: Callable[[Coordinator], bool]
+    wrong: Callable[[Coordinator], str]
+    calls: Callable[[Any], tuple[tuple[str, MemberEvent], ...]] = lambda _session: ()
+    fold: LogState = field(default_factory=LogState)
+    assignors: Mapping[str, Assignor] = field(default_factory=dict)
