@@ -53,6 +53,13 @@ class AssignorDialogue(ConsumerDialogue):
     def install(
         self, member_id: str, given: Mapping[str, Partitions], **more: Any
     ) -> ConsumerGroupInstallAssignmentResponse:
+        """Send a result that is looked at at once."""
+        answer: ConsumerGroupInstallAssignmentResponse = self.answers[
+            self.install_token(member_id, given, **more)
+        ]
+        return answer
+
+    def install_token(self, member_id: str, given: Mapping[str, Partitions], **more: Any) -> int:
         """Send a result; `given` has the partitions of each member by topic name."""
         more.setdefault("member_epoch", self.member(member_id).epoch)
         more.setdefault("group_epoch", self.group.epoch)
@@ -63,10 +70,9 @@ class AssignorDialogue(ConsumerDialogue):
             for each, held in given.items()
         )
         more.setdefault("members", members)
-        answer: ConsumerGroupInstallAssignmentResponse = self.get(
+        return self.ask(
             ConsumerGroupInstallAssignmentRequest(group_id=GROUP, member_id=member_id, **more)
         )
-        return answer
 
     def made(self, member_id: str, given: Mapping[str, Partitions]) -> None:
         """Who was asked makes the assignment."""

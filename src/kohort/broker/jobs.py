@@ -8,9 +8,10 @@ from typing import TypeAlias
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
 
 from kohort.group.assignors import SERVER_ASSIGNORS, ServerRangeAssignor, UniformAssignor
-from kohort.group.coordinator.consumer import target
+from kohort.group.coordinator.consumer import client_assignors, target
 from kohort.group.coordinator.consumer.jobs import (
     ConsumerJob,
+    InstallJob,
     MatchedTopics,
     NewTarget,
     RegexJob,
@@ -40,7 +41,9 @@ def do(job: Job) -> Result:
 
 def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:
     """Do a job for a group of the consumer protocol."""
-    return match_topics(job) if isinstance(job, RegexJob) else make_target(job)
+    if isinstance(job, RegexJob):
+        return match_topics(job)
+    return client_assignors.make(job) if isinstance(job, InstallJob) else make_target(job)
 
 
 def make_target(job: TargetJob) -> NewTarget:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.jobs import TargetJob
 from kohort.group.events import AssignmentAsked, Cause, RebalanceStarted
 from kohort.wire import group_log
 from kohort.wire.messages.client_assignors import InstalledMember
@@ -411,9 +412,12 @@ def test_k60_assignors_that_make_no_sense_are_refused(
 
 def test_k60_a_group_too_large_to_be_sent_is_the_servers(group: AssignorDialogue) -> None:
     """Writing it into one answer would hold up other groups."""
-    group.topics(t=50_000)
-    assert not group.asked("a")
-    assert len(group.target("a")["t"]) == 50_000
+    group.topics(t=250_000)
+    group.holds_jobs = True
+    joining = {"rebalance_timeout_ms": 1, "subscribed_topic_names": ("t",), "held": {}}
+    group.beat_token("a", 0, client_assignors=MINE, **joining)
+    (job,) = group.held_back
+    assert isinstance(job, TargetJob)
 
 
 def test_k60_what_all_members_say_together_is_bounded() -> None:

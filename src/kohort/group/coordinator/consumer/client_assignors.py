@@ -18,16 +18,15 @@ from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import target, validate
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
-from kohort.group.coordinator.consumer.jobs import NewTarget
+from kohort.group.coordinator.consumer.jobs import InstallJob, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Computation
+from kohort.group.coordinator.consumer.session import Computation, Install
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import ConsumerAssignmentExpired, RequestArrived
 from kohort.group.events import AssignmentAsked, AssignorFellBack
 from kohort.group.values import replace
 from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import (
-    ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
@@ -43,13 +42,13 @@ from kohort.wire.messages.consumer_group import (
 )
 
 Prepare = RequestArrived[ConsumerGroupPrepareAssignmentRequest]
-Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 # What one member may say about its assignors; what all say together is bounded by the config.
 _MOST_ASSIGNORS = 16
 _MOST_METADATA_BYTES = 64 * 1024
-# To read the result of a larger group would take so long (100 ms and more) that others felt it.
-_MOST_MEMBERS_AND_PARTITIONS = 50_000
+# To tell a member more, and to read as much, would take so long (100 ms and more) that others felt
+# it: messages are written and read where heartbeats are answered.
+_MOST_MEMBERS_AND_PARTITIONS = 250_000
 
 
 def check(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -151,7 +150,7 @@ def should_compute(draft: ConsumerDraft, member: Member) -> bool:
     """
     group = draft.existing
     run = draft.session.computing.get(group.group_id)
-    if run is None or not member.client_assignors:
+    if run is None or run.token or not member.client_assignors:
         return False
     if run.member_id in group.members:
         return run.member_id == member.member_id
@@ -214,7 +213,7 @@ def _forget(draft: ConsumerDraft) -> None:
 def expire(draft: ConsumerDraft) -> None:
     """No result in time: the coordinator's assignor makes the target."""
     run = draft.session.computing.get(draft.group_id)
-    if run is not None:
+    if run is not None and not run.token:
         _fall_back(draft, run, "no assignment in time")
 
 
@@ -257,6 +256,8 @@ def prepare(draft: ConsumerDraft, arrived: Prepare) -> None:
     """
     request = arrived.request
     run = _run_of(draft, request.group_id, request.member_id, request.member_epoch)
+    if run.token:
+        raise _not_asked(request.member_id)
     group = draft.existing
     assignor = chosen(draft)
     if assignor is None or request.member_id not in _candidate(draft, assignor).members:
@@ -289,10 +290,13 @@ def _run_of(draft: ConsumerDraft, group_id: str, member_id: str, epoch: int) -> 
         raise Refused(ErrorCode.STALE_MEMBER_EPOCH, f"Member {member_id} is not in epoch {epoch}.")
     run = draft.session.computing.get(group_id)
     if run is None or run.member_id != member_id:
-        raise Refused(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} was not asked for an assignment."
-        )
+        raise _not_asked(member_id)
     return run
+
+
+def _not_asked(member_id: str) -> Refused:
+    message = f"Member {member_id} was not asked for an assignment."
+    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
 
 def _prepared(
@@ -345,51 +349,78 @@ def _prepared_member(
 
 
 def install(draft: ConsumerDraft, arrived: Install) -> None:
-    """K61: take the member's result, or make another one if it cannot be one.
+    """K61: let a job look at what a member made.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; nothing else follows.
     """
     request = arrived.request
     run = _run_of(draft, request.group_id, request.member_id, request.member_epoch)
-    response = ConsumerGroupInstallAssignmentResponse()
     if request.error:
         _fall_back(draft, run, "the member's assignor failed")
+        _answer(draft, arrived)
+    elif run.prepared is None or request.group_epoch != run.epoch:
+        message = f"Group {request.group_id} wants no assignment for epoch {request.group_epoch}."
+        _fall_back(draft, run, message)
+        _answer(draft, arrived, ErrorCode.STALE_MEMBER_EPOCH, message)
     else:
-        try:
-            made = _new_target(run, request)
-        except Refused as wrong:
-            _fall_back(draft, run, wrong.message or wrong.code.name)
-            response = ConsumerGroupInstallAssignmentResponse(
-                error_code=wrong.code, error_message=wrong.message
-            )
-        else:
-            _forget(draft)
-            target.store(draft, run.epoch, made)
+        token = draft.take_token()
+        draft.jobs.append(InstallJob(token, run.prepared, run.topics, run.assignor, request))
+        session = draft.session
+        draft.session = replace(
+            session,
+            computing=session.computing.set(draft.group_id, replace(run, token=token)),
+            installing=session.installing.set(token, arrived),
+        )
+
+
+def _answer(
+    draft: ConsumerDraft,
+    arrived: Install,
+    code: ErrorCode = ErrorCode.NONE,
+    message: str | None = None,
+) -> None:
+    response = ConsumerGroupInstallAssignmentResponse(
+        error_code=code, error_message=clipped(message)
+    )
     draft.reply(arrived.token, response, arrived.version)
 
 
-def _new_target(run: Computation, request: ConsumerGroupInstallAssignmentRequest) -> NewTarget:
-    """Return what changes, held against the group as the member was told it.
-
-    Raises:
-        Refused: The result is not for that group.
-    """
-    group = run.prepared
-    if group is None or request.group_epoch != run.epoch:
-        message = f"Group {request.group_id} wants no assignment for epoch {request.group_epoch}."
-        raise Refused(ErrorCode.STALE_MEMBER_EPOCH, message)
-    given = _checked(group, run.topics, request.members)
+def make(job: InstallJob) -> NewTarget:
+    """Do the job: return what changes, held against the group as the member was told it."""
+    group, topics = job.group, job.topics
+    try:
+        given = _checked(group, topics, job.request.members)
+    except Refused as wrong:
+        return NewTarget(error=wrong.message or wrong.code.name, code=wrong.code)
     changed, assignments, words = [], [], {}
     for member_id in sorted(group.members):
         entry = given.get(member_id)
         partitions = _target(entry.topic_partitions) if entry else Map()
-        word = _word(run.assignor, entry)
-        assignments.append((member_id, _named(partitions, run.topics)))
+        word = _word(job.assignor, entry)
+        assignments.append((member_id, _named(partitions, topics)))
         if group.target.get(member_id) != partitions or group.words.get(member_id) != word:
             changed.append((member_id, group.members[member_id].instance_id, partitions))
             words[member_id] = word
     return NewTarget(tuple(changed), tuple(assignments), words=words)
+
+
+def installed(draft: ConsumerDraft, token: int, made: NewTarget) -> None:
+    """K61: take the member's result, or make another one if it cannot be one."""
+    arrived = draft.session.installing.get(token)
+    if arrived is None:
+        return
+    draft.session = replace(draft.session, installing=draft.session.installing.delete(token))
+    run = draft.session.computing.get(draft.group_id)
+    if run is None or run.token != token or draft.group is None:
+        _answer(draft, arrived, ErrorCode.STALE_MEMBER_EPOCH, "The group has gone on without it.")
+    elif made.error is not None:
+        _fall_back(draft, run, made.error)
+        _answer(draft, arrived, made.code, made.error)
+    else:
+        _forget(draft)
+        target.store(draft, run.epoch, made)
+        _answer(draft, arrived)
 
 
 def _checked(

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Target
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.types import TopicPartition
+from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 
 
@@ -71,13 +73,46 @@ class RegexJob:
 
 
 @dataclass(frozen=True, slots=True)
+class InstallJob:
+    """Hold a member's assignment against the group it was made for (K61).
+
+    Attributes:
+        token: Number to report the result with.
+        group: The group as the member was told it.
+        topics: The topics as it was told them.
+        assignor: Name of its assignor.
+        request: What it made.
+    """
+
+    token: int
+    group: ConsumerGroup
+    topics: TopicsImage
+    assignor: str
+    request: ConsumerGroupInstallAssignmentRequest
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+        return self.group.group_id
+
+    @property
+    def size(self) -> int:
+        """How much there is to do: members and partitions."""
+        entries = self.request.members
+        given = sum(len(t.partitions) for each in entries for t in each.topic_partitions)
+        return len(self.group.members) + given
+
+
+@dataclass(frozen=True, slots=True)
 class NewTarget:
-    """What came of a `TargetJob`.
+    """What came of a `TargetJob` or an `InstallJob`.
 
     Attributes:
         changed: The members whose target is another now: id, instance id, all they are to have.
         assignments: What each member is to have, by topic name, for whoever watches.
         error: Why there is none, None when there is.
+        words: What a member's assignor says to those of these members (K61).
+        code: For the member whose assignor it was: why there is none.
         words: What a member's assignor says to those of these members (K61).
     """
 
@@ -85,6 +120,7 @@ class NewTarget:
     assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
     error: str | None = None
     words: Mapping[str, AssignmentMetadata] = field(default_factory=dict)
+    code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +138,4 @@ class MatchedTopics:
     version: int
 
 
-ConsumerJob: TypeAlias = TargetJob | RegexJob
+ConsumerJob: TypeAlias = TargetJob | RegexJob | InstallJob

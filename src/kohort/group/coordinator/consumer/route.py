@@ -17,7 +17,7 @@ from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
-from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat
+from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat, Install
 from kohort.group.coordinator.describe import ALL_OPERATIONS
 from kohort.group.coordinator.events import (
     ConsumerAssignmentExpired,
@@ -93,7 +93,7 @@ def answer_prepare(shard: ShardDraft, arrived: client_assignors.Prepare) -> None
     )
 
 
-def answer_install(shard: ShardDraft, arrived: client_assignors.Install) -> None:
+def answer_install(shard: ShardDraft, arrived: Install) -> None:
     """Answer a ConsumerGroupInstallAssignment (K61)."""
     _answer_one(
         shard, arrived, arrived.request.group_id, lambda t: client_assignors.install(t, arrived)
@@ -223,8 +223,10 @@ def start_sessions(shard: ShardDraft) -> None:
 def release(shard: ShardDraft) -> None:
     """C73: whoever waits for a job asks another coordinator."""
     session = shard.session.consumer
-    waiting = [run.waiting.arrived for _, run in sorted(session.targets.items()) if run.waiting]
+    waiting: list[RequestArrived[Message]] = []
+    waiting += [run.waiting.arrived for _, run in sorted(session.targets.items()) if run.waiting]
     waiting += [arrived for _, arrived in sorted(session.checking.items())]
+    waiting += [arrived for _, arrived in sorted(session.installing.items())]
     for arrived in waiting:
         response = failed(arrived, ErrorCode.NOT_COORDINATOR)
         shard.replies.append(Reply(arrived.token, response, arrived.version))

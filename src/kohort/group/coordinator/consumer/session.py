@@ -11,12 +11,14 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.values import replace
+from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 
 T = TypeVar("T")
 
 Heartbeat = RequestArrived[ConsumerGroupHeartbeatRequest]
+Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Computation:
         member_id: Who was asked; None: nobody capable has sent a heartbeat yet.
         prepared: The group as the member was told it, None before it asked.
         topics: The topics as it was told them.
+        token: The job that looks at what it made, 0 before.
     """
 
     epoch: int
@@ -70,6 +73,7 @@ class Computation:
     member_id: str | None = None
     prepared: ConsumerGroup | None = None
     topics: TopicsImage = NO_TOPICS
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class ConsumerSession:
             all, by the job that finds out.
         resolving: The job that resolves the expressions of a group anew, at most one each.
         computing: Target assignments that a member is to make, by group.
+        installing: Assignments that members made, by the job that looks at each.
         unreliable: Members of each group that were asked for one and gave none.
         next_token: Number of the next job.
     """
@@ -96,6 +101,7 @@ class ConsumerSession:
     checking: Map[int, Heartbeat] = Map()
     resolving: Map[str, int] = Map()
     computing: Map[str, Computation] = Map()
+    installing: Map[int, Install] = Map()
     unreliable: Map[str, frozenset[str]] = Map()
     next_token: int = 1
 
