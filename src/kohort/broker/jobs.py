@@ -8,7 +8,7 @@ from typing import TypeAlias
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
 
 from kohort.group.assignors import SERVER_ASSIGNORS, ServerRangeAssignor, UniformAssignor
-from kohort.group.coordinator.consumer import client_assignors, target
+from kohort.group.coordinator.consumer import member_target, target
 from kohort.group.coordinator.consumer.jobs import (
     ConsumerJob,
     InstallJob,
@@ -43,7 +43,7 @@ def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:
     """Do a job for a group of the consumer protocol."""
     if isinstance(job, RegexJob):
         return match_topics(job)
-    return client_assignors.make(job) if isinstance(job, InstallJob) else make_target(job)
+    return member_target.make(job) if isinstance(job, InstallJob) else make_target(job)
 
 
 def make_target(job: TargetJob) -> NewTarget:

@@ -7,8 +7,8 @@ from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import (
-    client_assignors,
     heartbeat,
+    member_target,
     regex,
     target,
     validate,
@@ -74,7 +74,7 @@ def job_done(draft: ConsumerDraft, done: JobDone) -> ConsumerDraft:
 def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerDraft:
     run = draft.session.targets.get(draft.group_id)
     if run is None or run.token != token:
-        client_assignors.installed(draft, token, made)
+        member_target.installed(draft, token, made)
         return draft
     target.end(draft, run)
     if draft.group is not None and made.error is None:

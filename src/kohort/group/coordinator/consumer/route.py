@@ -11,13 +11,19 @@ from kohort.group.coordinator.consumer import (
     describe,
     heartbeat,
     leave,
+    member_target,
     older_apis,
 )
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
-from kohort.group.coordinator.consumer.session import ConsumerSession, Heartbeat, Install
+from kohort.group.coordinator.consumer.session import (
+    ConsumerSession,
+    Heartbeat,
+    Install,
+    Prepare,
+)
 from kohort.group.coordinator.describe import ALL_OPERATIONS
 from kohort.group.coordinator.events import (
     ConsumerAssignmentExpired,
@@ -86,17 +92,17 @@ def answer_heartbeat(shard: ShardDraft, arrived: Heartbeat) -> None:
     _answer_one(shard, arrived, group_id, lambda trial: heartbeat.answer(trial, arrived))
 
 
-def answer_prepare(shard: ShardDraft, arrived: client_assignors.Prepare) -> None:
+def answer_prepare(shard: ShardDraft, arrived: Prepare) -> None:
     """Answer a ConsumerGroupPrepareAssignment (K61)."""
     _answer_one(
-        shard, arrived, arrived.request.group_id, lambda t: client_assignors.prepare(t, arrived)
+        shard, arrived, arrived.request.group_id, lambda t: member_target.prepare(t, arrived)
     )
 
 
 def answer_install(shard: ShardDraft, arrived: Install) -> None:
     """Answer a ConsumerGroupInstallAssignment (K61)."""
     _answer_one(
-        shard, arrived, arrived.request.group_id, lambda t: client_assignors.install(t, arrived)
+        shard, arrived, arrived.request.group_id, lambda t: member_target.install(t, arrived)
     )
 
 

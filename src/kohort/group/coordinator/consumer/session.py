@@ -11,13 +11,17 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.values import replace
-from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 
 T = TypeVar("T")
 
 Heartbeat = RequestArrived[ConsumerGroupHeartbeatRequest]
+Prepare = RequestArrived[ConsumerGroupPrepareAssignmentRequest]
 Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 
