@@ -137,6 +137,13 @@ class Client:
 
     def tell(self, event: MemberEvent) -> None:
         """Put an event to the machine, and do what it wants done."""
+        try:
+            self._tell(event)
+        except LocalProtocolError as error:
+            self.world.machine_failed(self.name, error)
+            self.die(self.world.CRASH_RESTART_MS)
+
+    def _tell(self, event: MemberEvent) -> None:
         if not self.alive:
             return
         world, machine = self.world, self.machine
@@ -195,7 +202,7 @@ class Client:
     def ask(self, event: MemberEvent) -> bool:
         """As `tell`, for a call that the machine may refuse; return whether it took it."""
         try:
-            self.tell(event)
+            self._tell(event)
         except LocalProtocolError:
             self.world.note("call refused")
             return False

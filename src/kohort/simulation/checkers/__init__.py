@@ -10,6 +10,7 @@ from kohort.simulation.checkers import (
     coordinator,
     delivery,
     draft,
+    draft_steps,
     liveness,
     ownership,
 )
@@ -21,6 +22,7 @@ MODULES = (
     classic_answers,
     classic_steps,
     draft,
+    draft_steps,
     consumer,
     coordinator,
     delivery,

@@ -58,16 +58,18 @@ def catch_mutant(mutant: Mutant, scenarios: Iterable[Scenario]) -> Catch:
     return _first_catch(mutant.name, runs)
 
 
-def _first_catch(name: str, runs: Iterator[tuple[int, Outcome]]) -> Catch:
+def _first_catch(name: str, runs: Iterator[tuple[int, Outcome | None]]) -> Catch:
     count = 0
     for seed, outcome in runs:
         count += 1
-        if outcome.verdict not in (OK, CRASHED):
+        if outcome is not None and outcome.verdict not in (OK, CRASHED):
             return Catch(name, outcome.verdict, seed, count)
     return Catch(name, "", -1, count)
 
 
-def _run(scenario: Scenario, context: AbstractContextManager[None], planted: Bug | None) -> Outcome:
+def _run(
+    scenario: Scenario, context: AbstractContextManager[None], planted: Bug | None
+) -> Outcome | None:
     from kohort.simulation.checkers import CHECKERS
 
     scenario = replace(scenario, group_max_size=max(scenario.group_max_size, 100))
@@ -80,4 +82,12 @@ def _run(scenario: Scenario, context: AbstractContextManager[None], planted: Bug
         )
         if planted is not None and planted.application is not None:
             world.application = planted.application
+        return _survived(world)
+
+
+def _survived(world: World) -> Outcome | None:
+    """Run a world; None: a call was refused or something raised, which is no catch."""
+    try:
         return run_world(world)
+    except Exception:  # noqa: BLE001  # a bug may raise anything, anywhere
+        return None

@@ -41,7 +41,9 @@ class Mutant:
     @property
     def name(self) -> str:
         """Its name in reports."""
-        return f"{self.row_label} ({self.kind})"
+        other = _other_handler(self.table, self.index) if self.kind == "retargeted" else None
+        instead = f": {other.__name__}" if other is not None else ""
+        return f"{self.row_label} ({self.kind}{instead})"
 
     def planted(self) -> AbstractContextManager[None]:
         """Return a context in which the table has this bug."""
@@ -83,7 +85,7 @@ def _negated(table: AnyTable, index: int) -> AnyRow:
 
 
 def _retargeted(table: AnyTable, index: int) -> AnyRow:
-    """Do what another row does upon the same trigger; it may end where it likes."""
+    """Do what the next other row does upon the same trigger; it may end where it likes."""
     handler = _other_handler(table, index)
     assert handler is not None
     return replace(table.rows[index], handler=handler, to=table.states, again=False)
@@ -91,12 +93,11 @@ def _retargeted(table: AnyTable, index: int) -> AnyRow:
 
 def _other_handler(table: AnyTable, index: int) -> Handler | None:
     line = table.rows[index]
-    others = [
-        each.handler
-        for each in table.rows
-        if each.trigger is line.trigger and each.action != line.action and not is_never(each)
-    ]
-    return others[index % len(others)] if others else None
+    order = (*table.rows[index + 1 :], *table.rows[:index])
+    for each in order:
+        if each.trigger is line.trigger and each.action != line.action and not is_never(each):
+            return each.handler
+    return None
 
 
 _CHANGES: dict[str, Callable[[AnyTable, int], AnyRow]] = {

@@ -1,0 +1,297 @@
+"""The draft protocol, step by step (docs/draft.md): what is answered, and what time does.
+
+As with the classic protocol, what is right follows from the request and from the group as it was,
+not from the table that is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft.group import DraftGroup, DraftState
+from kohort.group.coordinator.draft.jobs import DraftJobDone
+from kohort.group.coordinator.events import (
+    JoinExpired,
+    RequestArrived,
+    SessionExpired,
+    Tick,
+    TopicsChanged,
+)
+from kohort.group.coordinator.session import Lifecycle
+from kohort.simulation.checkers.classic_answers import JOINS, PARKED, TOLD, code_of
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Loaded, Stepped
+from kohort.simulation.ledger import GROUP
+from kohort.wire.messages.draft import (
+    DraftHeartbeatRequest,
+    DraftJoinGroupRequest,
+    DraftJoinGroupResponse,
+)
+from kohort.wire.messages.groups import DeleteGroupsRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
+
+if TYPE_CHECKING:
+    from kohort.group.coordinator.shard import Shard
+    from kohort.simulation.world import World
+
+Arrived: TypeAlias = RequestArrived[Any]
+NONE, PREPARE = DraftState.NONE, DraftState.PREPARE_FOR_REBALANCE
+REBALANCING, STEADY = DraftState.REBALANCING, DraftState.STEADY
+
+
+def _was(step: Stepped, group_id: str) -> DraftGroup | None:
+    """Return a group as it was; None: it is of another protocol."""
+    if not router.is_draft(step.session, step.log, group_id):
+        return None
+    return router.group_of(step.session, step.log, group_id)
+
+
+def _is(shard: Shard, group_id: str) -> DraftGroup:
+    return router.group_of(shard.session, shard.log, group_id)
+
+
+# ------------------------------------------------------------------------------------- answers
+
+
+def _beat(group: DraftGroup, arrived: Arrived, _step: Stepped) -> int:
+    request = arrived.request
+    if request.consumer_id not in group.consumers:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    current = group.state is STEADY and request.group_generation_id == group.generation
+    return ErrorCode.NONE if current else ErrorCode.ILLEGAL_GENERATION
+
+
+def _commit(group: DraftGroup, arrived: Arrived, _step: Stepped) -> int:
+    request = arrived.request
+    generation = request.generation_id_or_member_epoch
+    if group.state is NONE and not request.member_id and generation < 0:
+        return ErrorCode.NONE
+    if request.member_id not in group.consumers:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    current = group.state is STEADY and generation == group.generation
+    return ErrorCode.NONE if current else ErrorCode.ILLEGAL_GENERATION
+
+
+def _join(group: DraftGroup, arrived: Arrived, step: Stepped) -> int:
+    request, config = arrived.request, step.node.shard.config
+    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not shortest <= request.session_timeout_ms <= longest:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if request.heartbeat_frequency < 1:
+        return ErrorCode.INVALID_REQUEST
+    if not request.consumer_id:
+        full = len(group.consumers) + len(group.newcomers) >= config.group_max_size
+        return ErrorCode.GROUP_MAX_SIZE_REACHED if full else JOINS
+    if request.consumer_id not in group.consumers:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    same = group.consumers[request.consumer_id].topics == tuple(sorted(set(request.topics)))
+    return TOLD if group.state is STEADY and same else JOINS
+
+
+def _forget(_group: DraftGroup, _arrived: Arrived, _step: Stepped) -> int:
+    return ErrorCode.NONE
+
+
+_EXPECT: dict[type, Callable[[DraftGroup, Arrived, Stepped], int]] = {
+    DraftHeartbeatRequest: _beat,
+    OffsetCommitRequest: _commit,
+    DraftJoinGroupRequest: _join,
+    OffsetDeleteRequest: _forget,
+}
+
+
+@rule(
+    "S2",
+    "Draft: every request gets the answer that the group's state calls for (D3-D12).",
+    Stepped,
+)
+def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
+    """Compare an answer with what the rules say of the request and of the group as it was."""
+    arrived = step.event
+    if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
+        return None
+    expect = _EXPECT.get(type(arrived.request))
+    group = _was(step, arrived.request.group_id) if expect is not None else None  # type: ignore[attr-defined]  # every request of `_EXPECT` names a group
+    if expect is None or group is None:
+        return None
+    wanted = expect(group, arrived, step)
+    reply = next((each for each in step.effects.replies if each.token == arrived.token), None)
+    if reply is None:
+        given = JOINS if isinstance(arrived.request, DraftJoinGroupRequest) else PARKED
+    else:
+        given = code_of(reply.response)
+        if isinstance(reply.response, DraftJoinGroupResponse) and given == ErrorCode.NONE:
+            given = TOLD if reply.response.group_generation_id == group.generation else JOINS
+    if given == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC and wanted == ErrorCode.NONE:
+        return None
+    if given == wanted:
+        return None
+    return (
+        f"{type(arrived.request).__name__} in {group.state.name} is answered {given}, not {wanted}"
+    )
+
+
+@rule("S2", "Draft: a group with consumers is not deleted, one without is (D16).", Stepped)
+def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
+    """Look at each group that was to be deleted, and at what is left of it."""
+    event = step.event
+    if not isinstance(event, RequestArrived) or not isinstance(event.request, DeleteGroupsRequest):
+        return None
+    for reply in step.effects.replies:
+        results = {r.group_id: r.error_code for r in getattr(reply.response, "results", ())}
+        for group_id, code in results.items():
+            group = _was(step, group_id)
+            if group is None or step.session.lifecycle is not Lifecycle.READY:
+                continue
+            wanted = ErrorCode.NONE if group.state is NONE else ErrorCode.NON_EMPTY_GROUP
+            if code != wanted:
+                return f"{group_id} is {group.state.name}: {code} to its deletion"
+            log = step.node.shard.log
+            left = group_id in log.draft_groups or bool(log.offsets.get(group_id))
+            if left and wanted == ErrorCode.NONE:
+                return f"{group_id} was deleted and is still there"
+    return None
+
+
+@rule("S2", "Draft: whoever is heard of has a full session from then on (D12).", Stepped)
+def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
+    """Look at the session of a consumer whose heartbeat, commit or join counts."""
+    event = step.event
+    if not isinstance(event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
+        return None
+    request: Any = event.request
+    if not isinstance(request, (DraftHeartbeatRequest, DraftJoinGroupRequest, OffsetCommitRequest)):
+        return None
+    was = _was(step, request.group_id)
+    if was is None:
+        return None
+    is_commit = isinstance(request, OffsetCommitRequest)
+    consumer_id: str = getattr(request, "member_id" if is_commit else "consumer_id")
+    consumer = _is(step.node.shard, request.group_id).consumers.get(consumer_id)
+    if consumer is None or consumer_id not in was.consumers:
+        return None
+    if is_commit and _commit(was, event, step) != ErrorCode.NONE:
+        return None
+    if isinstance(request, DraftJoinGroupRequest) and _join(was, event, step) < JOINS:
+        return None
+    due = step.node.shard.session.deadlines.get(SessionExpired(request.group_id, consumer_id))
+    if due is not None and due >= world.engine.now + consumer.session_timeout_ms:
+        return None
+    return f"{consumer_id} was heard of, and its session ends at {due}"
+
+
+# ------------------------------------------------------------------------------------- steps
+
+
+@rule("S7", "Draft: when a time is over, what it was set for happens (D12, D13).", Stepped)
+def draft_time_is_kept(world: World, step: Stepped) -> str | None:
+    """Look at what the deadline that was dealt with led to."""
+    earliest = step.session.deadlines.next() if isinstance(step.event, Tick) else None
+    if earliest is None or earliest[0] > world.engine.now:
+        return None
+    due: Any = earliest[1]
+    if not isinstance(due, (SessionExpired, JoinExpired)):
+        return None
+    was = _was(step, due.group_id)
+    if was is None:
+        return None
+    group = _is(step.node.shard, due.group_id)
+    if isinstance(due, JoinExpired):
+        if group.state is PREPARE:
+            return "the time to join is over, and the rebalance does not go on"
+        late = set(group.consumers) & set(was.consumers) - set(was.joining)
+        return f"{min(late)} has not joined, and is a consumer" if late else None
+    if was.state is REBALANCING or due.member_id in was.joining:
+        return None if group == was else f"the session of {due.member_id} ended, which waits for us"
+    if due.member_id in group.consumers:
+        return f"{due.member_id} is a consumer, though its session is over"
+    return "a consumer is dead and nobody rebalances" if group.state is STEADY else None
+
+
+@rule("S7", "Draft: an assignment that was made counts, one that is out of date does not.", Stepped)
+def draft_jobs_count(_world: World, step: Stepped) -> str | None:
+    """Look at what a job led to, and whether there is one where there has to be."""
+    event = step.event
+    if isinstance(event, DraftJobDone):
+        was, group = _was(step, event.job.group_id), _is(step.node.shard, event.job.group_id)
+        if was is None:
+            return None
+        mine = (event.job.generation, event.job.number) == (was.generation, was.job)
+        if was.state is not REBALANCING or not mine:
+            return None if group == was else "an assignment that is out of date changes the group"
+        if event.owned is not None:
+            stored = step.node.shard.log.draft_groups.get(event.job.group_id)
+            written = stored is not None and stored.generation == was.generation
+            return None if written else "an assignment that was made is not in the log"
+        failed = not group.joining and group.state is PREPARE
+        return None if failed else "an assignment that failed leaves members waiting"
+    if step.session.draft_groups is step.node.shard.session.draft_groups:
+        return None
+    for group_id, group in sorted(step.node.shard.session.draft_groups.items()):
+        before = step.session.draft_groups.get(group_id)
+        if group.state is not REBALANCING or before is group:
+            continue
+        wants = {each.consumer_id: each.topics for each in group.sorted_consumers()}
+        asked = before is not None and before.state is REBALANCING
+        if asked and before is not None:
+            asked = wants == {each.consumer_id: each.topics for each in before.sorted_consumers()}
+        if not asked and not step.effects.draft_jobs:
+            return "consumers wait for an assignment that nobody makes"
+    return None
+
+
+@rule("S18", "Draft: a group that waits for joins has a time at which it goes on.", Stepped)
+def draft_waiting_ends(_world: World, step: Stepped) -> str | None:
+    """Look for groups that nothing moves."""
+    session = step.node.shard.session
+    if step.session.draft_groups is session.draft_groups:
+        return None
+    for group_id, group in sorted(session.draft_groups.items()):
+        if group.state is not PREPARE:
+            continue
+        if session.deadlines.get(JoinExpired(group_id)) is None:
+            return "nothing ends the time to join"
+        if group.all_joined and (group.consumers or group.newcomers):
+            return "everybody has joined and the rebalance does not go on"
+    return None
+
+
+def _is_outdated(shard: Shard, group_id: str) -> bool:
+    """D14: whether what was shared out is not what there is."""
+    stored = shard.log.draft_groups.get(group_id)
+    if stored is None:
+        return False
+    known = shard.session.consumer.topics.by_name
+    wanted = _is(shard, group_id).topics
+    present = {name: known[name].partitions for name in wanted if name in known}
+    return dict(stored.topics) != present
+
+
+@rule(
+    "S7",
+    "Draft: a steady group whose topics have other partitions than were shared out rebalances, and"
+    " only that one does (D14).",
+    Stepped,
+    Loaded,
+)
+def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | None:
+    """Look at the group when topics have changed, and after a load."""
+    shard = fact.node.shard
+    if shard.session.lifecycle is not Lifecycle.READY:
+        return None
+    if isinstance(fact, Stepped):
+        if not isinstance(fact.event, TopicsChanged):
+            return None
+        was = _was(fact, GROUP)
+        if was is None or was.state is not STEADY:
+            return None
+    elif GROUP not in shard.session.draft_groups:
+        stored = shard.log.draft_groups.get(GROUP)
+        return "a group with consumers is not loaded" if stored and stored.consumers else None
+    calls, outdated = _is(shard, GROUP).state is not STEADY, _is_outdated(shard, GROUP)
+    if outdated and not calls:
+        return "the topics have changed and nobody shares them out"
+    return "the topics are as they were, and the group rebalances" if calls > outdated else None
