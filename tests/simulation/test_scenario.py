@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from kohort.errors import ConfigError
 from kohort.simulation.chance import Stream
 from kohort.simulation.drawing import draw
-from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import convergence_bound_ms, run
 from kohort.simulation.scenario import Scenario, from_toml, to_toml
 from kohort.simulation.shrinking import minimal, shrink
 
 
-@given(st.integers(0, 10_000), st.sampled_from(sorted(PROTOCOLS)))
+@given(st.integers(0, 10_000), st.sampled_from(CAMPAIGNS))
 @settings(max_examples=50)
 def test_a_scenario_is_read_as_it_was_written(seed: int, protocol: str) -> None:
     scenario = draw(seed, protocol)

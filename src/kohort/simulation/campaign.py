@@ -12,7 +12,7 @@ from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.drawing import PALETTE, draw, draw_faults
 from kohort.simulation.fleet import Summary
 from kohort.simulation.owners import Owners
-from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run, run_world
 from kohort.simulation.scenario import MemberPlan, Scenario, Weather, nearest
 from kohort.simulation.shrinking import shrink
@@ -42,8 +42,8 @@ class Choice:
     faults: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.protocol != ALL and self.protocol not in PROTOCOLS:
-            known = (*PROTOCOLS, ALL)
+        if self.protocol != ALL and self.protocol not in CAMPAIGNS:
+            known = (*CAMPAIGNS, ALL)
             raise ConfigError(f"no protocol {self.protocol!r}{nearest(self.protocol, known)}")
         for kind in sorted(self.faults or ()):
             if kind not in PALETTE:
@@ -60,7 +60,7 @@ class Choice:
         """Return the scenario of a seed."""
         protocol = self.protocol
         if protocol == ALL:
-            protocol = list(PROTOCOLS)[seed % len(PROTOCOLS)]
+            protocol = CAMPAIGNS[seed % len(CAMPAIGNS)]
         scenario = draw(seed, protocol, self.minutes)
         if self.members is not None:
             scenario = _sized(scenario, self.members)

@@ -45,6 +45,8 @@ RARE = (
     "coordinator died before append",
     "coordinator died in append",
     "error raised",
+    "group became classic",
+    "group became consumer",
     "injected error",
     "job failed",
     "member died after sends",

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kohort.group.coordinator.migration.policy import BIDIRECTIONAL, POLICIES
 from kohort.simulation.chance import Stream
+from kohort.simulation.protocols import MIGRATION
 from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
 from kohort.simulation.strangers import DRAFT_REQUESTS, REQUESTS
 
@@ -136,14 +138,23 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "delete_topic": (_on_topic("delete_topic", 5 * _S, 60 * _S), 2),
     "job_fails": (_on_cluster("job_fails", 0, 0), 4),
     "inject_draft": (_inject("inject_draft", "DraftJoinGroup", "DraftHeartbeat"), 12),
+    "migrate": (_on_member("migrate", 0, 20 * _S, "classic", "consumer"), 16),
     "draft_stranger": (_on_member("draft_stranger", 0, 0, *DRAFT_REQUESTS, *_WHILE_BUSY), 30),
 }
 # Kinds that mean something under some protocols only, and are always on there.
 ONLY_IN: dict[str, frozenset[str]] = {
     "inject_draft": frozenset({"draft"}),
     "draft_stranger": frozenset({"draft"}),
+    "migrate": frozenset({MIGRATION}),
 }
 _ON = 0.25
+_POLICIES = (BIDIRECTIONAL, BIDIRECTIONAL, *POLICIES)
+# What the members of a group that migrates have as classic members: all of one line.
+_ASSIGNORS = (
+    (("range",), ("roundrobin", "range")),
+    (("cooperative-sticky",),),
+    (("cooperative-sticky", "range"), ("range",)),
+)
 
 
 def draw(seed: int, protocol: str = "classic", minutes: int | None = None) -> Scenario:
@@ -156,13 +167,15 @@ def draw(seed: int, protocol: str = "classic", minutes: int | None = None) -> Sc
     """
     chance = Stream(seed, "scenario", protocol)
     minutes = chance.between(10, 20) if minutes is None else minutes
-    members = [_as_spoken(plan, protocol) for plan in _members(chance, protocol)]
+    members = _as_spoken(seed, protocol, _members(chance, protocol))
+    migration = Stream(seed, "migration")
     return Scenario(
         seed=seed,
         protocol=protocol,
         minutes=minutes,
         initial_delay_ms=chance.choice((0, 0, 500, 3_000)),
         group_max_size=chance.choice((1_000, 1_000, 1_000, len(members))),
+        migration_policy=migration.choice(_POLICIES) if protocol == MIGRATION else BIDIRECTIONAL,
         members=tuple(members),
         topics=_topics(chance),
         weather=_weather(chance),
@@ -227,14 +240,24 @@ def _members(chance: Stream, protocol: str) -> list[MemberPlan]:
     ]
 
 
-def _as_spoken(plan: MemberPlan, protocol: str) -> MemberPlan:
-    """Return a member as its protocol can have it.
+def _as_spoken(seed: int, protocol: str, plans: list[MemberPlan]) -> list[MemberPlan]:
+    """Return members as their protocol can have them."""
+    if protocol == "draft":
+        return [_of_draft(plan) for plan in plans]
+    if protocol == MIGRATION:
+        chance = Stream(seed, "members", protocol)
+        begins_as = chance.choice(("classic", "classic", "consumer"))
+        lists = chance.choice(_ASSIGNORS)
+        return [replace(plan, protocol=begins_as, assignors=chance.choice(lists)) for plan in plans]
+    return plans
 
-    The draft has no static members, and waits for a rebalance no longer than for a session (D13):
-    a listener that takes longer is thrown out each time.
+
+def _of_draft(plan: MemberPlan) -> MemberPlan:
+    """Return a member without what the draft does not have.
+
+    There are no static members, and a rebalance is waited for no longer than a session (D13): a
+    listener that takes longer is thrown out each time.
     """
-    if protocol != "draft":
-        return plan
     longest = plan.session_timeout_ms // 4
     return replace(plan, instance="", listener_ms=min(plan.listener_ms, longest))
 

@@ -256,6 +256,15 @@ def upgrade(world: World, each: Fault) -> None:
 
 
 @fault
+def migrate(world: World, each: Fault) -> None:
+    """A process is replaced by one of another protocol (`detail`): a rolling bounce."""
+    client = _client(world, each)
+    if client is not None and not client.application.closing:
+        world.change_plan(each.target, protocol=each.detail)
+        restart(world, each)
+
+
+@fault
 def assignor_raises(world: World, each: Fault) -> None:
     """The next assignment that a member makes as leader fails."""
     world.failing_assignors.add(each.target)

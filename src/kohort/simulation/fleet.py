@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kohort.simulation.drawing import draw
-from kohort.simulation.protocols import PROTOCOLS
+from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run
 from kohort.simulation.scenario import Scenario
 
@@ -53,7 +53,7 @@ def scenarios(seeds: Iterable[int], protocols: tuple[str, ...] = ()) -> Iterator
         seeds: The seeds.
         protocols: Names of protocols; empty: all of them.
     """
-    names = protocols or tuple(PROTOCOLS)
+    names = protocols or CAMPAIGNS
     for seed in seeds:
         yield draw(seed, names[seed % len(names)])
 

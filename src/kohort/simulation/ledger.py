@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 from kohort.group.coordinator.classic.fold import StoredGroup
 from kohort.group.coordinator.records import LogState
-from kohort.group.events import Assigned, GenerationStarted, GroupEvent, RebalanceStarted
+from kohort.group.events import (
+    Assigned,
+    GenerationStarted,
+    GroupEvent,
+    ProtocolChanged,
+    RebalanceStarted,
+)
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
 from kohort.wire import group_log
@@ -141,6 +147,8 @@ class Ledger:
             self.generations += 1
             if event.group == GROUP:
                 self.newest = event.generation
+        elif isinstance(event, ProtocolChanged) and event.group == GROUP:
+            self.newest = event.generation
         elif isinstance(event, Assigned):
             self.assigned_ms = event.now
         elif isinstance(event, RebalanceStarted):

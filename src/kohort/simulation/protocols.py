@@ -139,16 +139,26 @@ PROTOCOLS: dict[str, Protocol] = {
     each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, DRAFT)
 }
 
+# A group whose members go from the classic protocol to that of KIP-848, and back.
+MIGRATION = "migration"
+# What a seed can be run as.
+CAMPAIGNS: tuple[str, ...] = (*PROTOCOLS, MIGRATION)
+
 
 def protocol_of(plan: MemberPlan, default: str) -> Protocol:
     """Return the protocol of a member.
 
+    Args:
+        plan: The member.
+        default: What its scenario is run as; in a migration all members say what they speak, and
+            who does not speaks the newer protocol.
+
     Raises:
         ConfigError: There is none of that name.
     """
-    name = plan.protocol or default
+    name = plan.protocol or (CONSUMER.name if default == MIGRATION else default)
     if name not in PROTOCOLS:
-        raise ConfigError(f"no protocol {name!r}; there are: {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"no protocol {name!r}; there are: {', '.join(CAMPAIGNS)}")
     return PROTOCOLS[name]
 
 

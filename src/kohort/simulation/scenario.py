@@ -113,10 +113,11 @@ class Scenario:
 
     Attributes:
         seed: Seed of all delays and durations that are not written down here.
-        protocol: Group protocol of the members, a key of `protocols.PROTOCOLS`.
+        protocol: Group protocol of the members, one of `protocols.CAMPAIGNS`.
         minutes: Length of the phase in which faults happen.
         initial_delay_ms: `group.initial.rebalance.delay.ms`.
         group_max_size: `group.max.size`.
+        migration_policy: `group.consumer.migration.policy`.
         members: The members.
         topics: The topics.
         weather: What the network does all the time.
@@ -128,6 +129,7 @@ class Scenario:
     minutes: int = 10
     initial_delay_ms: int = 3_000
     group_max_size: int = 1_000
+    migration_policy: str = "bidirectional"
     members: tuple[MemberPlan, ...] = ()
     topics: tuple[TopicPlan, ...] = ()
     weather: Weather = Weather()

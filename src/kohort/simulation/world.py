@@ -12,7 +12,7 @@ from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, Top
 from kohort.group.coordinator.events import TopicsDeleted
 from kohort.group.coordinator.session import Lifecycle, ShardSession
 from kohort.group.effects import Effects
-from kohort.group.events import Assigned, GroupEvent, Ownership
+from kohort.group.events import Assigned, GroupEvent, Ownership, ProtocolChanged
 from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
 from kohort.simulation.client import Client
@@ -93,7 +93,7 @@ class World:
             survives_failures: Whether a machine that raises only ends its process, not the run.
         """
         self.scenario = scenario
-        self.config = make_config(scenario.initial_delay_ms, scenario.group_max_size)
+        self.config = make_config(scenario)
         self.engine = Engine()
         self.network = Network(self.engine, scenario.weather, scenario.seed)
         self.log = GroupLog()
@@ -360,6 +360,8 @@ class World:
                 self.ledger.observe(event)
                 if isinstance(event, Assigned) and event.group == GROUP:
                     self.unseen.clear()
+                elif isinstance(event, ProtocolChanged) and event.group == GROUP:
+                    self.note(f"group became {event.protocol}")
         self.observe(effects.observed)
 
     def view(self) -> GroupView | None:

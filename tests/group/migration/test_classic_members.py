@@ -63,6 +63,13 @@ def test_k45_it_gives_up_by_joining_without(group: MixedDialogue) -> None:
     assert ConsumerJoinExpired(GROUP, member) not in group.shard.session.deadlines.due_times()
 
 
+def test_k45_s1_who_was_thrown_out_hears_it_while_it_has_partitions(group: MixedDialogue) -> None:
+    """Others may own them by now; with nothing in its hands it is as good as a new member."""
+    assert group.joined("gone", owned=(0, 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert set(group.group.members) == {"z"}
+    assert group.joined("gone").error_code == ErrorCode.NONE
+
+
 def test_k46_its_session_is_its_own(group: MixedDialogue) -> None:
     group.joined(instance="s0", session=7_000)
     group.advance(6_999)

@@ -72,6 +72,29 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
 
 
 @rule(
+    "S3",
+    "In a consumer group only who waits for a target or for an expression has no answer.",
+    Looked,
+)
+def consumers_wait_for_jobs(world: World, _fact: Looked) -> str | None:
+    """Compare the requests that wait with those that the coordinator remembers."""
+    node = world.coordinator.ready
+    if node is None or GROUP not in node.shard.log.consumer_groups:
+        return None
+    session = node.shard.session.consumer
+    known = {run.waiting.arrived.token for run in session.targets.values() if run.waiting}
+    known |= {arrived.token for arrived in session.checking.values()}
+    others = {
+        parked.token
+        for group in node.shard.session.groups.values()
+        for parked in (*group.joining.values(), *group.syncing.values())
+    }
+    if node.waiting_tokens != known | others:
+        return f"{len(node.waiting_tokens)} requests wait, {len(known)} are known"
+    return None
+
+
+@rule(
     "S5",
     "Member epoch <= epoch of the target <= group epoch, and the group's never goes back.",
     Looked,
@@ -81,7 +104,8 @@ def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
     """Compare the epochs that the log has."""
     group = _group(world)
     if group is None:
-        world.ledger.newest_epoch = 0
+        stored = world.ledger.fold.groups.get(GROUP)
+        world.ledger.newest_epoch = stored.generation if stored and stored.members else 0
         return None
     if group.epoch < world.ledger.newest_epoch:
         return f"group epoch {group.epoch} after {world.ledger.newest_epoch}"

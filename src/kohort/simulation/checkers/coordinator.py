@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.draft import router
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.coordinator.records import LogState
 from kohort.group.events import Assigned, Cause, MemberLeft
+from kohort.group.subscription import decode_assignment
 from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Answered, Decided, Loaded, Looked, Recorded
 from kohort.simulation.ledger import GROUP
@@ -86,6 +88,9 @@ def generations_grow(world: World, fact: Recorded) -> str | None:
         before = world.ledger.fold.groups.get(key.group)
         if before is not None and value.generation < before.generation:
             return f"generation {value.generation} follows {before.generation}"
+        consumers = world.ledger.fold.consumer_groups.get(key.group)
+        if consumers is not None and consumers.members and value.generation < consumers.epoch:
+            return f"generation {value.generation} follows epoch {consumers.epoch}"
     return None
 
 
@@ -168,11 +173,34 @@ def durable_before_answered(world: World, fact: Answered) -> str | None:
     if isinstance(response, SyncGroupResponse) and isinstance(request, SyncGroupRequest):
         if response.error_code != ErrorCode.NONE or fact.node is not world.coordinator.leader:
             return None
+        consumers = world.ledger.fold.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            return _is_told_what_it_has(world, consumers, request, response)
         stored = world.ledger.fold.groups.get(request.group_id)
         if stored is None or stored.generation != request.generation_id:
             return "an assignment is told whose generation is not in the log"
         if stored.assignment_of(request.member_id) != response.assignment:
             return f"{request.member_id} is told another assignment than the log has"
+    return None
+
+
+def _is_told_what_it_has(
+    world: World, group: ConsumerGroup, request: SyncGroupRequest, response: SyncGroupResponse
+) -> str | None:
+    """Compare what a classic member of a consumer group is told with what the log gives it."""
+    member = group.members.get(request.member_id)
+    if member is None or member.epoch != request.generation_id:
+        return f"{request.member_id} is told an assignment in generation {request.generation_id}"
+    names = world.image.names
+    has = {
+        TopicPartition(names[topic_id], number)
+        for topic_id, numbers in member.assigned.items()
+        if topic_id in names
+        for number in numbers
+    }
+    told = decode_assignment(response.assignment)[0]
+    if {each for each in told if each.topic in world.image.by_name} != has:
+        return f"{request.member_id} is told {len(told)} partitions, the log gives it {len(has)}"
     return None
 
 
@@ -270,7 +298,7 @@ def bounded(world: World, _fact: Looked) -> str | None:
         group = _classic_group(node)
         deadlines = len(node.shard.session.deadlines)
         consumers = node.shard.log.consumer_groups.get(GROUP)
-        known = len(group.members) + 2 * (len(consumers.members) if consumers else 0)
+        known = len(group.members) + 3 * (len(consumers.members) if consumers else 0)
         draft = node.shard.session.draft_groups.get(GROUP)
         known += len(draft.consumers) if draft is not None else 0
         allowed = known + len(group.pending) + 6

@@ -97,6 +97,8 @@ def _check(draft: ConsumerDraft, arrived: Join) -> None:
     validate.check_room(draft.existing, member_id, config.group_consumer_max_size)
     if not _is_consistent(draft.existing, request):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if _was_thrown_out(draft.existing, request):
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
@@ -105,6 +107,18 @@ def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
     return request.protocol_type == PROTOCOL_TYPE and any(
         known.get(protocol.name, 0) == everybody for protocol in request.protocols
     )
+
+
+def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
+    """S1: whether the sender has partitions by an id that is no member's any more.
+
+    Others may have them by now, so it has to hear that it lost them, as from a classic group.
+    (Kafka takes it for a new member, whose commits then count until it is told what to give up.)
+    """
+    if not request.member_id or request.member_id in group.members:
+        return False
+    is_dynamic = request.group_instance_id is None  # a static one is fenced, or unknown
+    return is_dynamic and bool(_subscription(request).owned_partitions)
 
 
 def _identified(draft: ConsumerDraft, arrived: Join, old: Member | None) -> Member:
