@@ -13,7 +13,19 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kohort.broker import EmbeddedBroker
-from tests.clients.group import DEADLINE_S, Driver, KafkaPythonMember, kafka, produce
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.peer import Peer
+from tests.clients.group import (
+    DEADLINE_S,
+    Driver,
+    KafkaPythonMember,
+    eventually,
+    kafka,
+    produce,
+)
+
+INTERVAL = "consumer.heartbeat.interval.ms"
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +66,43 @@ def with_position(broker: EmbeddedBroker, group: str, topic: str, records: int) 
 # ----------------------------------------------------------------------------- confluent-kafka
 
 
-def test_k57_confluent_gives_a_group_another_interval(confluent: AdminClient) -> None:
-    name = "consumer.heartbeat.interval.ms"
-    change = ConfigEntry(name, "2500", incremental_operation=AlterConfigOpType.SET)
-    wanted = ConfigResource(ConfigResource.Type.GROUP, "tuned", incremental_configs=[change])
-    result(confluent.incremental_alter_configs([wanted]))
-    told = result(confluent.describe_configs([ConfigResource(ConfigResource.Type.GROUP, "tuned")]))
-    assert (told[name].value, told[name].is_default) == ("2500", False)
-    change = ConfigEntry(name, "0", incremental_operation=AlterConfigOpType.SET)
-    refused = ConfigResource(ConfigResource.Type.GROUP, "tuned", incremental_configs=[change])
+def test_k57_confluent_gives_a_group_another_interval(broker: EmbeddedBroker) -> None:
+    give_a_group_another_interval(broker.bootstrap_servers)
+
+
+def give_a_group_another_interval(servers: str) -> None:
+    """K57, on any broker: an administrator sets it, and the next heartbeat's answer has it."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    result(admin.incremental_alter_configs([tuned("2500")]))
+    described = ConfigResource(ConfigResource.Type.GROUP, "tuned")
+
+    def is_told() -> bool:
+        interval = result(admin.describe_configs([described]))[INTERVAL]
+        return (interval.value, interval.is_default) == ("2500", False)
+
+    eventually(is_told, "the setting, which Kafka's broker hears of from its controller")
     with pytest.raises(KafkaException) as error:
-        result(confluent.incremental_alter_configs([refused]))
+        result(admin.incremental_alter_configs([tuned("0")]))
     assert error.value.args[0].code() == KafkaError.INVALID_CONFIG
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="tuned",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
+    )
+    with Peer(servers) as peer:
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=("tuned",))
+        eventually(
+            lambda: bool(peer.ask(find, 6)) and peer.ask(request, 1).heartbeat_interval_ms == 2500,
+            "the new interval",
+        )
+
+
+def tuned(interval_ms: str) -> ConfigResource:
+    change = ConfigEntry(INTERVAL, interval_ms, incremental_operation=AlterConfigOpType.SET)
+    return ConfigResource(ConfigResource.Type.GROUP, "tuned", incremental_configs=[change])
 
 
 def test_confluent_makes_grows_describes_and_deletes_a_topic(confluent: AdminClient) -> None:

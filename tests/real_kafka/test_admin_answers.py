@@ -26,6 +26,8 @@ from kohort.wire.messages.list_offsets import (
 )
 from kohort.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.broker.peer import Peer
+from tests.broker.processes import eventually
+from tests.clients.test_admin import give_a_group_another_interval
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import new_topic, produce
 
@@ -171,17 +173,27 @@ def altering(peer: Peer, topic: str) -> list[Any]:
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
         (answer,) = peer.ask(request, 1).responses
         found.append((kind, operations, answer.error_code))
-    return [*found, own(peer, 32, "g"), own(peer, 2, topic)]
+    of_group = [(INTERVAL, "5", 8), (HEARTBEAT, "700", 8), (SESSION, "8000", 8)]
+    of_topic = [("cleanup.policy", "compact", 1)]
+    # Kafka's broker hears of it from its controller
+    eventually(lambda: own(peer, 32, "g") == of_group, "what the group has set")
+    eventually(lambda: own(peer, 2, topic) == of_topic, "what the topic has set")
+    return found
 
 
 def own(peer: Peer, kind: int, name: str) -> list[Any]:
-    """What a resource has set itself; a broker of several threads may show it a moment later."""
+    """What a resource has set itself."""
     wanted = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
     (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
     settings = [(each.name, each.value, each.config_source) for each in result.configs]
     return sorted(each for each in settings if each[2] in (1, 8))
+
+
+def test_k57_a_group_gets_another_interval(real_kafka: RealKafka) -> None:
+    """The same as on our broker, by librdkafka's administrator."""
+    give_a_group_another_interval(real_kafka.bootstrap_servers)
 
 
 def test_both_brokers_answer_alike(real_kafka: RealKafka, tmp_path: Path) -> None:
