@@ -117,6 +117,15 @@ def unknown_values(peer: Peer, topic: str) -> list[Any]:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         answer = peer.ask(request, 5)
         found.append((states, types, answer.error_code, len(answer.groups) > 0))
+    for timestamp in (-4, -5, -6, -7, -(2**63)):
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        asked_offsets = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),),
+        )
+        (told,) = peer.ask(asked_offsets, 11).topics[0].partitions
+        found.append(("timestamp", timestamp, told.error_code, told.offset))
     for level in (-1, 0, 1, 2, 127):
         partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
         asked_offsets = ListOffsetsRequest(
@@ -152,6 +161,8 @@ def long_ids(peer: Peer, group: str) -> list[Any]:
         {"rack_id": name},
         {"subscribed_topic_names": (name,)},
         {"subscribed_topic_names": None, "subscribed_topic_regex": name},
+        # more than one record of the log can hold
+        {"subscribed_topic_names": tuple(f"{at}".ljust(LONG, "x") for at in range(40))},
     ]
     found += [
         beat(peer, **({"group_id": f"{group}-{at}"} | each)) for at, each in enumerate(fields)

@@ -59,6 +59,24 @@ def test_k8_version_0_is_given_an_id(group: ConsumerDialogue) -> None:
     assert list(group.group.members) == [answer.member_id]
 
 
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        {"subscribed_topic_names": tuple(f"{at:01000}" for at in range(5))},
+        {"subscribed_topic_regex": "x" * 4_001},
+    ],
+)
+def test_k5_a_subscription_that_no_record_can_hold(subscription: dict[str, Any]) -> None:
+    """With the error that Kafka has when its log refuses the record."""
+    group = ConsumerDialogue(group_member_max_bytes=4_000)
+    group.topics(t=4)
+    group.settled("a")
+    code = group.refused("m", 0, **{**FULL, **subscription})
+    assert code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert group.refused("a", group.member("a").epoch, **subscription) is code
+    assert list(group.group.members) == ["a"]
+
+
 def test_k5_an_assignor_nobody_knows(group: ConsumerDialogue) -> None:
     code = group.refused("m", 0, **FULL, server_assignor="mine")
     assert code is ErrorCode.UNSUPPORTED_ASSIGNOR

@@ -20,7 +20,7 @@ class CoordinatorConfig:
         group_max_bytes: Most bytes that the members of a classic group may put into its record in
             the log: ids, lists of assignors, subscriptions. Kafka has no limit but that of the
             record, which then fails the whole group.
-        group_member_max_bytes: Most bytes of one member.
+        group_member_max_bytes: Most bytes of one member; of a consumer group's its subscription.
         offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
         offsets_retention_check_interval_ms: How often the coordinator looks for older ones.
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.

@@ -49,6 +49,7 @@ def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None
     """
     request = arrived.request
     validate.check_request(request, arrived.version, draft.config.group_consumer_assignors)
+    validate.check_size(request, draft.config.group_member_max_bytes)
     client_assignors.check(request)
     if request.member_epoch <= LEAVE_EPOCH:
         leave(draft, arrived)

@@ -48,6 +48,19 @@ def check_request(
         )
 
 
+def check_size(request: ConsumerGroupHeartbeatRequest, most: int) -> None:
+    """Refuse a subscription that takes more room than one member may have (C14).
+
+    Raises:
+        Refused: UNKNOWN_SERVER_ERROR, as by Kafka, whose log takes no record so large.
+    """
+    names = request.subscribed_topic_names or ()
+    if sum(map(len, names)) + len(request.subscribed_topic_regex or "") > most:
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"The subscription has more than {most} characters."
+        )
+
+
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     _require(
         request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request."
