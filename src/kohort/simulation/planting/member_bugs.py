@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, RangeAssignor
 from kohort.group.events import Ownership
-from kohort.group.member.classic import callbacks, coordinator, join
+from kohort.group.member import lookup
+from kohort.group.member.classic import callbacks, join
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import (
@@ -112,7 +113,7 @@ def _never_retry(draft: MemberDraft, _event: object) -> None:
 
 
 def _forget_lookup(draft: MemberDraft, _event: object) -> None:
-    coordinator.found(draft)
+    lookup.note_coordinator(draft)
 
 
 class ZombieClaims(CooperativeStickyAssignor):

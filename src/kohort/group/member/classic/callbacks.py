@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.group.events import Ownership, OwnershipChanged
+from kohort.group.events import Ownership
 from kohort.group.member.classic import join, leave
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.events import CallbackDone
@@ -19,16 +19,7 @@ def _finish(draft: MemberDraft) -> None:
     if callback.change is not Ownership.ASSIGNED:
         owned -= callback.partitions
     draft.session = replace(draft.session, callback=None, owned=owned)
-    draft.observed.append(
-        OwnershipChanged(
-            group=draft.config.group_id,
-            now=draft.now,
-            member=draft.session.member_id,
-            generation=callback.generation,
-            change=change,
-            partitions=callback.partitions,
-        )
-    )
+    draft.say_told(callback, change)
 
 
 def revoked(draft: MemberDraft, _done: CallbackDone) -> None:

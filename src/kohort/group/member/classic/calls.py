@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.errors import ErrorCode, LocalProtocolError
+from kohort.errors import LocalProtocolError
+from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator, join, leave
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.events import (
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
-    LookupDue,
     LookupFailed,
     Polled,
     PollOverdue,
@@ -86,11 +86,6 @@ def pass_over(_draft: MemberDraft, _event: object) -> None:
 # ------------------------------------------------------------------------------- the coordinator
 
 
-def note_coordinator(draft: MemberDraft, _event: CoordinatorKnown) -> None:
-    """It is known for the time when it is needed."""
-    coordinator.found(draft)
-
-
 def is_waiting(draft: MemberDraft, _event: CoordinatorKnown) -> bool:
     """Whether a wait before the next try is still running."""
     return draft.session.deadlines.get(RetryDue()) is not None
@@ -98,13 +93,13 @@ def is_waiting(draft: MemberDraft, _event: CoordinatorKnown) -> bool:
 
 def join_coordinator(draft: MemberDraft, _event: CoordinatorKnown) -> None:
     """Now there is somebody to join."""
-    coordinator.found(draft)
+    lookup.note_coordinator(draft)
     join.rejoin(draft, draft.session.reason)
 
 
 def greet_coordinator(draft: MemberDraft, _event: CoordinatorKnown) -> None:
     """Tell the new coordinator at once that we are alive."""
-    coordinator.found(draft)
+    lookup.note_coordinator(draft)
     if draft.session.is_member:
         draft.start(HeartbeatDue(), 0)
 
@@ -125,43 +120,12 @@ def leave_unheard(draft: MemberDraft, _event: object) -> None:
     leave.finish(draft)
 
 
-_HOPELESS = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
-
-
-def is_hopeless(_draft: MemberDraft, event: LookupFailed) -> bool:
-    """Whether no coordinator will ever be found."""
-    return event.error_code in _HOPELESS
-
-
 def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
     """The group has no coordinator for us."""
-    draft.session = replace(draft.session, looking_up=False)
-    code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-    join.fail(draft, code, f"no coordinator for group {draft.config.group_id}")
-
-
-def look_up_later(draft: MemberDraft, _event: LookupFailed) -> None:
-    """Wait, then look again."""
-    coordinator.look_up_later(draft)
-
-
-def note_lookup_failed(draft: MemberDraft, _event: LookupFailed) -> None:
-    """Nobody needs the coordinator now."""
-    draft.session = replace(draft.session, looking_up=False)
+    join.fail(draft, *lookup.end(draft, event))
 
 
 # -------------------------------------------------------------------------------------------- time
-
-
-def look_up(draft: MemberDraft, _event: LookupDue) -> None:
-    """The wait is over."""
-    coordinator.look_up(draft)
 
 
 def retry(draft: MemberDraft, _event: RetryDue) -> None:

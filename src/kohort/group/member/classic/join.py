@@ -6,6 +6,7 @@ from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
 from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership
+from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
@@ -65,7 +66,7 @@ def send_join(draft: MemberDraft) -> None:
     draft.cancel(HeartbeatDue(), SessionOverdue(), RetryDue())
     if not draft.session.coordinator_known:
         draft.enter(MemberState.UNJOINED, draft.session.reason)
-        coordinator.look_up(draft)
+        lookup.look_up(draft)
         return
     config, session = draft.config, draft.session
     draft.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
@@ -110,7 +111,7 @@ def try_again_later(draft: MemberDraft, reason: str) -> None:
     draft.session = replace(draft.session, request=None, heartbeat=None, job=None)
     draft.enter(MemberState.UNJOINED, reason)
     coordinator.retry_later(draft)
-    coordinator.look_up(draft)
+    lookup.look_up(draft)
 
 
 # ----------------------------------------------------------------------------------- join answered

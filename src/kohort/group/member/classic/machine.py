@@ -23,7 +23,7 @@ from kohort.group.assignors.interface import (
 )
 from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits
-from kohort.group.member.classic.session import MemberDraft, MemberSession, MemberState, Sent
+from kohort.group.member.classic.session import MemberDraft, MemberSession, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
@@ -38,6 +38,8 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.session import Sent
 from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.membership import HeartbeatResponse
@@ -52,7 +54,7 @@ _REBALANCING = (
 )
 
 
-class ClassicMember:
+class ClassicMember(Face[MemberSession]):
     """One member of one group."""
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:
@@ -66,7 +68,6 @@ class ClassicMember:
             ConfigError: No assignor, two of one name, or no rebalance protocol that all of them
                 support (L1).
         """
-        self.config = config
         self.assignors: Mapping[str, Assignor] = {a.name: a for a in assignors}
         if not assignors or len(self.assignors) != len(assignors):
             raise ConfigError("a member needs assignors, each with a name of its own")
@@ -75,14 +76,9 @@ class ClassicMember:
             names = ", ".join(self.assignors)
             raise ConfigError(f"no rebalance protocol is supported by all assignors: {names}")
         self.protocol: RebalanceProtocol = protocol
-        self._session = MemberSession()
+        super().__init__(config, MemberSession())
 
     # ------------------------------------------------------------------------------- what it knows
-
-    @property
-    def session(self) -> MemberSession:
-        """All it knows; a value."""
-        return self._session
 
     @property
     def state(self) -> MemberState:
@@ -98,16 +94,6 @@ class ClassicMember:
     def heartbeat_interval_ms(self) -> int:
         """Time between heartbeats, in milliseconds."""
         return self.config.heartbeat_interval_ms
-
-    @property
-    def member_id(self) -> str:
-        """Id from the coordinator, empty when it has none."""
-        return self._session.member_id
-
-    @property
-    def generation_id(self) -> int:
-        """Present generation, -1 when it has none."""
-        return self._session.generation
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -148,11 +134,6 @@ class ClassicMember:
 
     # ------------------------------------------------------------------------------------- commits
 
-    @property
-    def identity(self) -> CommitIdentity:
-        """As whom a commit is made now."""
-        return CommitIdentity(self._session.member_id, self._session.generation)
-
     def commit_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> OffsetCommitRequest:
@@ -187,24 +168,19 @@ class ClassicMember:
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self.assignors, self.protocol, self._session, now)
+        draft = MemberDraft(
+            self.config, self._session, now, assignors=self.assignors, protocol=self.protocol
+        )
         self._run(draft, event)
         return draft.effects()
-
-    def install(self, session: MemberSession) -> None:
-        """Take over what effects lead to."""
-        self._session = session
-
-    def next_deadline(self) -> int | None:
-        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
-        earliest = self._session.deadlines.next()
-        return earliest[0] if earliest else None
 
     def _run(self, draft: MemberDraft, event: MemberEvent) -> None:
         """Say in the table's words what happened, and let it act."""
         match event:
             case Tick():
-                _expire(draft)
+                due = take_due(draft)
+                if due is not None:
+                    _put(draft, due)
             case ResponseArrived():
                 _answer(draft, event)
             case RequestFailed():
@@ -212,9 +188,7 @@ class ClassicMember:
                 lost = CoordinatorLost(event.cause)
                 _put(draft, lost if waited else StaleReport(event.token))
             case CallbackDone():
-                callback = draft.session.callback
-                known = callback is not None and callback.token == event.token
-                _put(draft, event if known else StaleReport(event.token))
+                _put(draft, told(draft, event))
             case JobDone():
                 job = draft.session.job
                 known = job is not None and job.token == event.token
@@ -227,22 +201,13 @@ def _put(draft: MemberDraft, event: object) -> None:
     CLASSIC_MEMBER.run(draft, type(event), event)
 
 
-def _expire(draft: MemberDraft) -> None:
-    """Deal with the earliest deadline, if it is due."""
-    earliest = draft.session.deadlines.next()
-    if earliest is not None and earliest[0] <= draft.now:
-        draft.cancel(earliest[1])
-        _put(draft, earliest[1])
-
-
 def _answer(draft: MemberDraft, event: ResponseArrived) -> None:
     sent = draft.session.heartbeat
     if not _forget_sent(draft, event.token):
         _put(draft, StaleReport(event.token))
     elif isinstance(event.response, HeartbeatResponse):
         assert sent is not None
-        identity = CommitIdentity(sent.member_id, sent.generation)
-        _put(draft, HeartbeatAnswered(identity, event.response.error_code))
+        _put(draft, HeartbeatAnswered(sent.identity, event.response.error_code))
     else:
         _put(draft, event.response)
 

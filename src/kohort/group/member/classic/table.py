@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
+from kohort.group.member import lookup
 from kohort.group.member.classic import answers, callbacks, calls, leave
 from kohort.group.member.classic.errors import Remedy, remedy
 from kohort.group.member.classic.session import MemberDraft, MemberState
@@ -343,8 +344,8 @@ MEMBERSHIP_ROWS: Rows = (
 )
 
 COORDINATOR_ROWS: Rows = (
-    row(IDLE, CoordinatorKnown, calls.note_coordinator),
-    row(UNJOINED, CoordinatorKnown, calls.note_coordinator, when=calls.is_waiting),
+    row(IDLE, CoordinatorKnown, lookup.note_coordinator),
+    row(UNJOINED, CoordinatorKnown, lookup.note_coordinator, when=calls.is_waiting),
     row(UNJOINED, CoordinatorKnown, calls.join_coordinator, to=(PREPARING, REVOKING)),
     row((*BEATING, PREPARING), CoordinatorKnown, calls.greet_coordinator, rule="L9"),
     row(IDLE, CoordinatorLost, calls.note_no_coordinator),
@@ -363,9 +364,9 @@ COORDINATOR_ROWS: Rows = (
         answers.find_coordinator,
         rule="L10",
     ),
-    row(JOINED, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL, rule="L10"),
-    row(ACTIVE, LookupFailed, calls.look_up_later, rule="KIP-580"),
-    row(IDLE, LookupFailed, calls.note_lookup_failed),
+    row(JOINED, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL, rule="L10"),
+    row(ACTIVE, LookupFailed, lookup.look_up_later, rule="KIP-580"),
+    row(IDLE, LookupFailed, lookup.note_lookup_failed),
 )
 
 TIME_ROWS: Rows = (
@@ -386,7 +387,7 @@ TIME_ROWS: Rows = (
     row(others(*JOINED), PollOverdue, calls.never),
     row(UNJOINED, RetryDue, calls.retry, to=(PREPARING, REVOKING), rule="KIP-580"),
     row(others(UNJOINED), RetryDue, calls.never),
-    row(ACTIVE, LookupDue, calls.look_up, rule="KIP-580"),
+    row(ACTIVE, LookupDue, lookup.look_up, rule="KIP-580"),
     row(IDLE, LookupDue, calls.never),
 )
 

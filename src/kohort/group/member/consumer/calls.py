@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kohort.errors import ErrorCode, LocalProtocolError
+from kohort.errors import LocalProtocolError
+from kohort.group.member import lookup
 from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
@@ -110,7 +111,7 @@ def told(
 def note_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
     """It is known for the time when it is needed."""
     client_assignors.note_coordinator(draft, asks_members=event.asks_members)
-    coordinator.found(draft)
+    lookup.note_coordinator(draft)
 
 
 def greet_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
@@ -136,35 +137,9 @@ def has_moved(draft: MemberDraft, answer: CommitAnswered) -> bool:
     return moved and draft.session.coordinator_known
 
 
-_HOPELESS = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
-
-
-def is_hopeless(_draft: MemberDraft, event: LookupFailed) -> bool:
-    """Whether no coordinator will ever be found."""
-    return event.error_code in _HOPELESS
-
-
 def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
     """The group has no coordinator for us."""
-    draft.session = replace(draft.session, looking_up=False)
-    code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-    leave.fail(draft, code, f"no coordinator for group {draft.config.group_id}")
-
-
-def look_up_later(draft: MemberDraft, _event: object) -> None:
-    """Wait, then look again."""
-    coordinator.look_up_later(draft)
-
-
-def note_lookup_failed(draft: MemberDraft, _event: object) -> None:
-    """Nobody needs the coordinator now."""
-    draft.session = replace(draft.session, looking_up=False)
+    leave.fail(draft, *lookup.end(draft, event))
 
 
 # -------------------------------------------------------------------------------------- heartbeats

@@ -13,7 +13,7 @@ from uuid import UUID
 from kohort.errors import CommitFailedError, ConfigError, ErrorCode
 from kohort.group.assignors.interface import Assignor
 from kohort.group.effects import Callback, Effects
-from kohort.group.member import commits
+from kohort.group.member import commits, lookup
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import client_assignors, coordinator
@@ -38,6 +38,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.member.face import Face, take_due, told
 from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
@@ -49,7 +50,7 @@ _BEATING = (*LIVE, MemberState.LEAVING)
 _OUT = (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
 
-class ConsumerMember:
+class ConsumerMember(Face[MemberSession]):
     """One member of one group."""
 
     def __init__(
@@ -67,21 +68,15 @@ class ConsumerMember:
             first_token: The first number it gives to a request or callback.
             assignors: Assignors that it can run itself, the best liked first (K60).
         """
-        self.config = config
+        super().__init__(config, MemberSession(member_id=member_id, next_token=first_token))
         self.assignors: Mapping[str, Assignor] = {each.name: each for each in assignors}
         if len(self.assignors) != len(assignors):
             raise ConfigError("assignors of one member need different names")
-        self._session = MemberSession(member_id=member_id, next_token=first_token)
         # What the session says by topic ids, by names: it is asked for with every record read.
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unnamed: frozenset[UUID] = frozenset()
 
     # ------------------------------------------------------------------------------- what it knows
-
-    @property
-    def session(self) -> MemberSession:
-        """All it knows; a value."""
-        return self._session
 
     @property
     def state(self) -> MemberState:
@@ -98,16 +93,6 @@ class ConsumerMember:
     def is_failed(self) -> bool:
         """Whether it will never be a member again (L36)."""
         return self._session.state is MemberState.FATAL
-
-    @property
-    def member_id(self) -> str:
-        """Its id."""
-        return self._session.member_id
-
-    @property
-    def generation_id(self) -> int:
-        """Member epoch, -1 when it is not a member."""
-        return self._session.generation
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -150,11 +135,6 @@ class ConsumerMember:
         client_assignors.tell(self.assignors, callback, config, member_id)
 
     # ------------------------------------------------------------------------------------- commits
-
-    @property
-    def identity(self) -> CommitIdentity:
-        """As whom a commit is made now."""
-        return CommitIdentity(self._session.member_id, self._session.generation)
 
     def commit_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -203,17 +183,14 @@ class ConsumerMember:
         if renamed or session.target is not before.target:
             self._unnamed = session.unnamed
 
-    def next_deadline(self) -> int | None:
-        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
-        earliest = self._session.deadlines.next()
-        return earliest[0] if earliest else None
-
 
 def _run(draft: MemberDraft, event: MemberEvent) -> None:
     """Say in the table's words what happened, and let it act."""
     match event:
         case Tick():
-            _expire(draft)
+            due = take_due(draft)
+            if due is not None:
+                _put(draft, due)
         case ResponseArrived() if client_assignors.is_awaited(draft.session, event.token):
             _put(draft, event.response)
         case RequestFailed() if client_assignors.is_awaited(draft.session, event.token):
@@ -230,9 +207,7 @@ def _run(draft: MemberDraft, event: MemberEvent) -> None:
         case RequestFailed():
             _fail(draft, event)
         case CallbackDone():
-            callback = draft.session.callback
-            known = callback is not None and callback.token == event.token
-            _put(draft, event if known else StaleReport(event.token))
+            _put(draft, told(draft, event))
         case _:
             _put(draft, event)
 
@@ -247,17 +222,9 @@ def _beat_if_due(draft: MemberDraft) -> None:
     if not session.is_due or session.state not in _BEATING:
         return
     if not session.coordinator_known:
-        coordinator.look_up(draft)
+        lookup.look_up(draft)
     elif coordinator.can_beat(draft):
         _put(draft, HeartbeatReady())
-
-
-def _expire(draft: MemberDraft) -> None:
-    """Deal with the earliest deadline, if it is due."""
-    earliest = draft.session.deadlines.next()
-    if earliest is not None and earliest[0] <= draft.now:
-        draft.cancel(earliest[1])
-        _put(draft, earliest[1])
 
 
 def _answer(draft: MemberDraft, sent: Sent, answer: ConsumerGroupHeartbeatResponse) -> None:

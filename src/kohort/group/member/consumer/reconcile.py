@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from immutables import Map
 
-from kohort.group.events import Ownership, OwnershipChanged
+from kohort.group.events import Ownership
 from kohort.group.member.consumer import coordinator
 from kohort.group.member.consumer.session import (
     MemberDraft,
@@ -125,16 +125,7 @@ def finish_call(draft: MemberDraft) -> None:
             not in callback.partitions
         )
     draft.session = replace(session, callback=None, owned=owned, adding=adding)
-    draft.observed.append(
-        OwnershipChanged(
-            group=draft.config.group_id,
-            now=draft.now,
-            member=session.member_id,
-            generation=callback.generation,
-            change=callback.change,
-            partitions=callback.partitions,
-        )
-    )
+    draft.say_told(callback, callback.change)
 
 
 def is_revocation(draft: MemberDraft, _done: CallbackDone) -> bool:

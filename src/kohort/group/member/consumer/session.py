@@ -10,14 +10,13 @@ from uuid import UUID
 
 from immutables import Map
 
-from kohort.errors import KohortError
 from kohort.group.assignors.interface import Assignor
-from kohort.group.effects import AssignmentJob, Callback, Effects, Send
-from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
-from kohort.group.machine import Deadlines, TableError
-from kohort.group.member.config import MemberConfig
+from kohort.group.effects import Callback, Send
+from kohort.group.events import Ownership
+from kohort.group.machine import TableError
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
-from kohort.group.member.events import GroupMembershipOperation, MemberDeadline
+from kohort.group.member.events import GroupMembershipOperation
+from kohort.group.member.session import Change, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.group.values import replace
 from kohort.types import TopicPartition
@@ -49,7 +48,7 @@ _S = MemberState
 _JOINED = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
 
 # L30: where each state may be entered from.
-PREDECESSORS: Mapping[MemberState, frozenset[MemberState]] = {
+PREDECESSORS: Mapping[Enum, frozenset[MemberState]] = {
     _S.UNSUBSCRIBED: frozenset({_S.PREPARE_LEAVING, _S.LEAVING, _S.FENCED}),
     _S.JOINING: frozenset({_S.FENCED, _S.UNSUBSCRIBED, _S.STALE}),
     _S.RECONCILING: frozenset({_S.STABLE, _S.JOINING, _S.ACKNOWLEDGING, _S.RECONCILING}),
@@ -104,13 +103,11 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSession:
-    """All that a member knows; a value.
+class MemberSession(Session):
+    """All that a member knows; a value. Its id was made by the client and is kept (KIP-1082).
 
     Attributes:
-        member_id: Its id, made by the client (KIP-1082) and kept for good.
         state: Its state.
-        topics: What the application subscribes to.
         pattern: Or the regular expression for the coordinator.
         pattern_sent: Whether the coordinator was told a pattern since the member joined.
         epoch: Its member epoch, 0 when it is not a member.
@@ -124,9 +121,6 @@ class MemberSession:
         greeted: Whether the coordinator may know this member.
         heartbeat: The heartbeat on its way; at most one (L31).
         is_due: Whether a heartbeat is to be sent as soon as possible.
-        coordinator_known: Whether requests can be sent.
-        looking_up: Whether the shell looks for the coordinator.
-        callback: The call into the application that has not returned.
         after_leaving: The state that follows `LEAVING`.
         announced: What is said about assignors of the member's own.
         asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
@@ -134,14 +128,9 @@ class MemberSession:
         word: What the assignor that computed says to this member's, with its assignment.
         told: What its assignor was told last.
         closing: How to close; None: the application is not done yet.
-        failures: How many attempts failed in a row.
-        next_token: The next number to give to a heartbeat or callback.
-        deadlines: What is due when.
     """
 
-    member_id: str
     state: MemberState = MemberState.UNSUBSCRIBED
-    topics: frozenset[str] = frozenset()
     pattern: str | None = None
     pattern_sent: bool = False
     epoch: int = NOT_JOINED
@@ -155,9 +144,6 @@ class MemberSession:
     greeted: bool = False
     heartbeat: Sent | None = None
     is_due: bool = False
-    coordinator_known: bool = False
-    looking_up: bool = False
-    callback: Callback | None = None
     after_leaving: MemberState = MemberState.UNSUBSCRIBED
     announced: tuple[ClientAssignor, ...] = ()
     asks_members: bool = True
@@ -165,9 +151,6 @@ class MemberSession:
     word: AssignmentMetadata | None = None
     told: AssignmentMetadata | None = None
     closing: GroupMembershipOperation | None = None
-    failures: int = 0
-    next_token: int = 1
-    deadlines: Deadlines[MemberDeadline] = field(default_factory=Deadlines)
 
     @property
     def is_member(self) -> bool:
@@ -204,39 +187,21 @@ class MemberSession:
 
 
 @dataclass(slots=True)
-class MemberDraft:
-    """What one event does to a member, while its handlers run.
+class MemberDraft(Change[MemberSession]):
+    """What one event does to a member of a consumer group, while its handlers run.
 
     Attributes:
-        config: Settings.
-        session: The member as it will be.
-        now: Time of the event in milliseconds.
-        sends: Heartbeats to send.
-        callbacks: Calls into the application.
-        find_coordinator: Whether to look for the coordinator.
-        raised: Errors for the application.
-        observed: What happened.
         assignors: The member's own assignors, the best liked first.
-        jobs: Assignments to compute.
     """
 
-    config: MemberConfig
-    session: MemberSession
-    now: int
-    sends: list[Send] = field(default_factory=list)
-    callbacks: list[Callback] = field(default_factory=list)
-    find_coordinator: bool = False
-    raised: list[KohortError] = field(default_factory=list)
-    observed: list[GroupEvent] = field(default_factory=list)
     assignors: tuple[Assignor, ...] = ()
-    jobs: list[AssignmentJob] = field(default_factory=list)
 
     @property
     def state(self) -> MemberState:
         """The member's state."""
         return self.session.state
 
-    def enter(self, state: MemberState, reason: str = "") -> None:
+    def enter(self, state: Enum, reason: str = "") -> None:
         """Change the state, and say so; only as L30 allows.
 
         Raises:
@@ -245,26 +210,7 @@ class MemberDraft:
         before = self.session.state
         if before not in PREDECESSORS[state]:
             raise TableError(f"consumer member: {state.name} after {before.name}")
-        self.session = replace(self.session, state=state)
-        if before is state:
-            return
-        self.observed.append(
-            MemberStateChanged(
-                group=self.config.group_id,
-                now=self.now,
-                member=self.session.member_id,
-                generation=self.session.generation,
-                before=before.name,
-                after=state.name,
-                reason=reason,
-            )
-        )
-
-    def token(self) -> int:
-        """Return a number that was not used before."""
-        token = self.session.next_token
-        self.session = replace(self.session, next_token=token + 1)
-        return token
+        Change.enter(self, state, reason)
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> None:
         """Send a heartbeat; one at a time."""
@@ -290,27 +236,3 @@ class MemberDraft:
         told = session.word if change is Ownership.ASSIGNED else session.told
         self.session = replace(self.session, callback=callback, told=told)
         self.callbacks.append(callback)
-
-    def start(self, deadline: MemberDeadline, delay_ms: int) -> None:
-        """Let a deadline run from now."""
-        deadlines = self.session.deadlines.set(deadline, self.now + delay_ms)
-        self.session = replace(self.session, deadlines=deadlines)
-
-    def cancel(self, *deadlines: MemberDeadline) -> None:
-        """Stop deadlines, where they run."""
-        left = self.session.deadlines
-        for deadline in deadlines:
-            left = left.cancel(deadline)
-        self.session = replace(self.session, deadlines=left)
-
-    def effects(self) -> Effects[MemberSession]:
-        """Return what the event leads to."""
-        return Effects(
-            self.session,
-            observed=tuple(self.observed),
-            sends=tuple(self.sends),
-            callbacks=tuple(self.callbacks),
-            jobs=tuple(self.jobs),
-            find_coordinator=self.find_coordinator,
-            raised=tuple(self.raised),
-        )

@@ -7,6 +7,7 @@ but from where L30 allows.
 from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
+from kohort.group.member import lookup
 from kohort.group.member.consumer import answers, calls, client_assignors, leave, reconcile
 from kohort.group.member.consumer.calls import LIVE
 from kohort.group.member.consumer.client_assignors import ComputationLost
@@ -148,9 +149,9 @@ COORDINATOR_ROWS: Rows = (
     row(LIVE, CoordinatorLost, calls.find_coordinator, rule="L36"),
     row(LEAVING, CoordinatorLost, leave.gone_unheard, to=(UNSUBSCRIBED, STALE), rule="L37"),
     row(others(*LIVE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
-    row(JOINED, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL, rule="L36"),
-    row(LIVE, LookupFailed, calls.look_up_later, rule="KIP-580"),
-    row(others(*LIVE), LookupFailed, calls.note_lookup_failed),
+    row(JOINED, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL, rule="L36"),
+    row(LIVE, LookupFailed, lookup.look_up_later, rule="KIP-580"),
+    row(others(*LIVE), LookupFailed, lookup.note_lookup_failed),
     row(LIVE, LookupDue, calls.retry, rule="KIP-580"),
     row(others(*LIVE), LookupDue, calls.never),
     row(LIVE, CommitAnswered, calls.find_coordinator, when=calls.has_moved, rule="L36"),

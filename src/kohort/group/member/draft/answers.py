@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
+from kohort.group.member import lookup
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.draft import calls, coordinator, join
+from kohort.group.member.draft import calls, join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
 from kohort.group.values import replace
@@ -73,8 +74,8 @@ def join_as_new(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
 
 def find_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
     """D1: the coordinator has moved, or is not ready: look for it, then join again."""
-    coordinator.forget(change)
-    coordinator.look_up_later(change)
+    join.forget(change)
+    lookup.look_up_later(change)
 
 
 def wait_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
@@ -131,16 +132,16 @@ def note_lost(change: MemberChange, _answer: Answered) -> None:
 
 def rediscover(change: MemberChange, _answer: Answered) -> None:
     """D1, D23: look for the coordinator after a wait, and read on meanwhile."""
-    coordinator.forget(change)
+    join.forget(change)
     change.enter(DraftMemberState.REDISCOVER_COORDINATOR)
-    coordinator.look_up_later(change)
+    lookup.look_up_later(change)
 
 
 def rediscover_while_stopped(change: MemberChange, answer: Answered) -> None:
     """D1: the coordinator has moved while the application gives its partitions up."""
     if isinstance(answer, HeartbeatAnswered):
-        coordinator.forget(change)
-        coordinator.look_up_later(change)
+        join.forget(change)
+        lookup.look_up_later(change)
     else:
         calls.pass_over(change, answer)
 

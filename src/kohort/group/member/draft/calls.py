@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.errors import ErrorCode, LocalProtocolError
-from kohort.group.events import Ownership, OwnershipChanged
-from kohort.group.member.draft import coordinator, join, leave
+from kohort.errors import LocalProtocolError
+from kohort.group.events import Ownership
+from kohort.group.member import lookup
+from kohort.group.member.draft import join, leave
 from kohort.group.member.draft.session import (
     DraftMemberState,
     MemberChange,
@@ -15,7 +16,6 @@ from kohort.group.member.events import (
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
-    LookupDue,
     LookupFailed,
     Polled,
     RetryDue,
@@ -91,16 +91,7 @@ def _finish_call(change: MemberChange) -> None:
     change.session = replace(change.session, callback=None)
     if callback.change is not Ownership.ASSIGNED:
         change.session = replace(change.session, owned=frozenset(), consuming=False)
-    change.observed.append(
-        OwnershipChanged(
-            group=change.config.group_id,
-            now=change.now,
-            member=change.session.member_id,
-            generation=callback.generation,
-            change=callback.change,
-            partitions=callback.partitions,
-        )
-    )
+    change.say_told(callback, callback.change)
 
 
 def read_on(change: MemberChange, _done: CallbackDone) -> None:
@@ -130,20 +121,15 @@ def lose_the_rest(change: MemberChange, _done: CallbackDone) -> None:
 # -------------------------------------------------------------------------------- the coordinator
 
 
-def note_coordinator(change: MemberChange, _event: CoordinatorKnown) -> None:
-    """It is known for the time when it is needed."""
-    coordinator.found(change)
-
-
 def join_coordinator(change: MemberChange, _event: CoordinatorKnown) -> None:
     """D21: now there is somebody to join."""
-    coordinator.found(change)
+    lookup.note_coordinator(change)
     join.go_on(change)
 
 
 def greet_coordinator(change: MemberChange, _event: CoordinatorKnown) -> None:
     """D2, D23: part of the group again, if the new coordinator accepts our ping."""
-    coordinator.found(change)
+    lookup.note_coordinator(change)
     change.enter(PART_OF_GROUP)
     change.start(HeartbeatDue(), 0)
     if change.session.topics != change.session.joined_topics:
@@ -152,61 +138,30 @@ def greet_coordinator(change: MemberChange, _event: CoordinatorKnown) -> None:
 
 def note_no_coordinator(change: MemberChange, _event: CoordinatorLost) -> None:
     """Nobody needs it now."""
-    coordinator.forget(change)
+    join.forget(change)
 
 
 def lose_coordinator(change: MemberChange, _event: object) -> None:
     """D23: look for the coordinator, and read on meanwhile."""
-    coordinator.forget(change)
+    join.forget(change)
     change.enter(REDISCOVER)
-    coordinator.look_up(change)
+    lookup.look_up(change)
 
 
 def lose_joined_coordinator(change: MemberChange, _event: object) -> None:
     """The coordinator is gone while we join it: what was sent will not be answered."""
-    coordinator.forget(change)
+    join.forget(change)
     if change.session.callback is None:
         join.try_again_later(change)
-    coordinator.look_up(change)
-
-
-_HOPELESS = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
-
-
-def is_hopeless(_change: MemberChange, event: LookupFailed) -> bool:
-    """Whether no coordinator will ever be found."""
-    return event.error_code in _HOPELESS
+    lookup.look_up(change)
 
 
 def give_up_lookup(change: MemberChange, event: LookupFailed) -> None:
     """The group has no coordinator for us."""
-    change.session = replace(change.session, looking_up=False)
-    code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-    join.fail(change, code, f"no coordinator for group {change.config.group_id}")
-
-
-def look_up_later(change: MemberChange, _event: LookupFailed) -> None:
-    """Wait, then look again."""
-    coordinator.look_up_later(change)
-
-
-def note_lookup_failed(change: MemberChange, _event: LookupFailed) -> None:
-    """Nobody needs the coordinator now."""
-    change.session = replace(change.session, looking_up=False)
+    join.fail(change, *lookup.end(change, event))
 
 
 # ------------------------------------------------------------------------------------------- time
-
-
-def look_up(change: MemberChange, _event: LookupDue) -> None:
-    """The wait is over."""
-    coordinator.look_up(change)
 
 
 def retry(change: MemberChange, _event: RetryDue) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.errors import KafkaError
 from kohort.group.events import Ownership
-from kohort.group.member.draft import coordinator
+from kohort.group.member import lookup
 from kohort.group.member.draft.session import (
     DraftMemberState,
     MemberChange,
@@ -19,6 +19,11 @@ from kohort.wire.messages.draft import DraftJoinGroupRequest, DraftJoinGroupResp
 
 PART_OF_GROUP = DraftMemberState.PART_OF_GROUP
 STOPPED = DraftMemberState.STOPPED_CONSUMPTION
+
+
+def forget(change: MemberChange) -> None:
+    """The coordinator is not where it was. What was sent to it will not be answered."""
+    change.session = replace(change.session, coordinator_known=False, heartbeat=None, request=None)
 
 
 def stop(change: MemberChange, reason: str) -> None:
@@ -49,7 +54,7 @@ def _join(change: MemberChange) -> None:
     if session.request is not None or change.runs(RetryDue()):
         return
     if not session.coordinator_known:
-        coordinator.look_up(change)
+        lookup.look_up(change)
         return
     change.session = replace(session, joined_topics=session.topics, heartbeat=None)
     change.cancel(HeartbeatDue(), SessionOverdue())

@@ -16,7 +16,6 @@ from kohort.group.member.draft.session import (
     DraftMemberSession,
     DraftMemberState,
     MemberChange,
-    Sent,
     heartbeat_interval_ms,
 )
 from kohort.group.member.draft.table import DRAFT_MEMBER
@@ -31,6 +30,8 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
+from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.session import Sent
 from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse
@@ -41,7 +42,7 @@ __all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
 _REBALANCING = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
 
 
-class DraftMember:
+class DraftMember(Face[DraftMemberSession]):
     """One consumer of one group."""
 
     def __init__(self, config: MemberConfig, host: str) -> None:
@@ -51,16 +52,10 @@ class DraftMember:
             config: Its settings.
             host: Where it runs; becomes part of its id.
         """
-        self.config = config
+        super().__init__(config, DraftMemberSession())
         self.host = host
-        self._session = DraftMemberSession()
 
     # ------------------------------------------------------------------------------- what it knows
-
-    @property
-    def session(self) -> DraftMemberSession:
-        """All it knows; a value."""
-        return self._session
 
     @property
     def state(self) -> DraftMemberState:
@@ -76,16 +71,6 @@ class DraftMember:
     def heartbeat_interval_ms(self) -> int:
         """Time between heartbeats, in milliseconds (D25)."""
         return heartbeat_interval_ms(self.config)
-
-    @property
-    def member_id(self) -> str:
-        """Consumer id from the coordinator, empty when it has none."""
-        return self._session.member_id
-
-    @property
-    def generation_id(self) -> int:
-        """Present generation, -1 when it has none."""
-        return self._session.generation
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -111,11 +96,6 @@ class DraftMember:
         """Do nothing: the coordinator's assignor has no half here."""
 
     # ------------------------------------------------------------------------------------- commits
-
-    @property
-    def identity(self) -> CommitIdentity:
-        """As whom a commit is made now."""
-        return CommitIdentity(self._session.member_id, self._session.generation)
 
     def commit_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -146,33 +126,24 @@ class DraftMember:
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        change = MemberChange(self.config, self.host, self._session, now)
+        change = MemberChange(self.config, self._session, now, host=self.host)
         _run(change, event)
         return change.effects()
-
-    def install(self, session: DraftMemberSession) -> None:
-        """Take over what effects lead to."""
-        self._session = session
-
-    def next_deadline(self) -> int | None:
-        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
-        earliest = self._session.deadlines.next()
-        return earliest[0] if earliest else None
 
 
 def _run(change: MemberChange, event: MemberEvent) -> None:
     """Say in the table's words what happened, and let it act."""
     match event:
         case Tick():
-            _expire(change)
+            due = take_due(change)
+            if due is not None:
+                _put(change, due)
         case ResponseArrived():
             _answer(change, event)
         case RequestFailed():
             _fail(change, event)
         case CallbackDone():
-            callback = change.session.callback
-            known = callback is not None and callback.token == event.token
-            _put(change, event if known else StaleReport(event.token))
+            _put(change, told(change, event))
         case JobDone():
             _put(change, StaleReport(event.token))  # nobody leads
         case _:
@@ -183,26 +154,14 @@ def _put(change: MemberChange, event: object) -> None:
     DRAFT_MEMBER.run(change, type(event), event)
 
 
-def _expire(change: MemberChange) -> None:
-    """Deal with the earliest deadline, if it is due."""
-    earliest = change.session.deadlines.next()
-    if earliest is not None and earliest[0] <= change.now:
-        change.cancel(earliest[1])
-        _put(change, earliest[1])
-
-
 def _answer(change: MemberChange, event: ResponseArrived) -> None:
     sent = _forget_sent(change, event.token)
     if sent is None:
         _put(change, StaleReport(event.token))
     elif isinstance(event.response, DraftHeartbeatResponse):
-        _put(change, _heartbeat_answered(sent, event.response.error_code))
+        _put(change, HeartbeatAnswered(sent.identity, event.response.error_code))
     else:
         _put(change, event.response)
-
-
-def _heartbeat_answered(sent: Sent, code: int) -> HeartbeatAnswered:
-    return HeartbeatAnswered(CommitIdentity(sent.member_id, sent.generation), code)
 
 
 def _fail(change: MemberChange, event: RequestFailed) -> None:
@@ -214,7 +173,7 @@ def _fail(change: MemberChange, event: RequestFailed) -> None:
     elif code is None:
         _put(change, CoordinatorLost(event.cause))
     elif sent is beats:
-        _put(change, _heartbeat_answered(sent, code))
+        _put(change, HeartbeatAnswered(sent.identity, code))
     else:
         _put(change, DraftJoinGroupResponse(error_code=code, group_id=change.config.group_id))
 

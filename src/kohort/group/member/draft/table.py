@@ -6,6 +6,7 @@ The rules D1 to D25 are in docs/draft.md.
 from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
+from kohort.group.member import lookup
 from kohort.group.member.draft import answers, calls, leave
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import (
@@ -152,15 +153,15 @@ MEMBERSHIP_ROWS: Rows = (
 )
 
 COORDINATOR_ROWS: Rows = (
-    row((*IDLE, LEAVING), CoordinatorKnown, calls.note_coordinator),
+    row((*IDLE, LEAVING), CoordinatorKnown, lookup.note_coordinator),
     row(JOINING, CoordinatorKnown, calls.join_coordinator, rule="D21"),
     row(CONSUMING, CoordinatorKnown, calls.greet_coordinator, to=(PART, STOPPED), rule="D2 D23"),
     row((*IDLE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
     row(JOINING, CoordinatorLost, calls.lose_joined_coordinator, rule="D21"),
     row(CONSUMING, CoordinatorLost, calls.lose_coordinator, to=REDISCOVER, rule="D23"),
-    row(ACTIVE, LookupFailed, calls.give_up_lookup, when=calls.is_hopeless, to=FATAL),
-    row(ACTIVE, LookupFailed, calls.look_up_later, rule="D23"),
-    row((*IDLE, LEAVING), LookupFailed, calls.note_lookup_failed),
+    row(ACTIVE, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL),
+    row(ACTIVE, LookupFailed, lookup.look_up_later, rule="D23"),
+    row((*IDLE, LEAVING), LookupFailed, lookup.note_lookup_failed),
 )
 
 TIME_ROWS: Rows = (
@@ -172,7 +173,7 @@ TIME_ROWS: Rows = (
     row(others(*BEATING), SessionOverdue, calls.never),
     row(JOINING, RetryDue, calls.retry),
     row(others(*JOINING), RetryDue, calls.never),
-    row((*ACTIVE, LEAVING), LookupDue, calls.look_up, rule="D23"),
+    row((*ACTIVE, LEAVING), LookupDue, lookup.look_up, rule="D23"),
     row(IDLE, LookupDue, calls.never),
     row(tuple(DraftMemberState), StaleReport, calls.pass_over),
 )

@@ -1,0 +1,71 @@
+"""What the faces of all members have alike."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.events import CallbackDone, MemberDeadline, StaleReport
+from kohort.group.member.session import Change, Session
+
+S = TypeVar("S", bound=Session)
+
+
+class Face(Generic[S]):
+    """One member of one group, whatever protocol it speaks."""
+
+    def __init__(self, config: MemberConfig, session: S) -> None:
+        """Make a member.
+
+        Args:
+            config: Its settings.
+            session: What it knows at first.
+        """
+        self.config = config
+        self._session = session
+
+    @property
+    def session(self) -> S:
+        """All it knows; a value."""
+        return self._session
+
+    @property
+    def member_id(self) -> str:
+        """Its id in the group, empty when it has none."""
+        return self._session.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """Present generation or member epoch, -1 when it is in none."""
+        return self._session.generation
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom a commit is made now."""
+        return CommitIdentity(self._session.member_id, self._session.generation)
+
+    def install(self, session: S) -> None:
+        """Take over what effects lead to."""
+        self._session = session
+
+    def next_deadline(self) -> int | None:
+        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        earliest = self._session.deadlines.next()
+        return earliest[0] if earliest else None
+
+
+def take_due(change: Change[S]) -> MemberDeadline | None:
+    """Take the earliest deadline out, if it is due; the member acts on it."""
+    earliest = change.session.deadlines.next()
+    if earliest is None or earliest[0] > change.now:
+        return None
+    change.cancel(earliest[1])
+    return earliest[1]
+
+
+def told(change: Change[S], event: CallbackDone) -> CallbackDone | StaleReport:
+    """Return what the end of a call means: that of one that was made, or of none."""
+    callback = change.session.callback
+    known = callback is not None and callback.token == event.token
+    return event if known else StaleReport(event.token)

@@ -1,0 +1,59 @@
+"""Finding the coordinator, which is the same in every protocol (KIP-580)."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kohort.errors import ErrorCode
+from kohort.group.member.events import LookupDue, LookupFailed
+from kohort.group.member.session import Change, Session
+from kohort.group.values import replace
+
+S = TypeVar("S", bound=Session)
+
+_HOPELESS = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+
+
+def look_up(change: Change[S], _event: object = None) -> None:
+    """Ask the shell to find the coordinator, unless it does already or is to wait first."""
+    session = change.session
+    if session.coordinator_known or session.looking_up or change.runs(LookupDue()):
+        return
+    change.session = replace(session, looking_up=True)
+    change.find_coordinator = True
+
+
+def look_up_later(change: Change[S], _event: object = None) -> None:
+    """Look for the coordinator after a wait, each time a longer one."""
+    failures = change.session.failures + 1
+    change.session = replace(change.session, looking_up=False, failures=failures)
+    change.start(LookupDue(), change.config.backoff_ms(failures))
+
+
+def note_coordinator(change: Change[S], _event: object = None) -> None:
+    """It is known: requests can be sent."""
+    change.session = replace(change.session, coordinator_known=True, looking_up=False)
+    change.cancel(LookupDue())
+
+
+def is_hopeless(_change: Change[S], event: LookupFailed) -> bool:
+    """Whether no coordinator will ever be found."""
+    return event.error_code in _HOPELESS
+
+
+def end(change: Change[S], event: LookupFailed) -> tuple[int, str]:
+    """The group has no coordinator for us: return the error that this ends with."""
+    note_lookup_failed(change, event)
+    code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+    return code, f"no coordinator for group {change.config.group_id}"
+
+
+def note_lookup_failed(change: Change[S], _event: object = None) -> None:
+    """Nobody needs the coordinator now."""
+    change.session = replace(change.session, looking_up=False)
