@@ -104,12 +104,13 @@ def check(group: JavaGroup, acked: set[Seen]) -> None:
 # ------------------------------------------------------------------------ kafka-consumer-groups.sh
 
 
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS_TOOL = "kafka.admin.ConfigCommand"
 QUIET = (*FAST_START, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 
 
-def groups_tool(servers: str, line: str) -> list[list[str]]:
+def groups_tool(servers: str, line: str, name: str = GROUPS_TOOL) -> list[list[str]]:
     """What the tool prints for a command line: its lines, as words."""
-    name = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", servers, *line.split()]
     command = java_command(name, *arguments, jvm_options=QUIET)
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -193,6 +194,15 @@ def test_the_groups_tool_changes_offsets_and_deletes(
     gone, listed = [groups_tool(servers, line) for line in ("--delete --all-groups", "--list")]
     assert " ".join(gone[0]).endswith("('new', 'old') was successful.")
     assert not listed
+
+
+def test_k57_the_configs_tool_gives_a_group_its_own_times(broker: EmbeddedBroker) -> None:
+    servers, of_group = broker.bootstrap_servers, "--entity-type groups --entity-name g"
+    change = "--alter --add-config consumer.session.timeout.ms=50000"
+    (done,) = groups_tool(servers, f"{of_group} {change}", CONFIGS_TOOL)
+    assert done[:2] == ["Completed", "updating"]
+    told = groups_tool(servers, f"{of_group} --describe", CONFIGS_TOOL)
+    assert [line[0] for line in told[1:]] == ["consumer.session.timeout.ms=50000"]
 
 
 def positions(group: str, lines: list[list[str]]) -> dict[int, int]:
