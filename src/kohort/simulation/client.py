@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
-from kohort.group.effects import AssignmentJob, Effects, Send
+from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import (
@@ -22,7 +22,7 @@ from kohort.group.member.events import (
     TopicsNamed,
 )
 from kohort.simulation.chance import Stream
-from kohort.simulation.facts import Moved
+from kohort.simulation.facts import Moved, Told
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
@@ -148,8 +148,9 @@ class Client:
             return
         world, machine = self.world, self.machine
         before = (machine.state, machine.generation_id, machine.assigned)
+        session, now = machine.session, self.now()
         try:
-            effects = machine.decide(event, self.now())
+            effects = machine.decide(event, now)
         except LocalProtocolError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
@@ -158,6 +159,8 @@ class Client:
             return
         machine.install(effects.session)
         changed = before != (machine.state, machine.generation_id, machine.assigned)
+        if world.checking:
+            world.check(Told(self, event, session, effects, now))
         self._report(event, effects, before[1], changed)
         if not self._asking_names and self.protocol.unnamed(machine):
             self._asking_names = True
@@ -325,6 +328,13 @@ class Client:
             self.tell(JobDone(job.token, None, str(error)))
         else:
             self.tell(JobDone(job.token, assignments))
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """Have the assignor know what its member got, before the application is told (L5)."""
+        try:
+            self.machine.tell_assignor(callback)
+        except Exception:  # noqa: BLE001  # the poll raises it, and nothing else changes
+            self.world.note("assignor raised")
 
     def _name_topics(self) -> None:
         """Tell the member the names of topics that it knows by id only (KIP-848)."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kohort.group.coordinator.records import LogState
     from kohort.group.coordinator.session import ShardSession
     from kohort.group.effects import Effects
+    from kohort.group.member.events import MemberEvent
     from kohort.simulation.client import Client
     from kohort.simulation.coordinator import Node
 
@@ -95,6 +96,25 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """A member dealt with an event.
+
+    Attributes:
+        client: The member, as it is now.
+        event: The event.
+        before: Its session before.
+        effects: What the event led to.
+        now: The time by its own clock.
+    """
+
+    client: Client
+    event: MemberEvent
+    before: object
+    effects: Effects[object]
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """A call into an application begins or has ended.
 
@@ -164,6 +184,7 @@ Fact: TypeAlias = (
     | Stepped
     | Loaded
     | Moved
+    | Told
     | Called
     | Delivered
     | Positioned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol as Face
@@ -11,7 +12,7 @@ from uuid import UUID
 
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor, RebalanceProtocol
-from kohort.group.effects import Effects
+from kohort.group.effects import Callback, Effects
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
@@ -27,6 +28,10 @@ class Machine(Face):
     """The face that every member machine has."""
 
     config: MemberConfig
+
+    @property
+    def session(self) -> object:
+        """All it knows; a value."""
 
     @property
     def state(self) -> Enum:
@@ -67,6 +72,9 @@ class Machine(Face):
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
         """Say what the answer to a commit means."""
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """Have its assignor know what it got."""
 
     def decide(self, event: MemberEvent, now: int) -> Effects[object]:
         """Work out what an event leads to."""
@@ -175,7 +183,7 @@ def assignors_of(
     missing = [name for name in names if name not in known]
     if missing:
         raise ConfigError(f"no assignor {missing[0]!r}; there are: {', '.join(known)}")
-    return tuple(known[name] for name in names)
+    return tuple(copy(known[name]) for name in names)  # they remember what their member has
 
 
 def is_eager(protocol: Protocol, assignors: tuple[Assignor, ...]) -> bool:

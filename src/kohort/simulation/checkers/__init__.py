@@ -12,6 +12,7 @@ from kohort.simulation.checkers import (
     draft,
     draft_steps,
     liveness,
+    member_steps,
     ownership,
 )
 from kohort.simulation.checkers.registry import RULES, by_fact
@@ -27,6 +28,7 @@ MODULES = (
     coordinator,
     delivery,
     liveness,
+    member_steps,
 )
 
 CHECKERS = by_fact(RULES)

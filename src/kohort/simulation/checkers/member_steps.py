@@ -1,0 +1,460 @@
+"""What a classic member makes of answers, calls and time, by the rules L2-L15 and not by its table.
+
+Each function looks at one event, at the member's session before and after it, and at the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from kohort.errors import ErrorCode
+from kohort.group.events import Ownership
+from kohort.group.member.classic.session import MemberSession, MemberState
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.events import (
+    CallbackDone,
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    CoordinatorLost,
+    HeartbeatDue,
+    JobDone,
+    LookupDue,
+    LookupFailed,
+    Polled,
+    PollOverdue,
+    RejoinAsked,
+    RequestFailed,
+    ResponseArrived,
+    RetryDue,
+    SessionOverdue,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+)
+from kohort.group.subscription import decode_assignment, decode_subscription
+from kohort.simulation.checkers.registry import rule
+from kohort.simulation.facts import Told
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+S = MemberState
+Look: TypeAlias = Callable[[Told, MemberSession, MemberSession], "str | None"]
+
+_JOINED = (
+    S.UNJOINED,
+    S.REVOKING,
+    S.PREPARING_REBALANCE,
+    S.COMPLETING_REBALANCE,
+    S.ASSIGNING,
+    S.STABLE,
+)
+_BEATING = (S.REVOKING, S.COMPLETING_REBALANCE, S.ASSIGNING, S.STABLE, S.LEAVING)
+# Joining again has begun.
+_ON_ITS_WAY = (S.REVOKING, S.PREPARING_REBALANCE, S.UNJOINED)
+_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_WAIT = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
+_GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+def _sends(told: Told, kind: type) -> bool:
+    return any(isinstance(each.request, kind) for each in told.effects.sends)
+
+
+def _seeks(told: Told, after: MemberSession) -> bool:
+    """Whether it looks for the coordinator, or will in a moment."""
+    waits = after.deadlines.get(LookupDue()) is not None
+    return told.effects.find_coordinator or after.looking_up or waits
+
+
+def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None:
+    """L10 (KAFKA-13419): who is not known forgets its id, who is late only its generation."""
+    if after.generation != -1:
+        return "keeps its generation"
+    kept = after.member_id == was.member_id
+    if code == ErrorCode.ILLEGAL_GENERATION:
+        return None if kept else "forgets its id, and only its generation was wrong"
+    return "keeps an id that the coordinator does not know" if after.member_id else None
+
+
+# ------------------------------------------------------------------------------------- answers
+
+
+def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L9, L10: the answer to JoinGroup."""
+    answer = cast("JoinGroupResponse", cast("ResponseArrived", told.event).response)
+    code = answer.error_code
+    if code == ErrorCode.NONE:
+        if answer.protocol_name not in {each.name for each in told.client.assignors}:
+            return None if after.state is S.FATAL else "takes part with an assignor it never named"
+        same = (after.member_id, after.generation) == (answer.member_id, answer.generation_id)
+        if not same or after.state is not S.COMPLETING_REBALANCE:
+            return f"is in generation {answer.generation_id} and goes to {after.state.name}"
+        leads = answer.leader == answer.member_id and not answer.skip_assignment
+        works = bool(told.effects.jobs) if leads else _sends(told, SyncGroupRequest)
+        return None if works else "is in a new generation and does nothing"
+    if code == ErrorCode.MEMBER_ID_REQUIRED:
+        again = after.member_id == answer.member_id and _sends(told, JoinGroupRequest)
+        return None if again else "does not come back with the id that it was given"
+    return _not_joined(told, was, after, code)
+
+
+def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
+    """L10: what JoinGroup and SyncGroup have in common."""
+    if code == ErrorCode.REBALANCE_IN_PROGRESS:
+        kept = (after.member_id, after.generation) == (was.member_id, was.generation)
+        again = kept and _sends(told, JoinGroupRequest)
+        return None if again else "is called to the next rebalance and does not join as who it is"
+    if code in _GONE:
+        wrong = _identity(was, after, code)
+        if wrong is None and after.state not in _ON_ITS_WAY:
+            wrong = "does not join anew"
+        return wrong
+    if code in _MOVED:
+        seeks = after.state is S.UNJOINED and _seeks(told, after) and not after.coordinator_known
+        return None if seeks else "does not look for the coordinator that has moved"
+    if code in _WAIT:
+        waits = after.state is S.UNJOINED and after.deadlines.get(RetryDue()) is not None
+        stays = after.coordinator_known == was.coordinator_known
+        return None if waits and stays else "does not wait for the coordinator that is busy"
+    ended = after.state is S.FATAL and told.effects.raised
+    return None if ended else "goes on after an error that nothing cures"
+
+
+def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L5, L10: the answer to SyncGroup."""
+    answer = cast("SyncGroupResponse", cast("ResponseArrived", told.event).response)
+    if answer.error_code != ErrorCode.NONE:
+        return _not_joined(told, was, after, answer.error_code)
+    given = decode_assignment(answer.assignment)[0]
+    if any(each.topic not in was.topics for each in given):
+        return None if after.state is S.UNJOINED else "takes what it did not ask for"
+    if after.state is not S.ASSIGNING or not told.effects.callbacks:
+        return "was given partitions and does not tell the application"
+    call = told.effects.callbacks[0]
+    moving = was.owned - given
+    wanted = (Ownership.REVOKED, moving) if moving else (Ownership.ASSIGNED, given - was.owned)
+    return None if (call.change, call.partitions) == wanted else "tells the application otherwise"
+
+
+def _membership(
+    told: Told, was: MemberSession, after: MemberSession, code: int, *, is_commit: bool
+) -> str | None:
+    """L10, L11: what heartbeats and commits say about a membership."""
+    state = was.state
+    if code == ErrorCode.REBALANCE_IN_PROGRESS:
+        if state is S.STABLE:
+            return None if after.state in _ON_ITS_WAY else "does not follow the rebalance"
+        if state is S.ASSIGNING and after.rejoin is None:
+            return "forgets that the next rebalance has begun"
+        return None if after.state is state else "leaves a rebalance that it takes part in"
+    if code in _GONE:
+        wrong = _identity(was, after, code)
+        expects_move = state in (S.STABLE, S.COMPLETING_REBALANCE)
+        if wrong is None and expects_move and after.state not in _ON_ITS_WAY:
+            wrong = "does not join anew"
+        if wrong is None and state is S.STABLE and was.owned and after.state is not S.REVOKING:
+            wrong = "does not tell the application what is lost"
+        return wrong
+    if code in _MOVED:
+        if state is S.LEAVING and was.request is not None:
+            return None if after.state is not S.LEAVING else "waits for an answer in vain"
+        seeks = _seeks(told, after) and not after.coordinator_known
+        return None if seeks else "does not look for the coordinator that has moved"
+    if code in (ErrorCode.NONE, *_WAIT):
+        same = (after.state, after.owned) == (state, was.owned)
+        return None if same else "changes its state though nothing has happened"
+    fatal = code == ErrorCode.FENCED_INSTANCE_ID if is_commit else True
+    if not fatal or state is S.LEAVING:
+        return None if after.state is state else "ends because of a commit"
+    return None if after.state is S.FATAL else "goes on after an error that nothing cures"
+
+
+def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L9, L10: the answer to a heartbeat."""
+    event = cast("ResponseArrived", told.event)
+    if was.heartbeat is None or was.heartbeat.token != event.token or was.state not in _BEATING:
+        return None
+    code = cast("HeartbeatResponse", event.response).error_code
+    now = (was.member_id, was.generation)
+    if (was.heartbeat.member_id, was.heartbeat.generation) != now:
+        return None if after.state is was.state else "listens to an answer for somebody else"
+    complaint = _membership(told, was, after, code, is_commit=False)
+    if complaint is None and code == ErrorCode.NONE:
+        due = after.deadlines.get(SessionOverdue())
+        fresh = due is not None and due >= told.now + told.client.plan.session_timeout_ms
+        complaint = None if fresh else "was heard and does not count its session from now"
+    return complaint
+
+
+def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L11: the answer to a commit."""
+    event = cast("CommitAnswered", told.event)
+    if was.state not in _BEATING or event.sent != CommitIdentity(was.member_id, was.generation):
+        return None if after.state is was.state else "listens to an answer for somebody else"
+    return _membership(told, was, after, event.error_code, is_commit=True)
+
+
+def _good_bye(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L7: out, or back as somebody new."""
+    out = after.state is not S.LEAVING and not (was.member_id and after.member_id)
+    return None if out else "has said good-bye and stays"
+
+
+_ANSWERS: dict[type, Look] = {
+    JoinGroupResponse: _joined,
+    SyncGroupResponse: _synced,
+    LeaveGroupResponse: _good_bye,
+    HeartbeatResponse: _beaten,
+}
+
+
+def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    event = cast("ResponseArrived", told.event)
+    is_beat = isinstance(event.response, HeartbeatResponse)
+    if not is_beat and (was.request is None or was.request.token != event.token):
+        return None
+    return _ANSWERS[type(event.response)](told, was, after)
+
+
+def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L10: a request that is not answered: the coordinator is doubted."""
+    event = cast("RequestFailed", told.event)
+    tokens = {each.token for each in (was.request, was.heartbeat) if each is not None}
+    if event.token not in tokens:
+        return None
+    return _lost(told, was, after)
+
+
+# ------------------------------------------------------------------------------------- calls
+
+
+def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L2."""
+    topics = cast("Subscribed", told.event).topics
+    if was.state is S.CLOSED or (was.state is S.LEAVING and was.after_leaving is S.CLOSED):
+        return None
+    if after.topics != topics:
+        return "does not take note of another subscription"
+    if was.state is S.LEAVING:
+        return None if after.after_leaving is S.UNJOINED else "will not come back"
+    differs = topics != was.joined_topics
+    if was.state is S.UNSUBSCRIBED or (was.state is S.STABLE and differs):
+        return None if after.state in _ON_ITS_WAY else "has another subscription and does not join"
+    return None if after.state is was.state else "does not finish what it is at"
+
+
+def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L7: unsubscribing and closing."""
+    closes = isinstance(told.event, Closing)
+    if closes and was.state in (S.UNSUBSCRIBED, S.CLOSED):
+        return None if after.state is S.CLOSED else "has nothing to leave and does not end"
+    if not closes and was.state in (S.UNSUBSCRIBED, S.CLOSED):
+        return None if after.state is was.state else "wants nothing already"
+    if after.topics and not closes:
+        return "wants nothing and keeps its subscription"
+    if after.state is S.LEAVING:
+        ends = (S.CLOSED,) if closes else (S.CLOSED, S.UNSUBSCRIBED)
+        return None if after.after_leaving in ends else "leaves only to come back"
+    return "does not leave" if after.state in (*_JOINED, S.STALE) else None
+
+
+def _rejoined(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L15 (KIP-568)."""
+    if was.state is S.STABLE:
+        return None if after.state in _ON_ITS_WAY else "is asked for a rebalance and stays"
+    later = (S.PREPARING_REBALANCE, S.COMPLETING_REBALANCE, S.ASSIGNING)
+    if was.state in later and (after.rejoin is None or after.state is not was.state):
+        return "forgets that it was asked for a rebalance"
+    return None
+
+
+def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """KIP-62, L7."""
+    if was.state is S.STALE:
+        # An open call has to end first.
+        back = after.state in _ON_ITS_WAY or was.callback is not None
+        return None if back else "polls again and does not come back"
+    due = after.deadlines.get(PollOverdue())
+    wanted = told.now + told.client.plan.max_poll_interval_ms
+    alive = was.state not in _JOINED or (due is not None and due >= wanted)
+    return None if alive else "has polled and counts from before"
+
+
+def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L3-L7: a call into the application has ended."""
+    event = cast("CallbackDone", _told.event)
+    if was.callback is None or was.callback.token != event.token:
+        return None
+    gone = was.callback.partitions
+    if was.callback.change is not Ownership.ASSIGNED and gone & after.owned:
+        return "keeps what the application has given up"
+    if was.state is S.REVOKING:
+        joins = after.state in (S.PREPARING_REBALANCE, S.UNJOINED)
+        return None if joins else "has given up and does not join"
+    if was.state is S.ASSIGNING and was.assignment is not None and was.member_id:
+        calls = [each.change for each in _told.effects.callbacks]
+        kept = Ownership.ASSIGNED in calls or after.state in _ON_ITS_WAY
+        return None if kept else "does not give the application what was added"
+    if was.state is S.ASSIGNING and was.assignment is None:
+        again = was.rejoin is not None or was.topics != was.joined_topics or not was.member_id
+        rests = after.state is S.STABLE
+        if rests == (again or was.generation < 0):
+            return "rests though it has to join again" if rests else "joins again without need"
+    if was.state is S.FATAL and after.owned and after.callback is None:
+        return "has ended and does not tell the application what is lost"
+    return None
+
+
+# ------------------------------------------------------------------------------------- coordinator
+
+
+def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L9: whoever is a member says so to a coordinator that is new."""
+    if not after.coordinator_known or after.looking_up:
+        return "has found the coordinator and does not know it"
+    if was.state is S.UNJOINED and was.deadlines.get(RetryDue()) is None:
+        joins = after.state in (S.PREPARING_REBALANCE, S.REVOKING)
+        return None if joins else "has found the coordinator and does not join"
+    if was.state in _BEATING and was.member_id and was.generation >= 0:
+        due = after.deadlines.get(HeartbeatDue())
+        soon = due is not None and due <= told.now
+        return None if soon else "does not greet the new coordinator"
+    return None
+
+
+def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L10: the coordinator is gone."""
+    if after.coordinator_known:
+        return "has lost the coordinator and believes in it"
+    if was.state is S.LEAVING and was.request is not None:
+        return None if after.state is not S.LEAVING else "waits for an answer in vain"
+    if was.state in (*_JOINED, S.LEAVING) and not _seeks(told, after):
+        return "has lost the coordinator and does not look for it"
+    if was.state in (S.PREPARING_REBALANCE, S.COMPLETING_REBALANCE):
+        return None if after.state is S.UNJOINED else "waits for an answer that will not come"
+    return None if after.state is was.state else "changes its state though it owns what it owned"
+
+
+def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L10, KIP-580."""
+    if after.looking_up:
+        return "believes that the look-up is still running"
+    code = cast("LookupFailed", _told.event).error_code
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and was.state in _JOINED:
+        return None if after.state is S.FATAL else "goes on looking where it may not be"
+    active = was.state in (*_JOINED, S.LEAVING)
+    if active and after.deadlines.get(LookupDue()) is None:
+        return "does not look for the coordinator again"
+    return None if after.state is was.state else "changes its state though it is only not found"
+
+
+def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L8: the leader's work is done."""
+    event = cast("JobDone", told.event)
+    if was.job is None or was.job.token != event.token:
+        return None
+    if event.assignments is None:
+        retries = after.state is S.UNJOINED and told.effects.raised
+        return None if retries else "has no assignment and does not try again"
+    return None if _sends(told, SyncGroupRequest) else "keeps the assignment for itself"
+
+
+# ------------------------------------------------------------------------------------- time
+
+
+def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """L7, L9, KIP-580: what is due is done."""
+    earliest = was.deadlines.next()
+    if earliest is None or earliest[0] > told.now:
+        return None
+    due, state = earliest[1], was.state
+    member = bool(was.member_id) and was.generation >= 0
+    if isinstance(due, HeartbeatDue) and member and was.coordinator_known:
+        if was.heartbeat is None and not _sends(told, HeartbeatRequest):
+            return "does not send the heartbeat that is due"
+        return None if after.deadlines.get(due) is not None else "will send no more heartbeats"
+    if isinstance(due, PollOverdue):
+        return "is not polled and stays" if after.state is not S.STALE else None
+    if isinstance(due, RetryDue):
+        tries = after.state in (S.PREPARING_REBALANCE, S.REVOKING) or _seeks(told, after)
+        return None if tries else "does not try again"
+    if isinstance(due, LookupDue):
+        return None if told.effects.find_coordinator else "does not look for the coordinator"
+    if isinstance(due, SessionOverdue) and state is S.LEAVING and was.request is not None:
+        return None if after.state is not S.LEAVING else "waits for an answer in vain"
+    if isinstance(due, SessionOverdue) and member and state is not S.LEAVING:
+        return None if _seeks(told, after) else "hears nothing and does not look for another one"
+    return None
+
+
+_LOOKS: dict[type, Look] = {
+    ResponseArrived: _answered,
+    RequestFailed: _failed,
+    CommitAnswered: _committed,
+    Subscribed: _subscribed,
+    Unsubscribed: _left,
+    Closing: _left,
+    RejoinAsked: _rejoined,
+    Polled: _polled,
+    CallbackDone: _returned,
+    CoordinatorKnown: _known,
+    CoordinatorLost: _lost,
+    LookupFailed: _not_found,
+    JobDone: _shared_out,
+    Tick: _time,
+}
+
+
+@rule(
+    "L3",
+    "Classic: a member makes of every answer, call and deadline what the rules say (L2-L15).",
+    Told,
+)
+def member_goes_on(_world: World, told: Told) -> str | None:
+    """Compare the member after an event with the one before."""
+    if not isinstance(told.before, MemberSession):
+        return None
+    look = _LOOKS.get(type(told.event))
+    if look is None:
+        return None
+    after = cast("MemberSession", told.effects.session)
+    complaint = look(told, told.before, after)
+    if complaint is None:
+        return None
+    return f"{told.client.name}, {told.before.state.name}, {type(told.event).__name__}: {complaint}"
+
+
+@rule(
+    "L2",
+    "Classic: whoever joins says what its application wants, whoever leaves has nothing left.",
+    Told,
+)
+def joins_with_its_topics(_world: World, told: Told) -> str | None:
+    """Look at what a JoinGroup subscribes to."""
+    if not isinstance(told.before, MemberSession):
+        return None
+    for send in told.effects.sends:
+        after = cast("MemberSession", told.effects.session)
+        # Who is not polled any more leaves before its application can be told (KIP-62).
+        if isinstance(send.request, LeaveGroupRequest) and after.state is S.LEAVING and after.owned:
+            return f"{told.client.name} says good-bye before it has given everything up"
+        if not isinstance(send.request, JoinGroupRequest):
+            continue
+        topics = after.topics
+        for protocol in send.request.protocols:
+            if decode_subscription(protocol.metadata).topics != topics:
+                return f"{told.client.name} joins with another subscription"
+    return None
