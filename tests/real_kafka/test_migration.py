@@ -83,17 +83,34 @@ class JavaMigrant:
         self._member.end(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("which", ["both are Java's", "classic is Java's", "consumer is Java's"])
-def test_java_members_move_there_and_back_on_our_broker(which: str, tmp_path: Path) -> None:
-    """K40, K45, K47: Kafka's own client, by itself and mixed with ours."""
-    often = tmp_path / "classic.properties"  # a member sees soon that its group rebalances
+JAVA_CONSUMER: MakeMember = partial(JavaMigrant, ["--group-protocol", "consumer"])
+
+
+@pytest.fixture
+def java_classic(tmp_path: Path) -> MakeMember:
+    """A member that sees soon that its group rebalances."""
+    often = tmp_path / "classic.properties"
     often.write_text("heartbeat.interval.ms=200\n")
     options = ["--group-protocol", "classic", "--assignment-strategy", RANGE]
-    classic: MakeMember = partial(JavaMigrant, [*options, "--command-config", str(often)])
-    consumer: MakeMember = partial(JavaMigrant, ["--group-protocol", "consumer"])
-    if which == "consumer is Java's":
-        classic = OUR_RANGE
-    if which == "classic is Java's":
-        consumer = OUR_CONSUMER
+    return partial(JavaMigrant, [*options, "--command-config", str(often)])
+
+
+@pytest.mark.parametrize("which", ["both are Java's", "classic is Java's", "consumer is Java's"])
+def test_java_members_move_there_and_back_on_our_broker(
+    which: str, java_classic: MakeMember
+) -> None:
+    """K40, K45, K47: Kafka's own client, by itself and mixed with ours."""
+    classic = OUR_RANGE if which == "consumer is Java's" else java_classic
+    consumer = OUR_CONSUMER if which == "classic is Java's" else JAVA_CONSUMER
     with EmbeddedBroker(group_consumer_heartbeat_interval_ms=100) as broker:
         there_and_back(broker.bootstrap_servers, classic, consumer)
+
+
+@pytest.mark.parametrize("which", ["classic is Java's", "consumer is Java's"])
+def test_java_members_and_ours_move_there_and_back_on_kafka(
+    which: str, java_classic: MakeMember, real_kafka: RealKafka
+) -> None:
+    """K40, K45, K47: the same as on our broker."""
+    classic = OUR_RANGE if which == "consumer is Java's" else java_classic
+    consumer = OUR_CONSUMER if which == "classic is Java's" else JAVA_CONSUMER
+    there_and_back(real_kafka.bootstrap_servers, classic, consumer)
