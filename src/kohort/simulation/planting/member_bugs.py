@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, RangeAssignor
+from kohort.group.effects import Send
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import callbacks, join
@@ -20,11 +22,18 @@ from kohort.group.member.events import (
     JobDone,
     RetryDue,
 )
-from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
+from kohort.group.subscription import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from kohort.simulation.application import Application
+from kohort.simulation.coverage import AnyRow, AnyTable
 from kohort.simulation.planting.bug import BUGS, Bug, bug, ignored, instead
 from kohort.types import TopicPartition
-from kohort.wire.messages.membership import JoinGroupResponse, SyncGroupResponse
+from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 if TYPE_CHECKING:
     from kohort.simulation.client import Client
@@ -117,17 +126,59 @@ def _forget_lookup(draft: MemberDraft, _event: object) -> None:
 
 
 class ZombieClaims(CooperativeStickyAssignor):
-    """Lets an old claim win over a new one, as kafka-python does (KIP-792)."""
+    """Lets the last member in order win a claim, whatever its generation, as kafka-python does."""
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Turn the generations round."""
-        turned = {
-            member: replace(entry, generation=1_000_000 - entry.generation)
-            for member, entry in subscriptions.items()
+        """Number the claims by the order of their members."""
+        numbered = {
+            member: replace(entry, generation=number)
+            for number, (member, entry) in enumerate(sorted(subscriptions.items()))
         }
-        return super().assign(cluster, turned)
+        return super().assign(cluster, numbered)
+
+
+@contextmanager
+def _claim_what_is_lost() -> Iterator[None]:
+    """Let members claim, without a generation, what they were given last, even when it is lost.
+
+    That is the other half of kafka-python's bug: its assignor keeps the assignment it was told, and
+    nobody tells it that the member was thrown out.
+    """
+    given: dict[int, tuple[object, frozenset[TopicPartition]]] = {}
+
+    def spoilt(line: AnyRow) -> AnyRow:
+        handler = line.handler
+
+        def both(draft: Any, event: Any) -> None:  # noqa: ANN401  # the draft of any table
+            handler(draft, event)
+            if draft.session.owned:
+                given[id(draft.config)] = (draft.config, draft.session.owned)
+            claimed = given.get(id(draft.config), (None, frozenset()))[1]
+            draft.sends = [_claiming(send, claimed) for send in draft.sends]
+
+        return replace(line, handler=both)
+
+    table = cast("AnyTable", _T)
+    with table.substituted([spoilt(line) for line in table.rows]):
+        yield
+
+
+def _claiming(send: Send, claimed: frozenset[TopicPartition]) -> Send:
+    request = send.request
+    if not isinstance(request, JoinGroupRequest):
+        return send
+    protocols = tuple(
+        replace(
+            each,
+            metadata=encode_subscription(
+                replace(decode_subscription(each.metadata), owned=claimed, generation=-1)
+            ),
+        )
+        for each in request.protocols
+    )
+    return replace(send, request=replace(request, protocols=protocols))
 
 
 class OneRound(CooperativeStickyAssignor):
@@ -297,7 +348,15 @@ def _plant_part_2() -> None:
         instead(_T, CallbackDone, "assigned", _settle_without_rejoining),
         _COOP,
     )
-    _assignor("zombie claim", "an old claim wins over a new one", ZombieClaims(), _COOP)
+    BUGS.append(
+        Bug(
+            name="zombie claim",
+            text="who was thrown out claims what it had, and wins over who has it now",
+            plant=_claim_what_is_lost,
+            assignors={ZombieClaims.name: ZombieClaims()},
+            protocol=_COOP,
+        )
+    )
     _assignor("one round", "partitions move while their owner has them", OneRound(), _COOP)
     _assignor("hoarder", "one member gets all, wanted or not", Hoarder(), "classic")
     for protocol in ("classic", "consumer"):
