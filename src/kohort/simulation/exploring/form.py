@@ -21,11 +21,11 @@ from typing import Any, TypeAlias, cast
 
 from immutables import Map
 
-from kohort.group.coordinator.classic.group import ClassicGroup, Parked
+from kohort.group.coordinator.classic.group import ClassicGroup
 from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.consumer.topics import TopicsImage
-from kohort.group.coordinator.draft.group import Parked as ParkedDraft
 from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.group import Parked
 from kohort.group.effects import Callback
 from kohort.group.machine import Deadlines
 from kohort.group.subscription import Subscription, decode_subscription
@@ -54,7 +54,7 @@ _IGNORED_OF: dict[type[object], frozenset[str]] = {
     ),
 }
 # Whose tokens are those of requests.
-_ANSWERS = (Parked, ParkedDraft, RequestArrived)
+_ANSWERS = (Parked, RequestArrived)
 
 
 class Sink:

@@ -10,9 +10,7 @@ from kohort.group.coordinator.classic.draft import GroupDraft
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.classic.identity import generation_error
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.offsets import commit as offsets
 from kohort.group.coordinator.refusals import commit_refused
-from kohort.group.events import OffsetsCommitted
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 Commit: TypeAlias = RequestArrived[OffsetCommitRequest]
@@ -80,17 +78,4 @@ def store_and_stay(draft: GroupDraft, commit: Commit) -> None:
 
 def store(draft: GroupDraft, commit: Commit) -> None:
     """C51, C52: write the positions to the log."""
-    request = commit.request
-    result = offsets.store(request, draft.config.offset_metadata_max_bytes, draft.wall_ms)
-    draft.records.extend(result.records)
-    draft.reply(commit.token, result.response, commit.version)
-    if result.stored:
-        draft.observed.append(
-            OffsetsCommitted(
-                group=request.group_id,
-                now=draft.now,
-                member=request.member_id,
-                generation=request.generation_id_or_member_epoch,
-                offsets=result.stored,
-            )
-        )
+    draft.store(commit)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from immutables import Map
 
+from kohort.group.coordinator.group import Group, Parked
 from kohort.group.values import replace
 
 V = TypeVar("V")
@@ -74,22 +75,12 @@ class Member:
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A request that waits for its answer."""
-
-    token: int
-    version: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroup:
+class ClassicGroup(Group):
     """A classic group.
 
     Attributes:
-        group_id: Its id.
         state: Its state.
-        generation: Number of its present generation; grows with each completed rebalance.
         protocol_type: What kind of group ("consumer"), empty before the first member.
         protocol: Name of the assignor in use, None when there is none.
         leader: Member id of the leader, None when there is none.
@@ -107,9 +98,7 @@ class ClassicGroup:
         last_delay_ms: The delay that is running (C20).
     """
 
-    group_id: str
     state: GroupState = GroupState.DEAD
-    generation: int = 0
     protocol_type: str = ""
     protocol: str | None = None
     leader: str | None = None

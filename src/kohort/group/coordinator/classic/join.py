@@ -11,12 +11,12 @@ from kohort.group.coordinator.classic.group import (
     ClassicGroup,
     GroupState,
     Member,
-    Parked,
     Protocol,
 )
 from kohort.group.coordinator.classic.identity import member_error
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import PendingExpired, RequestArrived, SessionExpired
+from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
 from kohort.group.values import replace

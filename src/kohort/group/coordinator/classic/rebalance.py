@@ -5,9 +5,10 @@ from __future__ import annotations
 from immutables import Map
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.change import REASON_MAX
 from kohort.group.coordinator.classic import protocol_choice
-from kohort.group.coordinator.classic.draft import REASON_MAX, GroupDraft
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member, Parked
+from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -15,6 +16,7 @@ from kohort.group.coordinator.events import (
     SessionExpired,
     SyncExpired,
 )
+from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Cause, GenerationStarted, RebalanceStarted
 from kohort.group.values import replace

@@ -9,9 +9,10 @@ from immutables import Map
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.draft import GroupDraft
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Parked
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.identity import generation_error
 from kohort.group.coordinator.events import RequestArrived, SyncExpired
+from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Assigned
 from kohort.group.subscription import PROTOCOL_TYPE, decode_assignment

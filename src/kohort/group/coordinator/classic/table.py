@@ -7,9 +7,9 @@ C40, C44, C47: COORDINATOR_NOT_AVAILABLE).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias
 
+from kohort.group.coordinator.change import on
 from kohort.group.coordinator.classic import (
     commit,
     delete,
@@ -30,7 +30,6 @@ from kohort.group.coordinator.events import (
     JoinExpired,
     LoadFinished,
     PendingExpired,
-    RequestArrived,
     RetentionCheckDue,
     SessionExpired,
     SyncExpired,
@@ -45,7 +44,6 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
 )
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
-from kohort.wire.schema import Message
 
 DEAD = GroupState.DEAD
 EMPTY = GroupState.EMPTY
@@ -61,29 +59,6 @@ REBALANCE = (PREPARING, COMPLETING, EMPTY)
 ENDED = (COMPLETING, EMPTY)
 
 Rows: TypeAlias = tuple[Row[GroupState, GroupDraft], ...]
-R = TypeVar("R", bound=Message)
-
-
-def on(
-    states: GroupState | tuple[GroupState, ...],
-    request: type[R],
-    handler: Callable[[GroupDraft, RequestArrived[R]], None],
-    *,
-    to: GroupState | tuple[GroupState, ...] = (),
-    when: Callable[[GroupDraft, RequestArrived[R]], bool] | None = None,
-    rule: str,
-    again: bool = False,
-) -> Row[GroupState, GroupDraft]:
-    """Write a row for a request, which comes with where it came from."""
-    return row(
-        states,
-        request,
-        cast("Callable[[GroupDraft, R], None]", handler),
-        to=to,
-        when=cast("Callable[[GroupDraft, R], bool] | None", when),
-        rule=rule,
-        again=again,
-    )
 
 
 _JOIN = JoinGroupRequest

@@ -8,9 +8,7 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import rebalance
 from kohort.group.coordinator.draft.change import GroupChange
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.offsets import commit as offsets
 from kohort.group.coordinator.refusals import commit_refused
-from kohort.group.events import OffsetsCommitted
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 Commit: TypeAlias = RequestArrived[OffsetCommitRequest]
@@ -54,17 +52,4 @@ def store_and_stay(change: GroupChange, commit: Commit) -> None:
 
 def store(change: GroupChange, commit: Commit) -> None:
     """Write the positions to the log."""
-    request = commit.request
-    result = offsets.store(request, change.config.offset_metadata_max_bytes, change.wall_ms)
-    change.records.extend(result.records)
-    change.reply(commit.token, result.response, commit.version)
-    if result.stored:
-        change.observed.append(
-            OffsetsCommitted(
-                group=request.group_id,
-                now=change.now,
-                member=request.member_id,
-                generation=request.generation_id_or_member_epoch,
-                offsets=result.stored,
-            )
-        )
+    change.store(commit)

@@ -11,6 +11,7 @@ from enum import Enum
 
 from immutables import Map
 
+from kohort.group.coordinator.group import Group, Parked
 from kohort.group.values import replace
 
 
@@ -45,14 +46,6 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
-    """A JoinGroup that waits for its answer."""
-
-    token: int
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class Newcomer:
     """Who joined without an id, and gets one when the group rebalances."""
 
@@ -61,13 +54,11 @@ class Newcomer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftGroup:
+class DraftGroup(Group):
     """A draft group.
 
     Attributes:
-        group_id: Its id.
         state: Its state.
-        generation: Number of its present generation; grows with each rebalance.
         next_sequence: Number in the next consumer id; never used twice.
         consumers: Consumers by their id.
         newcomers: Who waits for an id, in the order in which they came.
@@ -75,9 +66,7 @@ class DraftGroup:
         job: Number of the assignment that is being made, counted within the generation.
     """
 
-    group_id: str
     state: DraftState = DraftState.NONE
-    generation: int = 0
     next_sequence: int = 1
     consumers: Map[str, Consumer] = Map()
     newcomers: tuple[Newcomer, ...] = ()

@@ -7,8 +7,9 @@ from typing import TypeAlias
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import rebalance
 from kohort.group.coordinator.draft.change import GroupChange
-from kohort.group.coordinator.draft.group import Consumer, Newcomer, Parked
+from kohort.group.coordinator.draft.group import Consumer, Newcomer
 from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.group import Parked
 from kohort.group.events import Cause
 from kohort.group.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupRequest

@@ -7,9 +7,10 @@ from immutables import Map
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import fold
 from kohort.group.coordinator.draft.change import GroupChange
-from kohort.group.coordinator.draft.group import Consumer, DraftState, Parked
+from kohort.group.coordinator.draft.group import Consumer, DraftState
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.coordinator.events import JoinExpired, SessionExpired
+from kohort.group.coordinator.group import Parked
 from kohort.group.events import (
     Assigned,
     Cause,

@@ -116,11 +116,11 @@ def run(draft: ShardDraft, group_id: str, trigger: type[object], event: object) 
     change = GroupChange(
         draft.config,
         draft.log,
-        session.consumer.topics,
         draft.now,
         draft.wall_ms,
         before,
         session.deadlines,
+        topics=session.consumer.topics,
     )
     DRAFT_GROUP.run(change, trigger, event)
     groups = session.draft_groups

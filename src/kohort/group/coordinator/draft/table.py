@@ -6,9 +6,9 @@ same picture, are the states of the shard: `kohort.group.coordinator.lifecycle`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias
 
+from kohort.group.coordinator.change import on
 from kohort.group.coordinator.draft import (
     commit,
     delete,
@@ -26,7 +26,6 @@ from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
     JoinExpired,
     LoadFinished,
-    RequestArrived,
     SessionExpired,
     TopicsChanged,
     Unload,
@@ -35,7 +34,6 @@ from kohort.group.machine import Row, Table, row
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
-from kohort.wire.schema import Message
 
 NONE = DraftState.NONE
 PREPARE = DraftState.PREPARE_FOR_REBALANCE
@@ -49,27 +47,6 @@ ANY = (NONE, *HAS_CONSUMERS)
 REBALANCE = (PREPARE, REBALANCING, NONE)
 
 Rows: TypeAlias = tuple[Row[DraftState, GroupChange], ...]
-R = TypeVar("R", bound=Message)
-
-
-def on(
-    states: DraftState | tuple[DraftState, ...],
-    request: type[R],
-    handler: Callable[[GroupChange, RequestArrived[R]], None],
-    *,
-    to: DraftState | tuple[DraftState, ...] = (),
-    when: Callable[[GroupChange, RequestArrived[R]], bool] | None = None,
-    rule: str = "",
-) -> Row[DraftState, GroupChange]:
-    """Write a row for a request, which comes with where it came from."""
-    return row(
-        states,
-        request,
-        cast("Callable[[GroupChange, R], None]", handler),
-        to=to,
-        when=cast("Callable[[GroupChange, R], bool] | None", when),
-        rule=rule,
-    )
 
 
 _JOIN = DraftJoinGroupRequest
