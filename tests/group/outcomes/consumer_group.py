@@ -5,7 +5,7 @@ Such a group has no stored state (K15); the situations are its states, and those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +102,29 @@ def gone_for_a_while() -> MixedDialogue:
     return talk
 
 
+def mixed_reconciling() -> MixedDialogue:
+    """Beside a there is a classic member; what it is to have is free, and it has to join again."""
+    talk = nothing()
+    talk.settled("a")
+    member_id = talk.joined().member_id
+    joined = talk.joined(member_id)
+    assert talk.synced(member_id, joined.generation_id) == set()
+    talk.converge("a")
+    assert talk.group.state.value == "Reconciling"
+    assert talk.member(member_id).classic is not None
+    return talk
+
+
+def mixed_stable() -> MixedDialogue:
+    """Now it has it."""
+    talk = mixed_reconciling()
+    (member_id,) = _classic_members(talk)
+    joined = talk.joined(member_id)
+    assert len(talk.synced(member_id, joined.generation_id)) == 2
+    assert talk.group.state.value == "Stable"
+    return talk
+
+
 SITUATIONS: dict[str, Callable[[], MixedDialogue]] = {
     "no group": nothing,
     "Empty": empty,
@@ -109,6 +132,8 @@ SITUATIONS: dict[str, Callable[[], MixedDialogue]] = {
     "Reconciling": reconciling,
     "Stable": stable,
     "Stable until s said that it will be back": gone_for_a_while,
+    "Reconciling, and c is classic": mixed_reconciling,
+    "Stable, and c is classic": mixed_stable,
 }
 
 
@@ -130,6 +155,8 @@ def cases(talk: MixedDialogue) -> Iterator[Case]:
             yield _request(name, _beat(talk, member_id, epoch, **more), 1)
     yield from _classic_apis(talk)
     yield from _positions(talk)
+    for member_id in _classic_members(talk):
+        yield from _of_a_classic_member(talk, member_id)
     yield "the first clock is over", Tick(WALL), _next_ms(talk)
     yield "a topic grows", TopicsChanged(_grown(talk)), 0
     yield "a job is done that nobody waits for", JobDone(99, GROUP, NewTarget(), WALL), 0
@@ -156,13 +183,19 @@ def _beat(talk: MixedDialogue, member_id: str, epoch: int, **more: Any) -> Messa
     )
 
 
-def _classic_join(instance: str | None = None) -> JoinGroupRequest:
-    metadata = encode_subscription(Subscription(topics=frozenset({"t"})))
+def _classic_join(
+    instance: str | None = None,
+    member_id: str = "",
+    topic: str = "t",
+    owned: Iterable[int] = (),
+) -> JoinGroupRequest:
+    has = frozenset(TopicPartition("t", number) for number in owned)
+    metadata = encode_subscription(Subscription(topics=frozenset({topic}), owned=has))
     return JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=_REBALANCE_MS,
-        member_id="",
+        member_id=member_id,
         group_instance_id=instance,
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
@@ -252,6 +285,31 @@ def _classic_apis(talk: MixedDialogue) -> Iterator[Case]:
     yield _request("of the group", DescribeGroupsRequest(groups=(GROUP,)))
     yield _request("of the group", ConsumerGroupDescribeRequest(group_ids=(GROUP,)))
     yield _request("of the group", DeleteGroupsRequest(groups_names=(GROUP,)))
+
+
+def _classic_members(talk: MixedDialogue) -> list[str]:
+    group = talk.shard.log.consumer_groups.get(GROUP)
+    members = group.members.values() if group else ()
+    return [each.member_id for each in members if each.classic is not None]
+
+
+def _of_a_classic_member(talk: MixedDialogue, member_id: str) -> Iterator[Case]:
+    here = _epoch(talk, member_id)
+    held = _held(talk, member_id).get("t", set())
+    yield _request("of c", _classic_join(member_id=member_id, owned=held))
+    yield _request("of c that gave all up", _classic_join(member_id=member_id))
+    yield _request("of c to another topic", _classic_join(member_id=member_id, topic="u"))
+    for name, generation in (("of c", here), ("of c as it was", here - 1)):
+        identity = {"group_id": GROUP, "member_id": member_id, "generation_id": generation}
+        yield _request(name, HeartbeatRequest(**identity))  # type: ignore[arg-type]  # of its fields' types
+        sync = SyncGroupRequest(**identity, assignments=())  # type: ignore[arg-type]  # of its fields' types
+        yield _request(name, sync, 4)
+        commit = commit_request(GROUP, CommitIdentity(member_id, generation), None, _POSITION)
+        yield _request(name, commit, _BY_NAME)
+    for name, who in (("of c", member_id), ("of a, the last consumer", "a")):
+        members = (MemberIdentity(member_id=who, group_instance_id=None),)
+        yield _request(name, LeaveGroupRequest(group_id=GROUP, members=members))
+    yield _request("of c as a consumer", _beat(talk, member_id, 0, **_joining()), 1)
 
 
 def _positions(talk: MixedDialogue) -> Iterator[Case]:
