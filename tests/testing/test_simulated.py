@@ -14,6 +14,7 @@ from kohort.group.assignors import (
     ClusterView,
     RebalanceProtocol,
 )
+from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.subscription import Subscription
 from kohort.testing import SimulationFailedError, simulate
 from kohort.types import TopicPartition
@@ -161,6 +162,24 @@ def test_what_an_assignor_raises_is_told() -> None:
 
     with pytest.raises(SimulationFailedError, match="broken raised: ZeroDivisionError"):
         simulate(assignors=[Broken()])
+
+
+class Told(Mine):
+    """Notes which generations it was told of."""
+
+    name = "told"
+
+    def __init__(self) -> None:
+        self.generations: set[int] = set()
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self.generations.add(metadata.generation_id)
+
+
+def test_an_assignor_is_told_what_its_member_got() -> None:
+    told = Told()
+    simulate(assignors=[told], protocol="classic", seeds=FEW)
+    assert len(told.generations) > 1
 
 
 def test_several_assignors_and_those_of_kafka() -> None:

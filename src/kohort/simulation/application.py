@@ -166,6 +166,7 @@ class Application:
         self.calling = callback
         change = self._change(callback)
         if change is Ownership.ASSIGNED:
+            self.client.tell_assignor(callback)
             for partition in sorted(callback.partitions):
                 self.positions[partition] = None
                 self._lives[partition] = self._lives.get(partition, 0) + 1

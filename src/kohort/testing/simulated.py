@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 
 from kohort.client.listener import Listens, RebalanceListener, Told
@@ -191,6 +192,10 @@ class _Watched(Assignor):
         self.inner = inner
         self.name, self.version = inner.name, inner.version  # type: ignore[misc]  # these differ between instances here, as between classes elsewhere
         self.supported_protocols = inner.supported_protocols  # type: ignore[misc]  # as above
+
+    def __copy__(self) -> _Watched:
+        """Each member has one of its own: it may remember what its member has."""
+        return _Watched(copy(self.inner))
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
