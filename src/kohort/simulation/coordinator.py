@@ -22,7 +22,7 @@ from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard, ShardSession
 from kohort.group.effects import Effects
 from kohort.simulation.facts import Answered, Decided, Loaded, Stepped
-from kohort.simulation.jobs import Job, do_job
+from kohort.simulation.jobs import Job, do_job, may_fail
 from kohort.simulation.network import Connection, Pending
 from kohort.simulation.scenario import Scenario
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
@@ -134,7 +134,8 @@ class Node:
     def _do(self, shard: Shard, job: Job) -> None:
         """Do slow work, unless the shard that wanted it is gone."""
         if self.shard is shard and shard.state is Lifecycle.READY:
-            self.run(do_job(job, self._wall_ms(), fails=self._world.job_fails()))
+            fails = may_fail(job) and self._world.job_fails()
+            self.run(do_job(job, self._wall_ms(), fails=fails))
 
     def tell_topics(self) -> None:
         """Let the shard know the topics as they are before it answers."""

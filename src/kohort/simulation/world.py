@@ -22,6 +22,7 @@ from kohort.simulation.facts import Fact, Looked, Recorded
 from kohort.simulation.ledger import GROUP, Ledger
 from kohort.simulation.log import GroupLog
 from kohort.simulation.network import Connection, Network, Pending
+from kohort.simulation.protocols import MIGRATION
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.simulation.topics import Topics
 from kohort.simulation.trace import Trace
@@ -310,6 +311,9 @@ class World:
 
         Kafka's cannot either: KIP-814 leaves such topics as they are until the next rebalance.
         """
+        self._changed_unseen(topics)
+
+    def _changed_unseen(self, topics: frozenset[str]) -> None:
         for name in topics:
             if self._topic_changed_ms.get(name, -1) >= self.ledger.assigned_ms:
                 self.note("topic change unseen by a returning leader")
@@ -318,9 +322,23 @@ class World:
     def spread_metadata(self, within_ms: int, name: str) -> None:
         """Let every client learn, one after the other, that a topic has changed."""
         self._topic_changed_ms[name] = self.engine.now
+        if self.scenario.protocol == MIGRATION and self._is_led_by_nobody():
+            self.note("topic change unseen without a leader")
+            self.unseen.add(name)
         for number, client in enumerate(self.living(), start=1):
             delay = within_ms * number // len(self.members)
             self.engine.after(delay, client, self._refresh, client)
+
+    def _is_led_by_nobody(self) -> bool:
+        """Whether a classic group came back from KIP-848 without a rebalance: who joined leads not.
+
+        Kafka has it so; its topics are looked at in the next rebalance.
+        """
+        node = self.coordinator.ready
+        group = node.shard.session.groups.get(GROUP) if node is not None else None
+        if group is None or not group.members:
+            return False
+        return not any(client.machine.group_topics for client in self.living())
 
     def _refresh(self, client: Client) -> None:
         client.learn_topics(self.topics.counts())
@@ -362,6 +380,7 @@ class World:
                     self.unseen.clear()
                 elif isinstance(event, ProtocolChanged) and event.group == GROUP:
                     self.note(f"group became {event.protocol}")
+                    self._changed_unseen(frozenset(self.topics.present))
         self.observe(effects.observed)
 
     def view(self) -> GroupView | None:

@@ -133,6 +133,19 @@ def test_k45_a_join_waits_for_its_target(group: MixedDialogue) -> None:
     assert (group.answers[token].error_code, group.answers[token].generation_id) == (0, 3)
 
 
+def test_k45_who_joins_again_waits_with_that_join(group: MixedDialogue) -> None:
+    """What it owned when it joined first is not what it owns now."""
+    group.holds_jobs = True
+    first = group.join_classic(instance="s0")
+    member = group.group.static_member("s0")
+    assert member is not None
+    second = group.join_classic(member.member_id, instance="s0")
+    assert group.answers[first].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert second not in group.answers
+    group.do_jobs()
+    assert (group.answers[second].error_code, group.answers[second].generation_id) == (0, 3)
+
+
 def test_k45_a_join_that_waits_is_sent_away_with_the_coordinator(group: MixedDialogue) -> None:
     group.holds_jobs = True
     token = group.join_classic(instance="s0")

@@ -106,6 +106,15 @@ def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
     assert group.synced(again.member_id, 1) | group.told(answer)["t"] == {0, 1, 2, 3}  # type: ignore[index]  # it has some
 
 
+def test_k41_who_takes_a_static_place_gets_what_the_rebalance_would_have_given(
+    group: MixedDialogue,
+) -> None:
+    """It wants what its predecessor wanted, so nothing but the rebalance asks for a new target."""
+    group.join_classic(instance="s0")
+    answer = group.enter("z", "t", instance_id="s0")
+    assert group.told(answer) == {"t": {0, 1, 2, 3}}
+
+
 def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialogue) -> None:
     """Cooperative members still have what they had before both (decision 0012)."""
     (member,) = group.stable_classic("s0")

@@ -128,8 +128,9 @@ def at_target(world: World, _fact: Looked) -> str | None:
         if member.is_reconciled_to(group.assignment_epoch):
             target = group.target_of(member_id)
             wanted = {(topic, number) for topic, numbers in target.items() for number in numbers}
-            names = world.image.names
-            differ = {each for each in _flat(member.assigned) ^ wanted if each[0] in names}
+            # What it does not want any more it has given up; the next target says so too.
+            ids = world.image.ids(group.topics_of(member))
+            differ = {each for each in _flat(member.assigned) ^ wanted if each[0] in ids}
             if differ:
                 return f"{member_id} is in the target's epoch, but differs in {len(differ)}"
     return None

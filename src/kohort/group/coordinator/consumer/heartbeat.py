@@ -25,7 +25,9 @@ from kohort.group.coordinator.consumer.jobs import MatchedTopics
 from kohort.group.coordinator.consumer.leave import leave
 from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
+from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.migration import upgrade
+from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
 from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import (
@@ -34,6 +36,7 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
 
 
 def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None = None) -> None:
@@ -78,7 +81,7 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     before = member.assigned
     resubscribed = take_note(draft, member, updated, found)
     client_assignors.reconsider(draft)
-    if _waits_already(draft, arrived, member_id, before, resubscribed):
+    if waits_already(draft, arrived, member_id, before, resubscribed):
         return
     if target.is_due(draft) and not client_assignors.ask(draft):
         target.start(draft, arrived, member_id, before, resubscribed)
@@ -87,10 +90,14 @@ def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None)
     reconcile_and_reply(draft, arrived, updated, before, resubscribed)
 
 
-def _waits_already(
-    draft: ConsumerDraft, arrived: Heartbeat, member_id: str, before: Owned, resubscribed: bool
+def waits_already(
+    draft: ConsumerDraft,
+    arrived: Heartbeat | RequestArrived[JoinGroupRequest],
+    member_id: str,
+    before: Owned,
+    resubscribed: bool,
 ) -> bool:
-    """K11: whose earlier heartbeat waits for a target asks again because its connection broke.
+    """K11: whose earlier request waits for a target asks again because its connection broke.
 
     It waits on with this one. An answer to the earlier one could move the member when nobody hears
     it any more, and after this one was answered: then nobody would ever tell it what it has.
@@ -99,15 +106,20 @@ def _waits_already(
     waiting = run.waiting if run else None
     if run is None or waiting is None or waiting.member_id != member_id:
         return False
-    if not isinstance(waiting.arrived.request, ConsumerGroupHeartbeatRequest):
-        return False
-    response = failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
-    draft.reply(waiting.arrived.token, response, waiting.arrived.version)
+    draft.reply(waiting.arrived.token, _overtaken(waiting), waiting.arrived.version)
     waiting = Waiting(arrived, member_id, before, resubscribed or waiting.resubscribed)
     targets = draft.session.targets.set(draft.group_id, replace(run, waiting=waiting))
     draft.session = replace(draft.session, targets=targets)
     draft.start_session(member_id)
     return True
+
+
+def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupResponse:
+    """The answer to a request whose sender has asked again."""
+    earlier = waiting.arrived
+    if isinstance(earlier.request, JoinGroupRequest):
+        return join_refused(earlier.request, earlier.version, ErrorCode.REBALANCE_IN_PROGRESS, "")
+    return failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
 
 
 def _identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str) -> Member:

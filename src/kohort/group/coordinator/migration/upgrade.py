@@ -45,7 +45,7 @@ def begin(draft: ConsumerDraft) -> None:
         members = _converted(draft, classic)
     _dissolve(draft, classic)
     if members:
-        _write(draft, classic.generation, members)
+        _write(draft, classic, members)
 
 
 def _check(draft: ConsumerDraft, classic: ClassicGroup) -> None:
@@ -127,11 +127,15 @@ def _dissolve(draft: ConsumerDraft, classic: ClassicGroup) -> None:
         draft.records.append(group_tombstone(group_id))
 
 
-def _write(draft: ConsumerDraft, epoch: int, members: list[Member]) -> None:
-    """K41: the group, with an assignment for the epoch it begins in: what everybody has."""
-    group_id = draft.group_id
+def _write(draft: ConsumerDraft, classic: ClassicGroup, members: list[Member]) -> None:
+    """K41: the group, with an assignment for the epoch it begins in: what everybody has.
+
+    A rebalance that is not over gives way to a new target: the hash of no topics asks for one.
+    """
+    group_id, epoch = draft.group_id, classic.generation
     subscribed = {topic for member in members for topic in member.topics}
-    metadata_hash = draft.topics.metadata_hash(subscribed)
+    is_whole = classic.state is GroupState.STABLE
+    metadata_hash = draft.topics.metadata_hash(subscribed) if is_whole else 0
     draft.write(log_records.member_record(group_id, member) for member in members)
     draft.write([log_records.epoch_record(group_id, epoch, metadata_hash)])
     draft.write(
