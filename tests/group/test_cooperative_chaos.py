@@ -44,7 +44,7 @@ class BouncingChaos(Chaos):
         # A coordinator that moved knows of each member only the assignor in use (C72), until the
         # next rebalance: without one it would refuse who comes back with only the other one.
         for application in self.world.applications.values():
-            application.deferring = False
+            application.deferring, application.reachable = False, True
             if application.member.state is MemberState.STABLE:
                 self.world.tell(application, RejoinAsked("before the bounce"))
         self.world.advance(75_000)

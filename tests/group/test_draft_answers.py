@@ -232,9 +232,8 @@ def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
     ]
     for _ in range(44):  # north cannot be heard, south goes on
         world.now += 250
-        while world.expire() or world.work(south) or world.jobs:
-            if world.jobs:
-                world.run_job()
+        while world.expire() or world.work(south) or world.run_own_job():
+            pass
         world.tell(south, Polled())
     assert north.member.member_id not in world.group.consumers
     world.deliver_request(north)
