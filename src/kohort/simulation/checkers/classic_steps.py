@@ -46,13 +46,18 @@ def _is_set(step: Stepped, deadline: Any) -> bool:  # noqa: ANN401  # any deadli
 # ------------------------------------------------------------------------------------- time
 
 
-def _pending(step: Stepped, due: PendingExpired, _was: Any, group: ClassicGroup) -> str | None:  # noqa: ANN401  # any group
-    del step
-    return "an id is still waited for, though its time is over" if _has(group, due) else None
-
-
-def _has(group: ClassicGroup, due: PendingExpired) -> bool:
-    return due.member_id in group.pending
+def _pending(
+    _step: Stepped, due: PendingExpired, was: ClassicGroup, group: ClassicGroup
+) -> str | None:
+    """C15."""
+    if due.member_id in group.pending:
+        return "an id is still waited for, though its time is over"
+    if was.state is not PREPARING and (group.state, group.generation) != (
+        was.state,
+        was.generation,
+    ):
+        return "an id that nobody came back with ends a generation"
+    return None
 
 
 def _session(

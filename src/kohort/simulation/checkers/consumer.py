@@ -84,6 +84,7 @@ def consumers_wait_for_jobs(world: World, _fact: Looked) -> str | None:
     session = node.shard.session.consumer
     known = {run.waiting.arrived.token for run in session.targets.values() if run.waiting}
     known |= {arrived.token for arrived in session.checking.values()}
+    known |= {arrived.token for arrived in session.installing.values()}
     others = {
         parked.token
         for group in node.shard.session.groups.values()

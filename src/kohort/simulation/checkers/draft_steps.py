@@ -42,8 +42,11 @@ NONE, PREPARE = DraftState.NONE, DraftState.PREPARE_FOR_REBALANCE
 REBALANCING, STEADY = DraftState.REBALANCING, DraftState.STEADY
 
 
-def _was(step: Stepped, group_id: str) -> DraftGroup | None:
-    """Return a group as it was; None: it is of another protocol."""
+def _was(step: Stepped, group_id: str, *, joins: bool = False) -> DraftGroup | None:
+    """Return a group as it was; None: it is of another protocol, or there is none to be joined."""
+    others = (step.session.groups, step.log.groups, step.log.consumer_groups)
+    if joins and not any(group_id in each for each in others):
+        return router.group_of(step.session, step.log, group_id)
     if not router.is_draft(step.session, step.log, group_id):
         return None
     return router.group_of(step.session, step.log, group_id)
@@ -114,7 +117,9 @@ def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
     expect = _EXPECT.get(type(arrived.request))
-    group = _was(step, arrived.request.group_id) if expect is not None else None  # type: ignore[attr-defined]  # every request of `_EXPECT` names a group
+    joins = isinstance(arrived.request, (DraftJoinGroupRequest, DraftHeartbeatRequest))
+    group_id: str = getattr(arrived.request, "group_id", "")
+    group = _was(step, group_id, joins=joins) if group_id else None
     if expect is None or group is None:
         return None
     wanted = expect(group, arrived, step)
@@ -208,6 +213,11 @@ def draft_time_is_kept(world: World, step: Stepped) -> str | None:
         return None if group == was else f"the session of {due.member_id} ended, which waits for us"
     if due.member_id in group.consumers:
         return f"{due.member_id} is a consumer, though its session is over"
+    if group.state is PREPARE is was.state:
+        ends = JoinExpired(due.group_id)
+        now = step.node.shard.session.deadlines.get(ends)
+        if now != step.session.deadlines.get(ends):
+            return "a death gives the others more time to join"
     return "a consumer is dead and nobody rebalances" if group.state is STEADY else None
 
 

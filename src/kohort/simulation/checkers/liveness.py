@@ -23,7 +23,7 @@ _BURST_MINUTES = 5
 
 def wanting(world: World) -> list[Client]:
     """Return the members that run and want partitions."""
-    return [c for c in world.living() if not c.application.closing and c.application.topics]
+    return [c for c in world.living() if not c.application.closing and c.application.wants]
 
 
 def is_converged(world: World) -> bool:

@@ -192,7 +192,8 @@ def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if (was.heartbeat.member_id, was.heartbeat.generation) != now:
         return None if after.state is was.state else "listens to an answer for somebody else"
     complaint = _membership(told, was, after, code, is_commit=False)
-    if complaint is None and code == ErrorCode.NONE:
+    heard = code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+    if complaint is None and heard and after.state is was.state:
         due = after.deadlines.get(SessionOverdue())
         fresh = due is not None and due >= told.now + told.client.plan.session_timeout_ms
         complaint = None if fresh else "was heard and does not count its session from now"
@@ -265,6 +266,8 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return None if after.state is was.state else "wants nothing already"
     if after.topics and not closes:
         return "wants nothing and keeps its subscription"
+    if was.state is S.LEAVING and after.state is not S.LEAVING:
+        return "ends before it has left"
     if after.state is S.LEAVING:
         ends = (S.CLOSED,) if closes else (S.CLOSED, S.UNSUBSCRIBED)
         return None if after.after_leaving in ends else "leaves only to come back"
@@ -313,6 +316,8 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
         rests = after.state is S.STABLE
         if rests == (again or was.generation < 0):
             return "rests though it has to join again" if rests else "joins again without need"
+    if was.state is S.STALE and after.state is S.STALE and after.callback is None:
+        return "is back in its poll and does not join"
     if was.state is S.FATAL and after.owned and after.callback is None:
         return "has ended and does not tell the application what is lost"
     return None
@@ -325,7 +330,10 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L9: whoever is a member says so to a coordinator that is new."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
-    if was.state is S.UNJOINED and was.deadlines.get(RetryDue()) is None:
+    idle = was.state not in (*_JOINED, S.LEAVING)
+    if idle or (was.state is S.UNJOINED and was.deadlines.get(RetryDue()) is not None):
+        return None if after.state is was.state else "joins before its time"
+    if was.state is S.UNJOINED:
         joins = after.state in (S.PREPARING_REBALANCE, S.REVOKING)
         return None if joins else "has found the coordinator and does not join"
     if was.state in _BEATING and was.member_id and was.generation >= 0:
