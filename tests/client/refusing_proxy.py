@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.refusals import commit_refused
 from kohort.wire import frame as frames
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import HeartbeatRequest
-from kohort.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from kohort.wire.messages.offsets import OffsetCommitRequest
 from tests.client.cutting_proxy import CuttingProxy
 
 Offsets = dict[int, int]  # by partition, of the only topic there is
@@ -53,24 +49,5 @@ class RefusingProxy(CuttingProxy):
             self.stored.append(offsets)
             return None
         self.refused.append(offsets)
-        response = _refusal(request)
+        response = commit_refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return bytes(frames.encode_response(response, received.version, received.correlation_id))
-
-
-def _refusal(request: OffsetCommitRequest) -> OffsetCommitResponse:
-    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return OffsetCommitResponse(
-        topics=tuple(
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=tuple(
-                    OffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=code
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
