@@ -76,8 +76,14 @@ def test_an_unknown_setting_names_the_nearest(wrong: str, near: str) -> None:
 
 
 def test_any_setting_may_be_given_by_kafkas_name() -> None:
-    found = settings(["group.max.size=3", "auto_create_topics=false", "host = ::1"])
-    assert found == {"group_max_size": 3, "auto_create_topics": False, "host": "::1"}
+    given = ["group.max.size=3", "auto_create_topics=false", "host = ::1", "broker.rack=r1"]
+    found = settings(given)
+    assert found == {
+        "group_max_size": 3,
+        "auto_create_topics": False,
+        "host": "::1",
+        "broker_rack": "r1",
+    }
     assert BrokerConfig.of(found).group_max_size == 3
 
 

@@ -33,7 +33,7 @@ def racks(servers: str) -> list[str | None]:
 def test_both_brokers_say_in_which_rack_they_are(
     rack: str | None, tmp_path: Path, real_kafka: RealKafka
 ) -> None:
-    with EmbeddedBroker(tmp_path / "data", broker_rack=rack) as broker:
+    with EmbeddedBroker(tmp_path / "data", broker_rack=rack or "") as broker:
         ours = racks(broker.bootstrap_servers)
     assert ours == [rack, rack]
     if rack is None:

@@ -24,7 +24,7 @@ class BrokerConfig:
         host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
         port: Port to listen on; 0 takes a free one.
         allow_remote: Permit an address that other machines reach. There is no authentication.
-        broker_rack: Where this broker is, None when that is not said (KIP-36, KIP-881).
+        broker_rack: Where this broker is, empty when that is not said (KIP-36, KIP-881).
         auto_create_topics: Make a topic when a client that permits it asks for an unknown one.
         num_partitions: Partitions of a topic made without a number.
         log_segment_bytes: A closed segment may be removed or compacted, an open one not.
@@ -80,7 +80,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     port: int = 0
     allow_remote: bool = False
-    broker_rack: str | None = None
+    broker_rack: str = ""
     auto_create_topics: bool = True
     num_partitions: int = 1
     log_segment_bytes: int = 128 * 1024 * 1024

@@ -160,8 +160,8 @@ def _settings(
 
 
 def _text(value: object) -> str | None:
-    """Return a value as Kafka writes it."""
-    if value is None:
+    """Return a value as Kafka writes it; nothing said is null."""
+    if value in (None, ""):
         return None
     if isinstance(value, tuple):
         return ",".join(value)

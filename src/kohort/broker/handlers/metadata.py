@@ -29,7 +29,7 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
     """Describe the topics asked for, making unknown ones where client and broker permit it."""
     host, port = broker.address
     node = MetadataResponseBroker(
-        node_id=NODE_ID, host=host, port=port, rack=broker.config.broker_rack
+        node_id=NODE_ID, host=host, port=port, rack=broker.config.broker_rack or None
     )
     everything = request.topics is None or (caller.version == 0 and not request.topics)
     if everything:
@@ -98,7 +98,7 @@ def describe_cluster(
 ) -> DescribeClusterResponse:
     """Name the one broker there is."""
     host, port = broker.address
-    rack = broker.config.broker_rack
+    rack = broker.config.broker_rack or None
     node = DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port, rack=rack)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
