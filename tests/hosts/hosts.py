@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -254,6 +254,7 @@ class OverTcp:
     def __init__(self, protocol: str, servers: str, runner: asyncio.Runner) -> None:
         self._servers, self._runner = servers, runner
         self._members: dict[str, AsyncConsumer] = {}
+        self._news = asyncio.Event()
         self._settings: dict[str, object] = {"group_protocol": "consumer"}
         if protocol in ASSIGNORS:
             self._settings = {
@@ -272,6 +273,7 @@ class OverTcp:
                 group_id=GROUP,
                 client_id=name,
                 enable_auto_commit=False,
+                event_listener=lambda _: self._news.set(),
                 **self._settings,
             )
             consumer.subscribe([TOPIC])
@@ -307,10 +309,13 @@ class OverTcp:
         deadline = time.monotonic() + 60
         while not is_at_rest([_machine(each) for each in self._members.values()]):
             assert time.monotonic() < deadline, "the group does not come to rest"
+            self._news.clear()
             if not any(_is_completing(each) for each in self._members.values()):
                 for each in self._members.values():
                     await each.poll(0)
-            await asyncio.sleep(0.005)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._news.wait()
 
 
 def _is_completing(consumer: AsyncConsumer) -> bool:
