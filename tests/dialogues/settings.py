@@ -27,7 +27,9 @@ _OURS: dict[str, object] = {
     "offset_metadata_max_bytes": 32,
     "offsets_topic_num_partitions": 5,
     "group_consumer_max_size": 3,
+    "group_consumer_min_session_timeout_ms": 6_000,
     "group_consumer_session_timeout_ms": 6_000,
+    "group_consumer_min_heartbeat_interval_ms": 200,
     "group_consumer_heartbeat_interval_ms": 200,
     "group_consumer_assignment_interval_ms": 0,
 }
