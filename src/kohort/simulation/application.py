@@ -63,7 +63,8 @@ class Application:
         self.stalled_until = 0
         self.listener = ""
         self.slow_ms = 0
-        self.topics = frozenset(client.plan.topics)
+        self._names = frozenset(client.plan.topics)
+        self._pattern = client.plan.pattern if client.protocol.has_epochs else ""
         self.callbacks: deque[Callback] = deque()
         self.calling: Callback | None = None
         self.closing = False
@@ -83,8 +84,23 @@ class Application:
 
     def start(self) -> None:
         """Subscribe, and begin to poll."""
-        self.client.tell(Subscribed(self.topics))
+        self.client.tell(self._subscription())
         self.poll()
+
+    @property
+    def wants(self) -> bool:
+        """Whether it subscribes to anything, be it there or not."""
+        return bool(self._names or self._pattern)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that it subscribes to; of an expression those that are there now."""
+        if self._pattern:
+            return self.client.world.topics.matching(self._pattern)
+        return self._names
+
+    def _subscription(self) -> Subscribed:
+        return Subscribed(frozenset() if self._pattern else self._names, self._pattern or None)
 
     def poll(self) -> None:
         """Call poll: what it was given before is consumed now."""
@@ -437,15 +453,21 @@ class Application:
 
     def unsubscribe(self) -> None:
         """Want nothing for a while."""
-        self.topics = frozenset()
+        self._names, self._pattern = frozenset(), ""
         self.client.ask(Unsubscribed())
 
-    def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Want other topics."""
-        self.topics = frozenset(topics)
+    def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> None:
+        """Want other topics, or those of an expression where the protocol has them."""
+        client = self.client
+        self._pattern = pattern if client.protocol.has_epochs else ""
+        self._names = frozenset(topics)
         # A static member that came back with another subscription would not be noticed (C31).
-        self.client.world.change_plan(self.client.name, topics=tuple(sorted(topics)))
-        self.client.ask(Subscribed(self.topics))
+        client.world.change_plan(client.name, topics=tuple(sorted(topics)), pattern=self._pattern)
+        client.ask(self._subscription())
+
+    def subscribe_again(self) -> None:
+        """Want what it wanted when its process started."""
+        self.subscribe(self.client.plan.topics, self.client.plan.pattern)
 
 
 def _nobody(_stored: bool) -> None:

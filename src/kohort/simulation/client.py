@@ -10,6 +10,7 @@ from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer import client_assignors
 from kohort.group.member.events import (
     CoordinatorKnown,
     JobDone,
@@ -23,6 +24,7 @@ from kohort.group.member.events import (
 )
 from kohort.simulation.chance import Stream
 from kohort.simulation.facts import Moved, Told
+from kohort.simulation.garbage import spoiled
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
@@ -197,7 +199,7 @@ class Client:
     def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
         """Write down since when it is no member any more, until it asks to be one again."""
         lost_at, key = self.world.ledger.lost_at, (self.name, self.life)
-        if any(isinstance(each, _JOINS) for each in sends) or not self.application.topics:
+        if any(isinstance(each, _JOINS) for each in sends) or not self.application.wants:
             lost_at.pop(key, None)
         elif before >= 0 and self.machine.generation_id < 0:
             lost_at[key] = self.world.engine.now
@@ -317,6 +319,9 @@ class Client:
     # ------------------------------------------------------------------------------- leading
 
     def _assign(self, job: AssignmentJob) -> None:
+        if self.protocol.has_epochs:
+            self._assign_by_epoch(job)
+            return
         topics = leader.topics(job)
         self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in topics}
         assignors = {each.name: each for each in self.assignors}
@@ -335,6 +340,23 @@ class Client:
             self.machine.tell_assignor(callback)
         except Exception:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self.world.note("assignor raised")
+
+    def _assign_by_epoch(self, job: AssignmentJob) -> None:
+        """Make the assignment that the coordinator asked for, of what it said (KIP-848)."""
+        world, assignors = self.world, {each.name: each for each in self.assignors}
+        try:
+            if world.assignor_fails(self):
+                raise KohortError("the assignor raised")  # as an assignor would
+            view = ClusterView(job.partitions or {})
+            assignments = client_assignors.compute(job, assignors, view)
+        except Exception as error:  # noqa: BLE001  # an assignor may raise anything
+            self.tell(JobDone(job.token, None, str(error)))
+            return
+        bug = world.garbage.pop(self.name, "")
+        if bug:
+            world.note("assignor gave garbage")
+            assignments = spoiled(assignments, bug)
+        self.tell(JobDone(job.token, assignments))
 
     def _name_topics(self) -> None:
         """Tell the member the names of topics that it knows by id only (KIP-848)."""

@@ -25,6 +25,7 @@ from kohort.simulation.facts import Answered, Decided, Loaded, Stepped
 from kohort.simulation.jobs import Job, do_job, may_fail
 from kohort.simulation.network import Connection, Pending
 from kohort.simulation.scenario import Scenario
+from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
@@ -40,6 +41,7 @@ _PARKED = (
     JoinGroupRequest,
     SyncGroupRequest,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupInstallAssignmentRequest,
     DraftJoinGroupRequest,
 )
 # More deadlines at the same moment than any group has.
@@ -394,4 +396,6 @@ def make_config(scenario: Scenario) -> CoordinatorConfig:
         group_initial_rebalance_delay_ms=scenario.initial_delay_ms,
         group_max_size=scenario.group_max_size,
         group_consumer_migration_policy=scenario.migration_policy,
+        offsets_retention_ms=scenario.retention_ms,
+        offsets_retention_check_interval_ms=min(scenario.retention_ms, 600_000),
     )

@@ -35,6 +35,9 @@ TABLES: tuple[AnyTable, ...] = (  # type: ignore[assignment]  # each has its own
 
 # Rare things that the world notes while it runs.
 RARE = (
+    "AssignmentAsked",
+    "AssignorFellBack",
+    "assignor gave garbage",
     "append failed",
     "assignor raised",
     "call refused",
@@ -55,7 +58,6 @@ RARE = (
 )
 
 _ALONE = "only a group that came back from KIP-848 has no leader, and no simulated one does"
-_OWN_ASSIGNORS = "assignors that run in a member under KIP-848 are not simulated"
 _NOT_READY = "a node is told only requests while it loads; jobs of an old shard are dropped"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
@@ -66,10 +68,6 @@ _FOREIGN = "needs a group of another kind, or a member that is none of ours"
 # All of them are taken by the tests of `tests/group`.
 NOT_REQUIRED: dict[str, str] = {
     "LoadFinished [was_never_led] -> begin_again": _ALONE,
-    "ConsumerGroupPrepareAssignmentResponse -> prepared": _OWN_ASSIGNORS,
-    "STABLE,PREPARE_LEAVING JobDone -> computed": _OWN_ASSIGNORS,
-    "ConsumerGroupInstallAssignmentResponse -> installed": _OWN_ASSIGNORS,
-    "ComputationLost -> forget": _OWN_ASSIGNORS,
     "draft group: NONE DraftJoinGroupRequest -> refuse_unknown": _TOTAL,
     "draft group: NONE DraftHeartbeatRequest -> refuse_unknown": _TOTAL,
     "draft group: NONE OffsetCommitRequest -> refuse_unknown": _TOTAL,

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from kohort.group.coordinator.migration.policy import BIDIRECTIONAL, POLICIES
 from kohort.simulation.chance import Stream
+from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS
+from kohort.simulation.garbage import KINDS as GARBAGE
 from kohort.simulation.protocols import MIGRATION
 from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
 from kohort.simulation.strangers import DRAFT_REQUESTS, REQUESTS
@@ -56,6 +58,9 @@ _CALLS = (
     "unsubscribe+subscribe",
     "close",
 )
+_ASSIGNING = ("ConsumerGroupPrepareAssignment", "ConsumerGroupInstallAssignment")
+_PATTERNS = ("flights.*", "flights|delays", ".*", "(flights|weather).*|delays")
+_COMING = ("flights-east", "flights-west", "weather")
 # What finds a draft group in the middle of a rebalance only now and then.
 _WHILE_BUSY = ("draft_with_other_topics",) * 5
 DYING = ("before append", "in append", "after append", "after a reply")
@@ -139,15 +144,30 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "job_fails": (_on_cluster("job_fails", 0, 0), 4),
     "inject_draft": (_inject("inject_draft", "DraftJoinGroup", "DraftHeartbeat"), 12),
     "migrate": (_on_member("migrate", 0, 20 * _S, "classic", "consumer"), 16),
+    "assignor_garbage": (_on_member("assignor_garbage", 0, 0, *GARBAGE), 8),
+    "inject_assignment": (_inject("inject_assignment", *_ASSIGNING), 8),
+    "consumer_stranger": (_on_member("consumer_stranger", 0, 0, *CONSUMER_REQUESTS), 8),
+    "repattern": (_on_member("repattern", 0, 0, *_PATTERNS), 4),
+    "topic_comes": (_on_cluster("topic_comes", 5 * _S, 200 * _S, *_COMING), 6),
     "draft_stranger": (_on_member("draft_stranger", 0, 0, *DRAFT_REQUESTS, *_WHILE_BUSY), 30),
 }
-# Kinds that mean something under some protocols only, and are always on there.
+# Kinds that mean something under some protocols only.
+_WITH_EPOCHS = frozenset({"consumer", "client-side", MIGRATION})
 ONLY_IN: dict[str, frozenset[str]] = {
     "inject_draft": frozenset({"draft"}),
     "draft_stranger": frozenset({"draft"}),
     "migrate": frozenset({MIGRATION}),
+    "assignor_garbage": frozenset({"client-side"}),
+    "inject_assignment": frozenset({"client-side"}),
+    "consumer_stranger": _WITH_EPOCHS,
+    "repattern": _WITH_EPOCHS,
+    "topic_comes": _WITH_EPOCHS,
 }
+# Kinds that are always on where they mean something; the last two where there are expressions.
+_ALWAYS = frozenset({"inject_draft", "draft_stranger", "migrate", "assignor_garbage"})
+_WITH_PATTERNS = frozenset({"repattern", "topic_comes"})
 _ON = 0.25
+_PATTERNED = 0.3
 _POLICIES = (BIDIRECTIONAL, BIDIRECTIONAL, *POLICIES)
 # What the members of a group that migrates have as classic members: all of one line.
 _ASSIGNORS = (
@@ -200,9 +220,10 @@ def draw_faults(
         only: Kinds to draw from; empty: all of them.
     """
     faults: list[Fault] = []
+    has_patterns = any(plan.pattern for plan in members)
     for kind, (make, most) in PALETTE.items():
         chance = Stream(seed, "fault", kind)
-        on = chance.happens(_ON) or kind in ONLY_IN
+        on = chance.happens(_ON) or kind in _ALWAYS or (has_patterns and kind in _WITH_PATTERNS)
         count = chance.between(1, most * minutes // 10)
         if protocol not in ONLY_IN.get(kind, (protocol,)):
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
 from kohort.simulation.client import Client
-from kohort.simulation.scenario import Fault
+from kohort.simulation.scenario import Fault, TopicPlan
 from kohort.simulation.strangers import send_stranger
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def stop_faults(world: World) -> int:
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookup_error = None
     world.failing_assignors.clear()
+    world.garbage.clear()
     world.repeat_next = world.failing_jobs = 0
     for node in world.coordinator.nodes:
         node.crash_at, node.refuse_appends = "", None
@@ -197,7 +198,7 @@ def unsubscribe(world: World, each: Fault) -> None:
     if client is not None and not client.application.closing:
         client.application.unsubscribe()
         application = client.application
-        world.engine.after(each.lasts_ms, client, application.subscribe, client.plan.topics)
+        world.engine.after(each.lasts_ms, client, application.subscribe_again)
 
 
 @fault
@@ -209,7 +210,7 @@ def leave(world: World, each: Fault) -> None:
     application = client.application
     calls = {
         "unsubscribe": application.unsubscribe,
-        "subscribe": lambda: application.subscribe(client.plan.topics),
+        "subscribe": application.subscribe_again,
         "close": application.close,
     }
     for number, call in enumerate(each.detail.split("+")):
@@ -268,6 +269,20 @@ def migrate(world: World, each: Fault) -> None:
 def assignor_raises(world: World, each: Fault) -> None:
     """The next assignment that a member makes as leader fails."""
     world.failing_assignors.add(each.target)
+
+
+@fault
+def assignor_garbage(world: World, each: Fault) -> None:
+    """The next assignment that a member makes for the coordinator is none (`detail` says why)."""
+    world.garbage[each.target] = each.detail
+
+
+@fault
+def repattern(world: World, each: Fault) -> None:
+    """An application subscribes to a regular expression (`detail`)."""
+    client = _client(world, each)
+    if client is not None and client.protocol.has_epochs and not client.application.closing:
+        client.application.subscribe(client.plan.topics, each.detail)
 
 
 # ------------------------------------------------------------------------------------- time
@@ -353,6 +368,12 @@ def inject_draft(world: World, each: Fault) -> None:
 
 
 @fault
+def inject_assignment(world: World, each: Fault) -> None:
+    """The same with the requests by which members make assignments."""
+    inject(world, each)
+
+
+@fault
 def job_fails(world: World, _each: Fault) -> None:
     """The coordinator's next job fails, as when its assignor raises."""
     world.failing_jobs += 1
@@ -396,6 +417,12 @@ def draft_stranger(world: World, each: Fault) -> None:
 
 
 @fault
+def consumer_stranger(world: World, each: Fault) -> None:
+    """Somebody sends a request of KIP-848 (`detail` says which)."""
+    send_stranger(world, each.detail, each.target)
+
+
+@fault
 def shrink_group(world: World, each: Fault) -> None:
     """`group.max.size` is lowered; the next load finds the group too large (C72)."""
     world.config = replace(world.config, group_max_size=int(each.detail))
@@ -429,3 +456,12 @@ def delete_topic(world: World, each: Fault) -> None:
     world.spread_metadata(2_000, each.target)
     if each.lasts_ms:
         world.engine.after(each.lasts_ms, None, world.create_topic, each.target, partitions)
+
+
+@fault
+def topic_comes(world: World, each: Fault) -> None:
+    """A topic (`detail`) is made, for a while or for good (0)."""
+    world.create_topic(each.detail, 2)
+    world.produce(TopicPlan(name=each.detail, partitions=2))
+    if each.lasts_ms:
+        world.engine.after(each.lasts_ms, None, world.delete_topic, each.detail)

@@ -137,6 +137,20 @@ CONSUMER = Protocol(
 )
 
 
+def _client_side(config: MemberConfig, assignors: tuple[Assignor, ...], unique: str) -> Machine:
+    return ConsumerMember(config, unique, assignors=assignors)  # type: ignore[return-value]  # as above
+
+
+CLIENT_SIDE = Protocol(
+    name="client-side",
+    make=_client_side,
+    assignors=("range",),
+    is_classic=False,
+    has_epochs=True,
+    unnamed=_unnamed,
+)
+
+
 def _draft(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) -> Machine:
     return DraftMember(config, unique)  # type: ignore[return-value]  # as above
 
@@ -144,7 +158,7 @@ def _draft(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) 
 DRAFT = Protocol(name="draft", make=_draft, is_classic=False, stable=frozenset({"PART_OF_GROUP"}))
 
 PROTOCOLS: dict[str, Protocol] = {
-    each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, DRAFT)
+    each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, CLIENT_SIDE, DRAFT)
 }
 
 # A group whose members go from the classic protocol to that of KIP-848, and back.

@@ -21,6 +21,7 @@ class MemberPlan:
         name: Its name in traces; also its client id.
         start_ms: When it starts.
         topics: What it subscribes to.
+        pattern: Or a regular expression, if it speaks a protocol that has them (KIP-848).
         protocol: Which member machine it runs, a key of `protocols.PROTOCOLS`; empty: that of the
             scenario.
         assignors: Names of its assignors, the best liked first.
@@ -40,6 +41,7 @@ class MemberPlan:
     name: str
     start_ms: int = 0
     topics: tuple[str, ...] = ("flights",)
+    pattern: str = ""
     protocol: str = ""
     assignors: tuple[str, ...] = ("range",)
     instance: str = ""
@@ -118,6 +120,7 @@ class Scenario:
         initial_delay_ms: `group.initial.rebalance.delay.ms`.
         group_max_size: `group.max.size`.
         migration_policy: `group.consumer.migration.policy`.
+        retention_ms: `offsets.retention.minutes`; looked at as often, and every ten minutes.
         members: The members.
         topics: The topics.
         weather: What the network does all the time.
@@ -130,6 +133,7 @@ class Scenario:
     initial_delay_ms: int = 3_000
     group_max_size: int = 1_000
     migration_policy: str = "bidirectional"
+    retention_ms: int = 7 * 24 * 3_600 * 1_000
     members: tuple[MemberPlan, ...] = ()
     topics: tuple[TopicPlan, ...] = ()
     weather: Weather = Weather()

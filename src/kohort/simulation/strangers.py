@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kohort.group.coordinator.draft import router
 from kohort.group.subscription import Subscription, encode_subscription
+from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Pending
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
@@ -42,7 +43,7 @@ def send_stranger(world: World, kind: str, name: str) -> None:
 
     Args:
         world: The world.
-        kind: Which request, a key of `REQUESTS` or `DRAFT_REQUESTS`.
+        kind: Which request, a key of one of the tables of requests.
         name: A member whose name, instance or id the request misuses.
     """
     leader = world.coordinator.leader
@@ -79,7 +80,7 @@ def _request(world: World, kind: str, name: str) -> tuple[Message, int]:
     """Return a request and its version."""
     client = world.members[name]
     known = client.machine.member_id
-    make = DRAFT_REQUESTS[kind] if kind in DRAFT_REQUESTS else REQUESTS[kind]
+    make = (REQUESTS | DRAFT_REQUESTS | CONSUMER_REQUESTS)[kind]
     return make(known, client.plan.instance)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -31,6 +32,7 @@ class Topics:
         self.present: dict[str, Topic] = {}
         self.version = 0
         self._made = 0
+        self._matching: dict[str, tuple[int, frozenset[str]]] = {}
 
     def create(self, name: str, partitions: int) -> Topic:
         """Make a topic; one of that name must not exist."""
@@ -50,6 +52,14 @@ class Topics:
         if name in self.present:
             self.version += 1
             self.present[name].ends += [0] * by
+
+    def matching(self, pattern: str) -> frozenset[str]:
+        """Return the topics whose whole name an expression matches."""
+        known = self._matching.get(pattern)
+        if known is None or known[0] != self.version:
+            names = frozenset(name for name in self.present if re.fullmatch(pattern, name))
+            known = self._matching[pattern] = (self.version, names)
+        return known[1]
 
     def end(self, partition: TopicPartition) -> int:
         """Return the offset of the next record of a partition, 0 where there is no such one."""

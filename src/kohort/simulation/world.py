@@ -12,7 +12,14 @@ from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, Top
 from kohort.group.coordinator.events import TopicsDeleted
 from kohort.group.coordinator.session import Lifecycle, ShardSession
 from kohort.group.effects import Effects
-from kohort.group.events import Assigned, GroupEvent, Ownership, ProtocolChanged
+from kohort.group.events import (
+    Assigned,
+    AssignmentAsked,
+    AssignorFellBack,
+    GroupEvent,
+    Ownership,
+    ProtocolChanged,
+)
 from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
 from kohort.simulation.client import Client
@@ -113,6 +120,8 @@ class World:
         self.failing_jobs = 0
         self.lookup_error: ErrorCode | None = None
         self.failing_assignors: set[str] = set()
+        # Whose next assignment is one that cannot be, and in what way.
+        self.garbage: dict[str, str] = {}
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}
         self.listeners: list[Callable[[Client, Ownership, frozenset[TopicPartition]], None]] = []
@@ -126,6 +135,7 @@ class World:
         # Who died and is about to be started again.
         self.restarting: set[str] = set()
         self.unseen: set[str] = set()
+        self._produced: set[str] = set()
         self._topic_changed_ms: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
         self._looked_at = 0
@@ -300,6 +310,13 @@ class World:
             client.application.forget_topic(name)
         self.tell_topics_deleted(frozenset({name}))
 
+    def produce(self, plan: TopicPlan) -> None:
+        """Begin to write records to a topic that the scenario did not begin with."""
+        if plan.name not in self._produced:
+            self._produced.add(plan.name)
+            stream = Stream(self.scenario.seed, "produce", plan.name)
+            self.engine.after(plan.every_ms, None, self._produce, plan, stream)
+
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, if there is none of that name."""
         if name not in self.topics.present:
@@ -378,6 +395,8 @@ class World:
                 self.ledger.observe(event)
                 if isinstance(event, Assigned) and event.group == GROUP:
                     self.unseen.clear()
+                elif isinstance(event, (AssignmentAsked, AssignorFellBack)):
+                    self.note(event.kind)
                 elif isinstance(event, ProtocolChanged) and event.group == GROUP:
                     self.note(f"group became {event.protocol}")
                     self._changed_unseen(frozenset(self.topics.present))

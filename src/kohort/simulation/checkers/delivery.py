@@ -96,7 +96,10 @@ def commits_only_delivered(world: World, fact: Recorded) -> str | None:
 
 @rule("S12", "(writes down how an ownership ended)", Called)
 def note_end(world: World, fact: Called) -> str | None:
-    """A partition is given up cleanly when everything read of it is committed."""
+    """A partition is given up cleanly when everything read of it is committed, and still is.
+
+    A commit that arrives twice, the second time after a newer one, takes the position back.
+    """
     if fact.begins or fact.change is Ownership.ASSIGNED:
         return None
     client, ledger = fact.client, world.ledger
@@ -107,5 +110,6 @@ def note_end(world: World, fact: Called) -> str | None:
         revoked = fact.change is Ownership.REVOKED
         everything = read is not None and read == reading.delivered
         stored = client.application.stored.get(partition)
-        reading.is_clean = revoked and everything and stored == read
+        committed = ledger.committed(GROUP, partition)
+        reading.is_clean = revoked and everything and stored == read == committed
     return None
