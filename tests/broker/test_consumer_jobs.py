@@ -22,8 +22,8 @@ Answer = ConsumerGroupHeartbeatResponse
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Broker]:
-    broker = Broker(folder, BrokerConfig(), lambda _fact: None)
+async def running(folder: Path, **settings: object) -> AsyncIterator[Broker]:
+    broker = Broker(folder, BrokerConfig.of(settings), lambda _fact: None)
     await broker.start()
     try:
         yield broker
@@ -80,3 +80,18 @@ async def stopped_while_one_waits(tmp_path: Path) -> None:
         answer = await asyncio.wait_for(waiting, DEADLINE_S)
     assert isinstance(answer, Answer)
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_the_coordinator_knows_the_rack_of_its_broker(tmp_path: Path) -> None:
+    """KIP-881: every replica is on this one broker."""
+    assert asyncio.run(racks(tmp_path / "said", broker_rack="r1")) == (frozenset({"r1"}),) * 2
+    assert asyncio.run(racks(tmp_path / "unsaid")) == ()
+
+
+async def racks(folder: Path, **settings: object) -> tuple[frozenset[str], ...]:
+    async with running(folder, **settings) as broker:
+        coordinator = broker.context.coordinator
+        broker.context.data.create_topic("small", 2, {})
+        join(coordinator, "small", "small")
+        session = coordinator.shards[coordinator.shard_of("small")].session
+        return session.consumer.topics.by_name["small"].racks

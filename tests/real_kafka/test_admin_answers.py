@@ -201,3 +201,27 @@ def test_both_brokers_answer_alike(real_kafka: RealKafka, tmp_path: Path) -> Non
         ours = answers(broker.bootstrap_servers)
     theirs = answers(real_kafka.bootstrap_servers)
     assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
+
+
+def setting_types(bootstrap: str) -> dict[str, int]:
+    """The type of every setting of a topic, the broker and a group."""
+    with Peer(bootstrap) as peer:
+        topic = f"topic-{uuid.uuid4().hex}"
+        peer.create(topic)
+        asked = tuple(
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in ((2, topic), (4, "1"), (32, "any"))
+        )
+        results = peer.ask(DescribeConfigsRequest(resources=asked), 4).results
+    return {each.name: each.config_type for result in results for each in result.configs}
+
+
+def test_settings_have_the_types_that_kafka_gives_them(
+    real_kafka: RealKafka, tmp_path: Path
+) -> None:
+    theirs = setting_types(real_kafka.bootstrap_servers)
+    with EmbeddedBroker(tmp_path) as broker:
+        ours = setting_types(broker.bootstrap_servers)
+    known = {name: kind for name, kind in ours.items() if name in theirs}
+    assert len(known) > 40
+    assert known == {name: theirs[name] for name in known}

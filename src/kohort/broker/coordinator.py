@@ -80,6 +80,7 @@ class GroupCoordinator:
         config: CoordinatorConfig,
         partitions: int,
         publish: Callable[[GroupEvent], None],
+        rack: str | None = None,
     ) -> None:
         """Make a coordinator whose shards are all down; `start` loads them.
 
@@ -88,8 +89,10 @@ class GroupCoordinator:
             config: Limits and times.
             partitions: Number of partitions of the offsets topic.
             publish: Told everything the machines observe.
+            rack: Where this broker is, and so every replica (KIP-881); None: it is not said.
         """
         self._data = data
+        self._rack = rack
         self._config = config
         self._publish = publish
         self._tokens = 0
@@ -226,7 +229,7 @@ class GroupCoordinator:
         listed = self._data.topics
         if listed is not self._listed:
             views = (
-                (name, TopicView(topic.topic_id, topic.partitions))
+                (name, TopicView.of(topic.topic_id, topic.partitions, self._rack))
                 for name, topic in listed.items()
             )
             self._listed, self._topics = listed, TopicsImage.of(views, self._topics)

@@ -85,7 +85,9 @@ class Broker:
             }
             data.create_topic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, settings)
         partitions = data.topics[OFFSETS_TOPIC].partitions
-        coordinator = GroupCoordinator(data, config.coordinator(), partitions, self._publish)
+        coordinator = GroupCoordinator(
+            data, config.coordinator(), partitions, self._publish, config.broker_rack or None
+        )
         self._coordinator = coordinator
         context = BrokerContext(config, data, coordinator, Appends(), (config.host, 0))
         self._context = context

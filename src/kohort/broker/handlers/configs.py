@@ -59,6 +59,22 @@ TOPIC_KEYS = frozenset(
 )
 """What a topic may set; this broker acts on nothing else."""
 
+# Numbers of types (KIP-569). A whole number is an INT, except in these, which are a LONG.
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
+_LONG_KEYS = frozenset(
+    {
+        "connections.max.idle.ms",
+        "delete.retention.ms",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "offsets.retention.check.interval.ms",
+        "retention.bytes",
+        "retention.ms",
+    }
+)
+_LIST_KEYS = frozenset(
+    {"advertised.listeners", "cleanup.policy", "group.consumer.assignors", "listeners"}
+)
 _MINUTE_MS = 60_000
 
 
@@ -82,7 +98,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
         else:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif resource.resource_type == BROKER and name in ("", str(NODE_ID)):
-        configs = _of_broker(broker.config)
+        configs = _of_broker(broker)
     elif resource.resource_type == GROUP and name:
         configs = _of_group(broker, name)
     else:
@@ -103,8 +119,9 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
 def _of_topic(broker: BrokerContext, topic: Topic) -> dict[str, DescribeConfigsResourceResult]:
     effective = log_config(broker.config.log_defaults(), topic.configs)
     policies = {"compact": effective.compact, "delete": effective.delete}
+    policy = tuple(name for name, is_on in policies.items() if is_on)
     values = {
-        "cleanup.policy": ",".join(name for name, is_on in policies.items() if is_on),
+        "cleanup.policy": topic.configs.get("cleanup.policy", policy),
         "delete.retention.ms": effective.delete_retention_ms,
         "max.message.bytes": effective.max_message_bytes,
         "message.timestamp.type": "LogAppendTime" if effective.log_append_time else "CreateTime",
@@ -113,17 +130,21 @@ def _of_topic(broker: BrokerContext, topic: Topic) -> dict[str, DescribeConfigsR
         "retention.ms": effective.retention_ms,
         "segment.bytes": effective.segment_bytes,
     }
-    own = dict(topic.configs)
-    return _settings(values | own, set(own), _TOPIC_SOURCE, read_only=False)
+    return _settings(values, set(topic.configs), _TOPIC_SOURCE, read_only=False)
 
 
-def _of_broker(config: BrokerConfig) -> dict[str, DescribeConfigsResourceResult]:
+def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult]:
+    config = broker.config
+    host, port = broker.address
     values: dict[str, object] = {key: getattr(config, name) for key, name in _BROKER_KEYS.items()}
     usual = BrokerConfig()
     own = {key for key, name in _BROKER_KEYS.items() if values[key] != getattr(usual, name)}
     values["offsets.retention.minutes"] = config.offsets_retention_ms // _MINUTE_MS
     if config.offsets_retention_ms != usual.offsets_retention_ms:
         own.add("offsets.retention.minutes")
+    for key in ("advertised.listeners", "listeners"):
+        values[key] = f"PLAINTEXT://{host}:{port}"
+        own.add(key)
     return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=True)
 
 
@@ -154,9 +175,21 @@ def _settings(
             config_source=source if name in own else _DEFAULT_SOURCE,
             is_sensitive=False,
             synonyms=(),
+            config_type=_type(name, value),
         )
         for name, value in sorted(values.items())
     }
+
+
+def _type(name: str, value: object) -> int:
+    """Return the number of a setting's type; what has no value could have a text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _LONG if name in _LONG_KEYS else _INT
+    if name in _LIST_KEYS:
+        return _LIST
+    if isinstance(value, bool):
+        return _BOOLEAN
+    return _DOUBLE if isinstance(value, float) else _STRING
 
 
 def _text(value: object) -> str | None:
