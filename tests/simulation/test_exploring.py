@@ -94,7 +94,7 @@ def test_a_path_is_a_shortest_one_and_can_be_followed() -> None:
         state = model.first()
         for what in found.path:
             assert model.wrong(state) == ""
-            state = dict(model.steps(state))[what]
+            state = dict([*model.steps(state), *model.perturbations(state)])[what]
         assert model.wrong(state) == found.violation
 
 
@@ -114,9 +114,15 @@ class _Compared(SmallGroup):
             self._compare(after)
             yield what, after
 
+    def perturbations(self, state: State) -> Iterator[tuple[str, State]]:
+        for what, after in super().perturbations(state):
+            self._compare(after)
+            yield what, after
+
     def _compare(self, state: State) -> None:
         key = self.key(state)
         after = frozenset(self.key(each) for _, each in super().steps(state))
+        after |= {self.key(each) for _, each in super().perturbations(state)}
         known = self._after.setdefault(key, after)
         assert known == after, "two states have one key, and are not the same"
         self.met_again += known is not after
@@ -143,8 +149,8 @@ def test_members_may_change_places() -> None:
 class _Stairs:
     """Down one by one, or two at once; whoever stands on 1 can go nowhere."""
 
-    def __init__(self, top: int, *, forbidden: int = -1) -> None:
-        self._top, self._forbidden = top, forbidden
+    def __init__(self, top: int, *, forbidden: int = -1, jumps: bool = False) -> None:
+        self._top, self._forbidden, self._jumps = top, forbidden, jumps
 
     def first(self) -> int:
         return self._top
@@ -152,6 +158,9 @@ class _Stairs:
     def steps(self, state: int) -> list[tuple[str, int]]:
         by = {"one": 1, "two": 2} if state > 1 else {}
         return [(what, state - each) for what, each in by.items()]
+
+    def perturbations(self, state: int) -> list[tuple[str, int]]:
+        return [("jump", 0)] if state == 1 and self._jumps else []
 
     def key(self, state: int) -> int:
         return state
@@ -163,8 +172,10 @@ class _Stairs:
         return state == 0
 
 
-def test_a_state_from_which_there_is_no_way_to_rest_is_found() -> None:
-    found = explore(_Stairs(5), 100)
+@pytest.mark.parametrize("jumps", [False, True])
+def test_a_state_from_which_there_is_no_way_to_rest_is_found(jumps: bool) -> None:
+    """Also where something that goes wrong would help."""
+    found = explore(_Stairs(5, jumps=jumps), 100)
     assert found.is_complete
     assert found.states == 6
     assert found.violation.startswith("L1")

@@ -106,7 +106,7 @@ class SmallGroup:
         return State(coordinator, (node,) * self._members, self._perturbations)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield everything that can happen."""
+        """Yield what can happen by itself."""
         yield from self._coordinator_steps(state)
         for index, node in enumerate(state.nodes):
             if node.up:
@@ -115,6 +115,9 @@ class SmallGroup:
                 yield from self._member_steps(state, index, node)
             elif node.life is Life.NEW:
                 yield f"{index} starts", self._start(state, index)
+
+    def perturbations(self, state: State) -> Iterator[tuple[str, State]]:
+        """Yield what can go wrong, as long as something may."""
         if state.perturbations:
             yield from self._perturb(state._replace(perturbations=state.perturbations - 1))
 

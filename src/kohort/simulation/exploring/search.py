@@ -1,13 +1,13 @@
 """Breadth first through every state of a model; it knows nothing of groups.
 
 Two things are looked for: a state in which a rule is broken, and a state from which the model can
-never come to rest again, whatever happens.
+never come to rest again unless something goes wrong.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -21,7 +21,10 @@ class Model(Protocol[S]):
         """Return the state in which it begins."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S]]:
-        """Return everything that can happen in a state: its name, and the state after it."""
+        """Return what can happen in a state: its name, and the state after it."""
+
+    def perturbations(self, state: S) -> Iterable[tuple[str, S]]:
+        """Return what can go wrong in a state; nothing may depend on it that it does."""
 
     def key(self, state: S) -> Hashable:
         """Return what two states share when nothing that can happen tells them apart."""
@@ -59,7 +62,7 @@ class _Graph:
     Attributes:
         numbers: Number of each state, by its key.
         parents: For each state the one it was first reached from, and by what.
-        before: For each state all that lead to it.
+        before: For each state all that lead to it, without anything going wrong.
         settled: The states at rest, and those whose steps were not looked at.
     """
 
@@ -108,7 +111,7 @@ def explore(model: Model[S], most: int) -> Explored:
         state, at = queue.popleft()
         if model.is_settled(state):
             graph.settled.append(at)
-        for what, after in model.steps(state):
+        for what, after, is_usual in _all_steps(model, state):
             found.steps += 1
             key = model.key(after)
             number = graph.numbers.get(key)
@@ -119,12 +122,20 @@ def explore(model: Model[S], most: int) -> Explored:
                 if wrong:
                     found.path = graph.path(number)
                     break
-            graph.before[number].append(at)
+            if is_usual:
+                graph.before[number].append(at)
     found.states, found.violation = len(graph.parents), wrong
     found.is_complete = not queue
     graph.settled += [number for _, number in queue]
     stuck = None if wrong else graph.stuck()
     if stuck is not None:
-        found.violation = "L1: from here the group can never settle, whatever happens"
+        found.violation = "L1: from here it can never settle, unless something goes wrong"
         found.path = graph.path(stuck)
     return found
+
+
+def _all_steps(model: Model[S], state: S) -> Iterator[tuple[str, S, bool]]:
+    for what, after in model.steps(state):
+        yield what, after, True
+    for what, after in model.perturbations(state):
+        yield what, after, False
