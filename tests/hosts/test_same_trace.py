@@ -16,7 +16,7 @@ from kohort.group.member.events import CallbackDone, GroupMembershipOperation
 from tests.hosts.hosts import VANISH, Bare, Host, Simulated, over_tcp
 from tests.hosts.trace import Recorder, Trace
 
-PROTOCOLS = ("classic", "cooperative", "consumer")
+PROTOCOLS = ("classic", "cooperative", "consumer", "draft")
 
 
 def script(host: Host) -> None:

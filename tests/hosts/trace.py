@@ -21,9 +21,15 @@ from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
+from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.messages.draft import (
+    DraftHeartbeatRequest,
+    DraftHeartbeatResponse,
+    DraftJoinGroupResponse,
 )
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import (
@@ -44,6 +50,8 @@ _ANSWERS = (
     LeaveGroupResponse,
     OffsetCommitResponse,
     ConsumerGroupHeartbeatResponse,
+    DraftJoinGroupResponse,
+    DraftHeartbeatResponse,
 )
 # What the coordinator says of one member, while others go their own way.
 _OF_ONE = ("MemberReconciled",)
@@ -51,9 +59,10 @@ _OF_ONE = ("MemberReconciled",)
 _OF_COORDINATOR = ("records", "observed", "replies")
 _OF_MEMBER = ("sends", "callbacks", "observed", "raised")
 _NOT_SHARED = frozenset(
-    """now token client_host timeout_ms session_timeout_ms session_timeout rebalance_timeout_ms
-    rebalance_timeout heartbeat_interval_ms current_state_timestamp commit_timestamp
-    expire_timestamp assignment_timestamp metadata_hash""".split()  # noqa: SIM905  # as a list it would take sixteen lines
+    """now token client_host consumer_host host heartbeat_frequency timeout_ms session_timeout_ms
+    session_timeout rebalance_timeout_ms rebalance_timeout heartbeat_interval_ms
+    current_state_timestamp commit_timestamp expire_timestamp assignment_timestamp
+    metadata_hash""".split()  # noqa: SIM905  # as a list it would take sixteen lines
 )
 
 
@@ -75,7 +84,7 @@ class Recorder:
         """Watch all machines of this process."""
         with ExitStack() as watched:
             watched.enter_context(_watched(SHARD, _OF_COORDINATOR, self._coordinator))
-            for table in (CLASSIC_MEMBER, CONSUMER_MEMBER):
+            for table in (CLASSIC_MEMBER, CONSUMER_MEMBER, DRAFT_MEMBER):
                 watched.enter_context(_watched(table, _OF_MEMBER, self._member))
             yield
 
@@ -93,7 +102,7 @@ class Recorder:
                     self._add(f"{who} is answered", [reply.response])
 
     def _note_id(self, message: object, who: str) -> None:
-        member_id = getattr(message, "member_id", None)
+        member_id = getattr(message, "member_id", "") or getattr(message, "consumer_id", "")
         if member_id:
             self._ids.setdefault(member_id, f"id of {who}")
 
@@ -137,9 +146,9 @@ class Recorder:
 def _is_idle(value: object) -> bool:
     """Whether it is a heartbeat that only says that somebody is alive, or its answer."""
     match value:
-        case HeartbeatRequest():
+        case HeartbeatRequest() | DraftHeartbeatRequest():
             return True
-        case HeartbeatResponse(error_code=code):
+        case HeartbeatResponse(error_code=code) | DraftHeartbeatResponse(error_code=code):
             return code == 0
         case ConsumerGroupHeartbeatRequest(member_epoch=epoch, topic_partitions=None):
             return epoch > 0
