@@ -15,7 +15,12 @@ _RUNS = 100
 
 
 Protocol = Annotated[
-    str, typer.Option(metavar="NAME", help="classic, cooperative, consumer, or all in turn.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="classic, cooperative, consumer (KIP-848), client-side (the same, members assign),"
+        " draft, migration, or all in turn.",
+    ),
 ]
 Faults = Annotated[
     str, typer.Option(metavar="KINDS", help="none, all (the seed chooses), or kinds: kill,pause.")

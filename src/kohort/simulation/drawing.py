@@ -123,7 +123,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
         6,
     ),
     "rejoin": (_on_member("rejoin", 0, 0), 8),
-    "twin": (_on_member("twin", 0, 0), 2),
+    "twin": (_on_member("twin", 0, 0), 6),
     "upgrade": (_on_member("upgrade", 1 * _S, 5 * _S, "range", "roundrobin,range"), 4),
     "assignor_raises": (_on_member("assignor_raises", 0, 0), 4),
     "clock_jump": (_on_member("clock_jump", 1 * _S, 70 * _S), 4),

@@ -144,7 +144,7 @@ def _client_side(config: MemberConfig, assignors: tuple[Assignor, ...], unique: 
 CLIENT_SIDE = Protocol(
     name="client-side",
     make=_client_side,
-    assignors=("range",),
+    assignors=("cooperative-sticky",),
     is_classic=False,
     has_epochs=True,
     unnamed=_unnamed,

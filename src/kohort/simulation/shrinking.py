@@ -86,6 +86,7 @@ def _plainer(plan: MemberPlan) -> Iterator[MemberPlan]:
         {"commit": plain.commit},
         {"start_ms": plain.start_ms},
         {"instance": ""},
+        {"pattern": ""},
     ):
         plainer = replace(plan, **change)
         if plainer != plan:

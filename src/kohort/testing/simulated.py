@@ -65,7 +65,8 @@ def simulate(
         listener: Makes a listener, for example its class: each member gets one of its own for each
             time that its process starts. Its methods must return at once.
         assignors: Assignors of all members, the best liked first; none: those of the protocol.
-        protocol: "classic", "cooperative" or "consumer".
+        protocol: "classic", "cooperative", "consumer", "client-side" (KIP-848, with assignors that
+            run in members), "draft", or "migration" (from classic to consumer and back).
         seeds: One run for each.
         members: How many members; None: from three to six.
         minutes: How long faults happen, in minutes of virtual time.
@@ -80,8 +81,8 @@ def simulate(
         ConfigError: An argument names what there is not.
     """
     own = tuple(_Watched(each) for each in assignors)
-    if own and protocol == "consumer":
-        raise ConfigError("members of the consumer protocol have no assignors: the broker assigns")
+    if own and protocol in ("consumer", "draft"):
+        raise ConfigError("members of this protocol have no assignors: the broker assigns")
     kinds = None if faults is None else frozenset(faults)
     choice = Choice(protocol=protocol, members=members, minutes=minutes, faults=kinds)
     return [_run(_with(choice.scenario(seed), own), listener, own) for seed in seeds]
