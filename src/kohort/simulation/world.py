@@ -76,6 +76,8 @@ class World:
         tracing: Whether a trace is made.
         calm: Whether faults have stopped.
         notes: How often which rare thing happened.
+        failing_jobs: How many of the coordinator's next jobs fail.
+        garbage: Whose next assignment is one that cannot be, and in what way.
         unseen: Topics that changed while the group had no leader to notice (KIP-814).
         disturbed_until: When the last thing that excuses delays is over.
     """
@@ -116,11 +118,9 @@ class World:
         self.tokens = 0
         self.calm = False
         self.repeat_next = 0
-        # How many of the coordinator's next jobs fail.
         self.failing_jobs = 0
         self.lookup_error: ErrorCode | None = None
         self.failing_assignors: set[str] = set()
-        # Whose next assignment is one that cannot be, and in what way.
         self.garbage: dict[str, str] = {}
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}
