@@ -29,6 +29,10 @@ from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
 from kohort.simulation.scenario import MemberPlan
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
@@ -44,6 +48,8 @@ _NAMES_MS = 5
 _RETRY_MS = 500
 _TICK = Tick()
 _TICKS_MAX = 1_000
+# By what a member makes its group's assignment.
+_COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # What waits for others before it is answered.
@@ -60,6 +66,7 @@ class Client:
         paused_until: Until when it stands still.
         up_blocked_until: Until when nothing it sends arrives.
         down_blocked_until: Until when nothing that is sent to it arrives.
+        breaks_computing: Whether its connections break when it makes its group's assignment.
         machine: The member.
         application: Who uses it.
     """
@@ -73,6 +80,7 @@ class Client:
         self.up_blocked_until = 0
         self.down_blocked_until = 0
         self.crash_at = ""
+        self.breaks_computing = False
         self.world = world
         self.protocol = protocol_of(plan, world.scenario.protocol)
         own: dict[str, Assignor] = world.assignors
@@ -227,6 +235,9 @@ class Client:
         done = partial(self._answered, send.token)
         timeout = send.timeout_ms or REQUEST_TIMEOUT_MS
         self.request("join" if waits else "group", send.request, done, timeout)
+        if self.breaks_computing and isinstance(send.request, _COMPUTES):
+            self.breaks_computing = False
+            self.world.engine.after(0, self, self.reset, True)
 
     def _answered(self, token: int, response: Message | None) -> None:
         if response is None:

@@ -145,6 +145,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "inject_draft": (_inject("inject_draft", "DraftJoinGroup", "DraftHeartbeat"), 12),
     "migrate": (_on_member("migrate", 0, 20 * _S, "classic", "consumer"), 16),
     "assignor_garbage": (_on_member("assignor_garbage", 0, 0, *GARBAGE), 8),
+    "computation_breaks": (_on_member("computation_breaks", 0, 0), 6),
     "inject_assignment": (_inject("inject_assignment", *_ASSIGNING), 8),
     "consumer_stranger": (_on_member("consumer_stranger", 0, 0, *CONSUMER_REQUESTS), 8),
     "repattern": (_on_member("repattern", 0, 0, *_PATTERNS), 4),
@@ -159,12 +160,15 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "migrate": frozenset({MIGRATION}),
     "assignor_garbage": frozenset({"client-side"}),
     "inject_assignment": frozenset({"client-side"}),
+    "computation_breaks": frozenset({"client-side"}),
     "consumer_stranger": _WITH_EPOCHS,
     "repattern": _WITH_EPOCHS,
     "topic_comes": _WITH_EPOCHS,
 }
 # Kinds that are always on where they mean something; the last two where there are expressions.
-_ALWAYS = frozenset({"inject_draft", "draft_stranger", "migrate", "assignor_garbage"})
+_ALWAYS = frozenset(
+    {"inject_draft", "draft_stranger", "migrate", "assignor_garbage", "computation_breaks"}
+)
 _WITH_PATTERNS = frozenset({"repattern", "topic_comes"})
 _ON = 0.25
 _PATTERNED = 0.3

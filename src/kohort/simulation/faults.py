@@ -278,6 +278,14 @@ def assignor_garbage(world: World, each: Fault) -> None:
 
 
 @fault
+def computation_breaks(world: World, each: Fault) -> None:
+    """A member's connections break while it makes its group's assignment."""
+    client = _client(world, each)
+    if client is not None:
+        client.breaks_computing = True
+
+
+@fault
 def repattern(world: World, each: Fault) -> None:
     """An application subscribes to a regular expression (`detail`)."""
     client = _client(world, each)
