@@ -108,6 +108,12 @@ class RealKafka:
     ) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        """Id of its process while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the node and return once it serves; RuntimeError with its output if it does not."""
         process = subprocess.Popen(
