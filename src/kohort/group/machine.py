@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from immutables import Map
 
 from kohort.errors import LocalProtocolError
+from kohort.group.heap import merge, settle
+
+if TYPE_CHECKING:
+    from kohort.group.heap import Node
 
 S = TypeVar("S", bound=Enum)
 S_co = TypeVar("S_co", bound=Enum, covariant=True)
@@ -197,25 +201,6 @@ def _place(state: Enum, line: Row[S, D]) -> str:
 
 K = TypeVar("K", bound=tuple[str, ...])
 
-# A node of a leftist heap: due, key, rank, left, right. It is never changed, so older versions of
-# the deadlines stay valid, which makes a snapshot of a machine free.
-_Node: TypeAlias = "tuple[int, tuple[str, ...], int, _Node | None, _Node | None]"
-
-
-def _merge(a: _Node | None, b: _Node | None) -> _Node | None:
-    if a is None:
-        return b
-    if b is None:
-        return a
-    if (b[0], b[1]) < (a[0], a[1]):
-        a, b = b, a
-    left, right = a[3], _merge(a[4], b)
-    left_rank = left[2] if left else 0
-    right_rank = right[2] if right else 0
-    if left_rank < right_rank:
-        left, right = right, left
-    return (a[0], a[1], min(left_rank, right_rank) + 1, left, right)
-
 
 @dataclass(frozen=True, slots=True)
 class Deadlines(Generic[K]):
@@ -230,7 +215,7 @@ class Deadlines(Generic[K]):
 
     # For each key: when it is due, and the time under which the heap holds it (never later).
     _due: Map[K, tuple[int, int]] = field(default_factory=Map)
-    _heap: _Node | None = None
+    _heap: Node | None = None
 
     def __len__(self) -> int:
         return len(self._due)
@@ -261,7 +246,7 @@ class Deadlines(Generic[K]):
         entry = self._due.get(key)
         if entry is not None and entry[1] <= due:
             return _settled(self._due.set(key, (due, entry[1])), self._heap)
-        heap = _merge(self._heap, (due, key, 1, None, None))
+        heap = merge(self._heap, (due, key, 1, None, None))
         return _settled(self._due.set(key, (due, due)), heap)
 
     def cancel(self, key: K) -> Deadlines[K]:
@@ -271,16 +256,5 @@ class Deadlines(Generic[K]):
         return _settled(self._due.delete(key), self._heap)
 
 
-def _settled(due: Map[K, tuple[int, int]], heap: _Node | None) -> Deadlines[K]:
-    """Make the top of the heap true: drop what was cancelled, move down what was put off."""
-    while heap is not None:
-        key = cast("K", heap[1])
-        entry = due.get(key)
-        if entry is not None and entry[0] == entry[1] == heap[0]:
-            break
-        rest = _merge(heap[3], heap[4])
-        if entry is not None and entry[1] == heap[0]:
-            rest = _merge(rest, (entry[0], key, 1, None, None))
-            due = due.set(key, (entry[0], entry[0]))
-        heap = rest
-    return Deadlines(due, heap)
+def _settled(due: Map[K, tuple[int, int]], heap: Node | None) -> Deadlines[K]:
+    return Deadlines(*settle(due, heap))
