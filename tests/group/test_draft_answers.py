@@ -68,6 +68,17 @@ def test_d6_d7_what_a_commit_says_of_the_membership(
     assert north.member.assigned == ALL or code is UNKNOWN
 
 
+def test_d23_commits_that_go_astray_do_not_put_the_search_off() -> None:
+    """An application that tries again and again must not keep its consumer from looking."""
+    world = DraftWorld()
+    (north,) = world.joined("north")
+    commit_answered(world, north, ErrorCode.NOT_COORDINATOR)
+    due = north.member.next_deadline()
+    for _ in range(3):
+        commit_answered(world, north, ErrorCode.NOT_COORDINATOR)
+    assert north.member.next_deadline() == due
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ILLEGAL, ErrorCode.REQUEST_TIMED_OUT])
 @pytest.mark.parametrize("by_commit", [False, True])
 def test_d24_while_it_stops_it_has_heard_the_signal_already(

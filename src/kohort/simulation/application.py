@@ -410,9 +410,17 @@ class Application:
                     self.stored[partition] = position.offset
             done(True)
         elif verdict is CommitVerdict.RETRY and client.world.engine.now < until and done != _nobody:
-            client.world.engine.after(_RETRY_MS, client, self._commit, offsets, done, until)
+            client.world.engine.after(_RETRY_MS, client, self._commit_again, offsets, done, until)
         else:
             client.world.note("commit failed")
+            done(False)
+
+    def _commit_again(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
+        """Try again, with what it still owns: it may have begun to close meanwhile."""
+        own = {each: offset for each, offset in offsets.items() if each in self.believes}
+        if own:
+            self._commit(own, done, until)
+        else:
             done(False)
 
     # ------------------------------------------------------------------------------- other calls

@@ -30,7 +30,12 @@ def look_up(change: Change[S], _event: object = None) -> None:
 
 
 def look_up_later(change: Change[S], _event: object = None) -> None:
-    """Look for the coordinator after a wait, each time a longer one."""
+    """Look for the coordinator after a wait, each time a longer one.
+
+    A wait that runs goes on: answers that keep coming would put the end of it off for ever.
+    """
+    if change.runs(LookupDue()):
+        return
     failures = change.session.failures + 1
     change.session = replace(change.session, looking_up=False, failures=failures)
     change.start(LookupDue(), change.config.backoff_ms(failures))
