@@ -474,8 +474,9 @@ class Application:
         client.ask(self._subscription())
 
     def subscribe_again(self) -> None:
-        """Want what it wanted when its process started."""
-        self.subscribe(self.client.plan.topics, self.client.plan.pattern)
+        """Want what it wanted last; a static member with other wishes is not noticed (C31)."""
+        plan = self.client.world.plans[self.client.name]
+        self.subscribe(plan.topics, plan.pattern)
 
 
 def _nobody(_stored: bool) -> None:
