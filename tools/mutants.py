@@ -1,7 +1,12 @@
 """Plant every bug, and say which checker of the simulator catches it: `make mutants`.
 
 First the bugs written by hand, then each row of each table ignored, with its guard negated, and
-doing what another row does. A crash, a typed error or a time-out is no catch.
+doing what the next row does. A crash, a typed error or a time-out is no catch, nor is a run in
+which something is wrong without the bug.
+
+`tests/planted/catches.toml` says in which run each bug was caught last: that one is tried first.
+`--record` writes it anew. `tests/planted/survivors.toml` names those that nothing can catch, or
+nothing has caught, with the reason; a bug that is listed there and is caught is an error, too.
 """
 
 from __future__ import annotations
@@ -9,63 +14,151 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import tomllib
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from kohort.simulation.coverage import counted
-from kohort.simulation.drawing import draw
-from kohort.simulation.planting.catching import MINUTES, Catch, bugs, catch_bug, catch_mutant
-from kohort.simulation.planting.mutation import mutants
-from kohort.simulation.protocols import PROTOCOLS
-from kohort.simulation.running import run
-from kohort.simulation.scenario import Scenario
-from kohort.simulation.world import NO_CHECKERS
+from kohort.simulation.planting.bug import Bug
+from kohort.simulation.planting.catching import (
+    Catch,
+    Try,
+    all_tries,
+    catch,
+    every,
+    rows_taken,
+    tries_of,
+)
 
-NAMES = tuple(PROTOCOLS)
+DATA = Path(__file__).resolve().parents[1] / "tests" / "planted"
+CATCHES, SURVIVORS = DATA / "catches.toml", DATA / "survivors.toml"
+AT_ONCE = 2
+# Five protocols: 300 runs.
+SEEDS = 60
+# Runs for each bug that is listed as a survivor, unless all are asked for.
+FEW = 15
 
 
-def scenario(seed: int) -> Scenario:
-    """Return the scenario of a seed; the protocols take turns."""
-    return draw(seed, NAMES[seed % len(NAMES)], MINUTES)
+def read(path: Path) -> dict[str, str]:
+    """Return what a file says of each bug."""
+    return dict(tomllib.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
-def seeds_by_row(seeds: int) -> dict[str, list[int]]:
-    """Return which seeds take each row: a bug in a row that is not taken cannot show."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for seed in range(seeds):
-        with counted() as taken:
-            run(scenario(seed), trace=False, checkers=NO_CHECKERS)
-        for row in taken:
-            found[row].append(seed)
+def part(names: Sequence[str], number: int, parts: int) -> list[str]:
+    """Return one of so many parts, by a number of any size: the parts come in turn."""
+    return list(names[number % parts :: parts])
+
+
+def attempt(name: str, tries: Sequence[Try]) -> Catch:
+    """Try one bug; what raises in the simulation is no catch."""
+    return catch(every()[name], tries)
+
+
+def known(names: Iterable[str]) -> list[tuple[str, list[Try]]]:
+    """Return for each bug the run in which it was caught last; listed survivors are left out."""
+    catches = read(CATCHES)
+    return [(name, [Try.read(catches[name])]) for name in names if name in catches]
+
+
+def run(work: Sequence[tuple[str, Sequence[Try]]], at_once: int = AT_ONCE) -> list[Catch]:
+    """Try bugs, each with its runs."""
+    if at_once == 1:
+        return [attempt(name, tries) for name, tries in work]
+    with ProcessPoolExecutor(at_once) as pool:
+        chunk = max(1, min(8, len(work) // (4 * at_once)))
+        names, runs = [name for name, _ in work], [tries for _, tries in work]
+        return [_said(each) for each in pool.map(attempt, names, runs, chunksize=chunk)]
+
+
+def _said(each: Catch) -> Catch:
+    by = f"{each.checker} in {each.by}" if each.by else "nothing yet"
+    print(f"{by:26} {each.tries:>3} runs  {each.name}", flush=True)
+    return each
+
+
+def taking(seeds: int) -> dict[str, list[Try]]:
+    """Return which runs take each row."""
+    found: dict[str, list[Try]] = defaultdict(list)
+    tries = all_tries(seeds)
+    with ProcessPoolExecutor(AT_ONCE) as pool:
+        for each, rows in zip(tries, pool.map(rows_taken, tries, chunksize=8), strict=True):
+            for row in rows:
+                found[row].append(each)
     return found
 
 
-def report(caught: Catch) -> bool:
-    """Print a line, and return whether the bug was caught."""
-    by = f"{caught.checker} with seed {caught.seed}" if caught.checker else "SURVIVED"
-    print(f"{by:20} after {caught.seeds:>3}  {caught.name}", flush=True)
-    return bool(caught.checker)
+def search(names: Sequence[str], seeds: int, most: int, few: Iterable[str] = ()) -> list[Catch]:
+    """Look for runs that catch bugs for which no run is known, or none that still does.
+
+    Args:
+        names: The bugs.
+        seeds: How many seeds of each protocol there are to choose from.
+        most: How many runs to try for each bug.
+        few: Bugs for which some runs are enough.
+    """
+    if not names:
+        return []
+    rows, planted, some = taking(seeds), every(), frozenset(few)
+    limits = {name: min(most, FEW) if name in some else most for name in names}
+    return run([(name, tries_of(planted[name], rows, limits[name])) for name in names])
+
+
+def record(caught: Iterable[Catch]) -> None:
+    """Write down in which run each bug was caught."""
+    lines = sorted(f'"{each.name}" = "{each.by}"  # {each.checker}' for each in caught if each.by)
+    head = "# Which run catches each planted bug, and by which rule: written by tools/mutants.py.\n"
+    CATCHES.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def complaints(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> list[str]:
+    """Return what is wrong: who survives and is not listed, who is listed and does not."""
+    found = []
+    for name, each in outcomes.items():
+        if each.by is None and name not in survivors:
+            raised = f", raised in {each.crashes}" if each.crashes else ""
+            found.append(f"SURVIVES {each.tries} runs{raised}: {name}")
+        if each.by is not None and name in survivors:
+            found.append(f"is listed as a survivor, and {each.checker} catches it: {name}")
+    return found
+
+
+def show(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> None:
+    """Print how many were caught, of each table."""
+    planted = every()
+    tables: dict[str, list[Catch]] = defaultdict(list)
+    for name, each in outcomes.items():
+        bug = planted[name]
+        tables["written by hand" if isinstance(bug, Bug) else bug.table.name].append(each)
+    for table, many in tables.items():
+        caught = sum(each.by is not None for each in many)
+        listed = sum(each.by is None and each.name in survivors for each in many)
+        print(f"{table:18} {caught:>4} of {len(many):>4} caught, {listed:>3} listed as survivors")
 
 
 def main() -> int:
-    """Plant everything; exit with 1 when a bug written by hand survives."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300, help="seeds to try for each bug")
-    parser.add_argument("--by-hand", action="store_true", help="only the bugs written by hand")
-    arguments = parser.parse_args()
+    """Plant everything; exit with 1 when a bug survives that is not listed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--part", default="0/1", help="N/M: only the Nth of M parts")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each protocol to search")
+    parser.add_argument("--most", type=int, default=300, help="runs to try for each bug")
+    parser.add_argument("--all", action="store_true", help="try all runs for listed survivors too")
+    parser.add_argument("--record", action="store_true", help="write down what catches each bug")
+    options = parser.parse_args()
     started = time.monotonic()
-    by_hand = [report(catch_bug(each, range(arguments.seeds))) for each in bugs()]
-    print(f"{sum(by_hand)} of {len(by_hand)} bugs written by hand are caught")
-    if not arguments.by_hand:
-        hits = seeds_by_row(arguments.seeds)
-        tried = [
-            report(catch_mutant(each, (scenario(seed) for seed in hits[each.row_label])))
-            for each in mutants()
-            if hits.get(each.row_label)
-        ]
-        left = [each.name for each in mutants() if not hits.get(each.row_label)]
-        print(f"{sum(tried)} of {len(tried)} changed rows are caught; not taken: {len(left)}")
-    print(f"{time.monotonic() - started:.0f} s")
-    return 0 if all(by_hand) else 1
+    number, _, parts = options.part.partition("/")
+    names = part(list(every()), int(number), int(parts))
+    survivors = read(SURVIVORS)
+    outcomes = {each.name: each for each in run(known(names)) if each.by is not None}
+    left = [name for name in names if name not in outcomes]
+    few = () if options.all else survivors
+    outcomes |= {each.name: each for each in search(left, options.seeds, options.most, few)}
+    if options.record:
+        record(outcomes.values())
+    show(outcomes, survivors)
+    wrong = complaints(outcomes, survivors)
+    print("\n".join([*wrong, f"{time.monotonic() - started:.0f} s"]))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup, GroupState, Owned
+from kohort.group.coordinator.events import RequestArrived
 from kohort.simulation.checkers.registry import rule
-from kohort.simulation.facts import Answered, Looked, Recorded
+from kohort.simulation.facts import Answered, Looked, Recorded, Stepped
 from kohort.simulation.ledger import GROUP
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -54,6 +55,30 @@ def heartbeats_of_members(world: World, fact: Answered) -> str | None:
         return f"epoch {request.member_epoch} is answered with {response.member_epoch}"
     if response.member_epoch != member.epoch:
         return f"{request.member_id} is told {response.member_epoch}, the log has {member.epoch}"
+    return None
+
+
+@rule(
+    "S2",
+    "A heartbeat is accepted only in the epoch that its member has, or had just before.",
+    Stepped,
+)
+def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
+    """Compare the epoch of a heartbeat with that of its member as it was."""
+    arrived = step.event
+    if not isinstance(arrived, RequestArrived):
+        return None
+    request = arrived.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch <= 0:
+        return None
+    group = step.log.consumer_groups.get(request.group_id)
+    member = group.members.get(request.member_id) if group is not None else None
+    if member is None or request.member_epoch in (member.epoch, member.previous_epoch):
+        return None
+    for reply in step.effects.replies:
+        code = getattr(reply.response, "error_code", ErrorCode.NONE)
+        if reply.token == arrived.token and code == ErrorCode.NONE:
+            return f"epoch {request.member_epoch} is accepted, its member is in {member.epoch}"
     return None
 
 

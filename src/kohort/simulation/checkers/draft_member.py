@@ -69,6 +69,8 @@ def _joined(told: Told, was: Session, after: Session) -> str | None:
     """D3, D7, D22: the answer to a join."""
     answer = cast("DraftJoinGroupResponse", cast("ResponseArrived", told.event).response)
     code = answer.error_code
+    if code == ErrorCode.NONE and not answer.consumer_id:
+        return None if after.state is S.FATAL else "is part of a group that gave it no id"
     if code == ErrorCode.NONE:
         part = (after.member_id, after.generation) == (
             answer.consumer_id,

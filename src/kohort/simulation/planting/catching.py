@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
+from kohort.simulation.checkers import CHECKERS
+from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
 from kohort.simulation.planting import consumer_bugs, coordinator_bugs, member_bugs
 from kohort.simulation.planting.bug import BUGS, Bug
-from kohort.simulation.planting.mutation import Mutant
+from kohort.simulation.planting.mutation import Mutant, mutants
+from kohort.simulation.planting.nuisance import annoy
+from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import CRASHED, OK, Outcome, run_world
 from kohort.simulation.scenario import Scenario
-from kohort.simulation.world import World
+from kohort.simulation.world import NO_CHECKERS, World
 
 MINUTES = 10
+# How long positions are kept in the runs that are aimed at what takes them away.
+_SHORT_RETENTION_MS = 120_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Try:
+    """One run: a seed of a protocol; `aim` says what else is special about it."""
+
+    protocol: str
+    seed: int
+    aim: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.protocol} {self.seed} {self.aim}".strip()
+
+    @classmethod
+    def read(cls, words: str) -> Try:
+        """Return the run that `str` has written down."""
+        protocol, seed, *aim = words.split()
+        return cls(protocol, int(seed), *aim)
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is to happen. A full group would turn members away, which hides what they do."""
+        drawn = draw(self.seed, self.protocol, MINUTES)
+        size = max(drawn.group_max_size, 100)
+        if self.aim == "retention":
+            return replace(drawn, group_max_size=size, retention_ms=_SHORT_RETENTION_MS)
+        return replace(drawn, group_max_size=size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +57,16 @@ class Catch:
     Attributes:
         name: The bug.
         checker: Name of the checker that caught it; empty: it survived.
-        seed: With which seed.
-        seeds: How many seeds were tried.
+        by: In which run; None: in none.
+        tries: How many runs there were.
+        crashes: In how many of them something raised, which is no catch.
     """
 
     name: str
     checker: str
-    seed: int
-    seeds: int
+    by: Try | None
+    tries: int
+    crashes: int = 0
 
 
 def bugs() -> list[Bug]:
@@ -43,51 +78,93 @@ def bugs() -> list[Bug]:
     return BUGS
 
 
-def catch_bug(planted: Bug, seeds: Iterable[int]) -> Catch:
-    """Try seeds until a checker catches a bug."""
-    runs = (
-        (seed, _run(draw(seed, planted.protocol, MINUTES), planted.plant(), planted))
-        for seed in seeds
-    )
-    return _first_catch(planted.name, runs)
+def every() -> dict[str, Bug | Mutant]:
+    """Return all that can be planted, by name: what was written by hand first."""
+    by_hand: dict[str, Bug | Mutant] = {each.name: each for each in bugs()}
+    return {**by_hand, **{each.name: each for each in mutants()}}
 
 
-def catch_mutant(mutant: Mutant, scenarios: Iterable[Scenario]) -> Catch:
-    """Try scenarios until a checker catches a changed row."""
-    runs = ((each.seed, _run(each, mutant.planted(), None)) for each in scenarios)
-    return _first_catch(mutant.name, runs)
-
-
-def _first_catch(name: str, runs: Iterator[tuple[int, Outcome | None]]) -> Catch:
-    count = 0
-    for seed, outcome in runs:
+def catch(planted: Bug | Mutant, tries: Iterable[Try]) -> Catch:
+    """Try runs until a checker catches a bug, in a run that is without fault without the bug."""
+    count = crashes = 0
+    for each in tries:
         count += 1
-        if outcome is not None and outcome.verdict not in (OK, CRASHED):
-            return Catch(name, outcome.verdict, seed, count)
-    return Catch(name, "", -1, count)
+        outcome = _run(each, planted)
+        if outcome is None or outcome.verdict in (OK, CRASHED) or _only_crashes(outcome):
+            crashes += outcome is None or outcome.notes["machine failed"] > 0
+        elif is_sound(each):
+            return Catch(planted.name, outcome.verdict, each, count, crashes)
+    return Catch(planted.name, "", None, count, crashes)
 
 
-def _run(
-    scenario: Scenario, context: AbstractContextManager[None], planted: Bug | None
-) -> Outcome | None:
-    from kohort.simulation.checkers import CHECKERS
+def _only_crashes(outcome: Outcome) -> bool:
+    """Whether all that was noticed is that a process dies of an exception again and again."""
+    raised = outcome.notes["machine failed"] > 0
+    return raised and "again and again" in outcome.complaint
 
-    scenario = replace(scenario, group_max_size=max(scenario.group_max_size, 100))
+
+@cache
+def is_sound(each: Try) -> bool:
+    """Whether nothing is wrong in a run without a bug."""
+    return run_world(_aimed(World(each.scenario, checkers=CHECKERS), each)).is_ok
+
+
+def _aimed(world: World, each: Try) -> World:
+    if each.aim == "answers":
+        annoy(world)
+    return world
+
+
+def _run(each: Try, planted: Bug | Mutant) -> Outcome | None:
+    """Run a bug; None: something raised where no machine is."""
+    is_bug = isinstance(planted, Bug)
+    context = planted.plant() if isinstance(planted, Bug) else planted.planted()
     with context:
         world = World(
-            scenario,
+            each.scenario,
             checkers=CHECKERS,
-            assignors=planted.assignors if planted else None,
+            assignors=planted.assignors if isinstance(planted, Bug) else None,
             survives_failures=True,
         )
-        if planted is not None and planted.application is not None:
+        if is_bug and isinstance(planted, Bug) and planted.application is not None:
             world.application = planted.application
-        return _survived(world)
+        try:
+            return run_world(_aimed(world, each))
+        except Exception:  # noqa: BLE001  # a bug may raise anything, anywhere
+            return None
 
 
-def _survived(world: World) -> Outcome | None:
-    """Run a world; None: a call was refused or something raised, which is no catch."""
-    try:
-        return run_world(world)
-    except Exception:  # noqa: BLE001  # a bug may raise anything, anywhere
-        return None
+# ------------------------------------------------------------------------------------- which runs
+
+
+def all_tries(seeds: int) -> list[Try]:
+    """Return so many runs of each protocol, the protocols in turn; of six one is aimed."""
+    return [
+        Try(protocol, seed, "answers" if seed % 6 == 5 else "")
+        for seed in range(seeds)
+        for protocol in CAMPAIGNS
+    ]
+
+
+def rows_taken(each: Try) -> list[str]:
+    """Return the rows that a run takes: a bug in a row that is not taken cannot show."""
+    with counted() as taken:
+        world = World(each.scenario, checkers=NO_CHECKERS, survives_failures=True)
+        run_world(_aimed(world, each))
+    return sorted(taken)
+
+
+def tries_of(planted: Bug | Mutant, taking: dict[str, list[Try]], most: int) -> list[Try]:
+    """Return the runs that can show a bug, those likely to do so first.
+
+    Args:
+        planted: The bug.
+        taking: For each row the runs that take it.
+        most: How many runs at most.
+    """
+    if isinstance(planted, Bug):
+        return [Try(planted.protocol, seed) for seed in range(most)]
+    found = dict.fromkeys(each for row in planted.rows_asked for each in taking.get(row, ()))
+    if "RetentionCheckDue" in planted.row_label:
+        return [Try(each.protocol, each.seed, "retention") for each in found][:most]
+    return list(found)[:most]

@@ -115,7 +115,7 @@ def plant_all() -> None:
     answer = (SHARD, RequestArrived, "answer")
     bug(
         "target at once",
-        "a member is told its target while others have it",
+        "a member is told its target while others have it (B4: KAFKA-16147)",
         afterwards(*answer, _tell_target),
         _P,
     )

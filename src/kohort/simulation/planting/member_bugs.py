@@ -109,6 +109,12 @@ def _settle_without_rejoining(draft: MemberDraft, done: CallbackDone) -> None:
     callbacks.assigned(draft, done)
 
 
+def _settle_and_rejoin(draft: MemberDraft, done: CallbackDone) -> None:
+    callbacks.assigned(draft, done)
+    if draft.state is MemberState.STABLE:
+        join.rejoin(draft, "to be sure")
+
+
 def _beat_no_more(draft: MemberDraft, _due: HeartbeatDue) -> None:
     draft.start(HeartbeatDue(), 10 * draft.config.session_timeout_ms)
 
@@ -272,10 +278,14 @@ class AcknowledgesFirst(Application):
 
 
 _SHELL: tuple[tuple[str, str, type[Application]], ...] = (
-    ("commit before delivery", "more is committed than read", CommitsAhead),
-    ("starts at the end", "records are passed over", StartsAtTheEnd),
+    ("commit before delivery", "more is committed than read (B5: KAFKA-18641)", CommitsAhead),
+    (
+        "starts at the end",
+        "it begins at the end (U6: platformatic #267)",
+        StartsAtTheEnd,
+    ),
     ("old position", "a position of an earlier ownership is used", KeepsPositions),
-    ("reads on", "revoked partitions are kept", ReadsOn),
+    ("reads on", "revoked partitions are kept (U6: platformatic #340)", ReadsOn),
     ("commits foreign", "partitions that were given up are committed", CommitsForeign),
 )
 
@@ -313,7 +323,11 @@ def _plant_part_1() -> None:
         "a member joins again without the id it was given (KIP-394)",
         instead(_T, JoinGroupResponse, "take_member_id", _forget_id),
     )
-    bug("mute", "a member sends no heartbeats", instead(_T, HeartbeatDue, "beat", _beat_no_more))
+    bug(
+        "mute",
+        "no heartbeats are sent (U5: kafka-python #1418)",
+        instead(_T, HeartbeatDue, "beat", _beat_no_more),
+    )
     bug(
         "faithful to the old",
         "a member that joins does not look for a coordinator that moved",
@@ -356,6 +370,17 @@ def _plant_part_2() -> None:
             assignors={ZombieClaims.name: ZombieClaims()},
             protocol=_COOP,
         )
+    )
+    bug(
+        "no last round",
+        "a cooperative member joins again after each round (U3: never stabilises)",
+        instead(_T, CallbackDone, "assigned", _settle_and_rejoin),
+        _COOP,
+    )
+    bug(
+        "locked up",
+        "a member that is told UNKNOWN_MEMBER_ID stays as it is (U5: aiokafka #727)",
+        ignored(_T, HeartbeatAnswered, "lose_membership"),
     )
     _assignor("one round", "partitions move while their owner has them", OneRound(), _COOP)
     _assignor("hoarder", "one member gets all, wanted or not", Hoarder(), "classic")

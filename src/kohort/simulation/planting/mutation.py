@@ -11,6 +11,8 @@ from typing import TypeAlias
 from kohort.group.machine import Draft
 from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
 
+# Handlers that are empty.
+_DOES_NOTHING = frozenset({"ignore", "keep", "pass_over", "spare"})
 Handler: TypeAlias = Callable[[Draft[Enum], object], None]
 
 
@@ -45,6 +47,21 @@ class Mutant:
         instead = f": {other.__name__}" if other is not None else ""
         return f"{self.row_label} ({self.kind}{instead})"
 
+    @property
+    def rows_asked(self) -> list[str]:
+        """Names of the rows at which the change can show, the row itself first.
+
+        Where a guard is negated also the rows after it: what they took the row takes now.
+        """
+        rows = [self.row_label]
+        if self.kind == "negated":
+            rows += [
+                label(self.table, each)
+                for each in self.table.rows[self.index + 1 :]
+                if each.trigger is self.row.trigger and set(each.states) & set(self.row.states)
+            ]
+        return rows
+
     def planted(self) -> AbstractContextManager[None]:
         """Return a context in which the table has this bug."""
         rows = list(self.table.rows)
@@ -53,12 +70,16 @@ class Mutant:
 
 
 def mutants() -> Iterator[Mutant]:
-    """Yield every mechanical bug; rows that must never be taken have none."""
+    """Yield every mechanical bug; rows that must never be taken have none.
+
+    To ignore what does nothing changes nothing.
+    """
     for table in TABLES:
         for index, line in enumerate(table.rows):
-            if is_never(line) or line.action in ("ignore", "pass_over"):
+            if is_never(line):
                 continue
-            yield Mutant(table, index, "ignored")
+            if line.action not in _DOES_NOTHING:
+                yield Mutant(table, index, "ignored")
             if line.guard is not None:
                 yield Mutant(table, index, "negated")
             if _other_handler(table, index) is not None:
