@@ -24,10 +24,11 @@ from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.simulation.checkers import CHECKERS  # noqa: E402  # as above
 from kohort.simulation.drawing import draw  # noqa: E402  # as above
 from kohort.simulation.protocols import PROTOCOLS  # noqa: E402  # as above
+from kohort.simulation.rules import Checkers  # noqa: E402  # as above
 from kohort.simulation.running import run, run_world  # noqa: E402  # as above
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan  # noqa: E402  # as above
 from kohort.simulation.trace import Trace  # noqa: E402  # as above
-from kohort.simulation.world import NO_CHECKERS, Checkers, World  # noqa: E402  # as above
+from kohort.simulation.world import NO_CHECKERS, World  # noqa: E402  # as above
 
 MEMBERS = 10
 MINUTES = 20

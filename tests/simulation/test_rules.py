@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kohort.group.coordinator.offsets.fold import offset_record
 from kohort.group.coordinator.records import LogState
-from kohort.simulation.checkers.registry import RULES
 from kohort.simulation.engine import Engine
 from kohort.simulation.log import GroupLog
+from kohort.simulation.rules import RULES
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 SAFETY = {f"S{number}" for number in range(1, 19)} - {"S17"}

@@ -1,9 +1,14 @@
-"""What the checkers are told: each fact says what one event touched."""
+"""What the checkers are told: each fact says what one event touched.
+
+Facts live for as long as they are checked and there are several for each event, so they are not
+frozen: that would double what they cost. `about` is what a checker may choose by.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kohort.group.coordinator.events import RequestArrived, ShardEvent
 from kohort.group.events import GroupEvent, Ownership
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from kohort.simulation.coordinator import Node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """The coordinator answered a request.
 
@@ -36,16 +41,23 @@ class Answered:
     response: Message
     repeated: bool
 
+    @property
+    def about(self) -> type:
+        """The class of the request."""
+        return type(self.arrived.request)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Recorded:
     """Records were appended to the group log, and applied."""
+
+    about: ClassVar[type] = NoneType
 
     node: Node
     records: tuple[GroupRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided:
     """The coordinator dealt with an event, and something of its session may have changed."""
 
@@ -53,8 +65,13 @@ class Decided:
     event: ShardEvent
     effects: Effects[ShardSession]
 
+    @property
+    def about(self) -> type:
+        """The class of the request that arrived, or of the event if it is none."""
+        return _about(self.event)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Stepped:
     """The coordinator dealt with an event; what it led to is installed, nobody is answered yet.
 
@@ -72,15 +89,22 @@ class Stepped:
     log: LogState
     effects: Effects[ShardSession]
 
+    @property
+    def about(self) -> type:
+        """The class of the request that arrived, or of the event if it is none."""
+        return _about(self.event)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Loaded:
     """A node has read the log and is ready."""
+
+    about: ClassVar[type] = NoneType
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moved:
     """A member dealt with an event, and is another one than before, or sends something.
 
@@ -90,12 +114,14 @@ class Moved:
         observed: What it reports.
     """
 
+    about: ClassVar[type] = NoneType
+
     client: Client
     sends: tuple[Message, ...]
     observed: tuple[GroupEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Told:
     """A member dealt with an event.
 
@@ -113,8 +139,13 @@ class Told:
     effects: Effects[object]
     now: int
 
+    @property
+    def about(self) -> type:
+        """The class of the session, by which protocols are told apart."""
+        return type(self.before)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Called:
     """A call into an application begins or has ended.
 
@@ -125,13 +156,15 @@ class Called:
         begins: Whether it begins.
     """
 
+    about: ClassVar[type] = NoneType
+
     client: Client
     change: Ownership
     partitions: frozenset[TopicPartition]
     begins: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivered:
     """An application got records.
 
@@ -142,39 +175,53 @@ class Delivered:
         end: Offset after the last one.
     """
 
+    about: ClassVar[type] = NoneType
+
     client: Client
     partition: TopicPartition
     first: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Positioned:
     """An application learned where to begin in a partition: the committed offset, -1 for none."""
+
+    about: ClassVar[type] = NoneType
 
     client: Client
     partition: TopicPartition
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Committing:
     """An application asks for positions to be stored."""
+
+    about: ClassVar[type] = NoneType
 
     client: Client
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Looked:
     """Time to look at everything."""
 
+    about: ClassVar[type] = NoneType
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Settled:
     """Faults have stopped, and the time in which the group must have converged is over."""
 
+    about: ClassVar[type] = NoneType
+
     bound_ms: int
+
+
+def _about(event: ShardEvent) -> type:
+    return type(event.request) if isinstance(event, RequestArrived) else type(event)
 
 
 Fact: TypeAlias = (

@@ -11,9 +11,10 @@ from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.checkers.liveness import is_converged
 from kohort.simulation.facts import Looked, Settled
 from kohort.simulation.faults import plan_faults, stop_faults
+from kohort.simulation.rules import Checkers
 from kohort.simulation.scenario import Scenario, Weather
 from kohort.simulation.trace import Trace
-from kohort.simulation.world import Checkers, MachineFailedError, ViolationError, World
+from kohort.simulation.world import MachineFailedError, ViolationError, World
 
 OK = "ok"
 CRASHED = "machine failed"

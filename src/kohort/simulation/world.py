@@ -30,6 +30,7 @@ from kohort.simulation.ledger import GROUP, Ledger
 from kohort.simulation.log import GroupLog
 from kohort.simulation.network import Connection, Network, Pending
 from kohort.simulation.protocols import MIGRATION
+from kohort.simulation.rules import Checkers
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.simulation.topics import Topics
 from kohort.simulation.trace import Trace
@@ -38,9 +39,7 @@ from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
-Checker = Callable[["World", Fact], "str | None"]
-Checkers = Mapping[type, tuple[tuple[str, Checker], ...]]
-NO_CHECKERS: Checkers = {}
+NO_CHECKERS = Checkers(())
 # Share of the coordinator's jobs that are slow, where it is not one of twenty: nobody joins a draft
 # group while it is quick.
 _SLOW_JOBS = {"draft": 0.25}
@@ -419,10 +418,10 @@ class World:
         Raises:
             ViolationError: One of them complains.
         """
-        for name, checker in self._checkers.get(type(fact), ()):
-            complaint = checker(self, fact)
+        for rule in self._checkers.of(fact):
+            complaint = rule.function(self, fact)
             if complaint is not None:
-                self.fail(name, complaint)
+                self.fail(rule.name, complaint)
         if self.engine.steps - self._looked_at >= _LOOK_EVERY_STEPS:
             self._looked_at = self.engine.steps
             self.engine.after(0, None, self.check, _LOOKED)

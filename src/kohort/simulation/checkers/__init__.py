@@ -17,7 +17,7 @@ from kohort.simulation.checkers import (
     member_steps,
     ownership,
 )
-from kohort.simulation.checkers.registry import RULES, by_fact
+from kohort.simulation.rules import RULES, Checkers
 
 MODULES = (
     ownership,
@@ -35,4 +35,4 @@ MODULES = (
     member_steps,
 )
 
-CHECKERS = by_fact(RULES)
+CHECKERS = Checkers(RULES)

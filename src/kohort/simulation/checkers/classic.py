@@ -9,9 +9,9 @@ from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
 from kohort.group.subscription import decode_subscription
 from kohort.simulation.checkers.ownership import shown
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Answered, Committing, Decided
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     "Nothing is accepted that bears another generation than the newest one: no heartbeat, no"
     " assignment, no commit.",
     Answered,
+    about=(HeartbeatRequest, SyncGroupRequest),
 )
 def zombies_are_harmless(world: World, fact: Answered) -> str | None:
     """Compare what is accepted with the newest generation that began."""
@@ -60,6 +61,7 @@ def zombies_are_harmless(world: World, fact: Answered) -> str | None:
     "A commit is accepted only from a member of the newest generation, or from nobody's tool while"
     " the group is empty.",
     Answered,
+    about=(OffsetCommitRequest,),
 )
 def commits_of_members(world: World, fact: Answered) -> str | None:
     """Look at commits that were accepted."""

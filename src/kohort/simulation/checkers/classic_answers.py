@@ -14,8 +14,8 @@ from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Pro
 from kohort.group.coordinator.draft import router
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.session import Lifecycle
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Stepped
+from kohort.simulation.rules import rule
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -260,6 +260,7 @@ def _given(step: Stepped, arrived: Arrived, group: ClassicGroup) -> set[int]:
     "S2",
     "Classic: every request gets the answer that the group's state calls for (C10-C57).",
     Stepped,
+    about=tuple(_EXPECT),
 )
 def answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     """Compare an answer with what the rules say of the request and of the group as it was."""
@@ -298,7 +299,12 @@ def _while_away(step: Stepped, arrived: Arrived) -> str | None:
     return None if code == wanted else f"a shard that is away answers {code}, not {wanted}"
 
 
-@rule("S2", "Classic: a group with members is not deleted, one without is (C57).", Stepped)
+@rule(
+    "S2",
+    "Classic: a group with members is not deleted, one without is (C57).",
+    Stepped,
+    about=(DeleteGroupsRequest,),
+)
 def deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
     """Look at each group that was to be deleted, and at what is left of it."""
     arrived = step.event

@@ -20,9 +20,9 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.checkers.classic_answers import classic_group
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Loaded, Stepped
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 
@@ -118,7 +118,10 @@ _LATER: dict[type, Later] = {
 
 
 @rule(
-    "S7", "Classic: when a time is over, what it was set for happens (C15-C22, C42-C46).", Stepped
+    "S7",
+    "Classic: when a time is over, what it was set for happens (C15-C22, C42-C46).",
+    Stepped,
+    about=(Tick,),
 )
 def time_is_kept(world: World, step: Stepped) -> str | None:
     """Look at what the deadline that was dealt with led to."""
@@ -207,18 +210,20 @@ def waiting_ends(_world: World, fact: Stepped | Loaded) -> str | None:
     return None
 
 
+_CALM = (HeartbeatRequest, OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRequest)
+
+
 @rule(
     "S5",
     "Classic: only joins, good-byes, the leader's assignment and time change a group's state (C5).",
     Stepped,
+    about=_CALM,
 )
 def others_change_nothing(_world: World, step: Stepped) -> str | None:
     """Look at requests that must leave a group as it is."""
     if not isinstance(step.event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
     request: Any = step.event.request
-    if not isinstance(request, _CALM):
-        return None
     was = classic_group(step, request.group_id)
     if was is None:
         return None
@@ -233,10 +238,12 @@ def others_change_nothing(_world: World, step: Stepped) -> str | None:
     return None
 
 
-_CALM = (HeartbeatRequest, OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRequest)
-
-
-@rule("S2", "Classic: whoever is heard of has a full session from then on (C44, C51).", Stepped)
+@rule(
+    "S2",
+    "Classic: whoever is heard of has a full session from then on (C44, C51).",
+    Stepped,
+    about=(HeartbeatRequest, OffsetCommitRequest),
+)
 def sessions_are_renewed(world: World, step: Stepped) -> str | None:
     """Look at the session of who sent a heartbeat or a commit that was not refused."""
     event = step.event
@@ -265,7 +272,9 @@ def sessions_are_renewed(world: World, step: Stepped) -> str | None:
     return f"{member.member_id} was heard of, and its session ends at {due}"
 
 
-@rule("S16", "Classic: who has said good-bye is no member (C47).", Stepped)
+@rule(
+    "S16", "Classic: who has said good-bye is no member (C47).", Stepped, about=(LeaveGroupRequest,)
+)
 def good_byes_count(_world: World, step: Stepped) -> str | None:
     """Look for members and ids that have left."""
     event = step.event
@@ -288,7 +297,12 @@ def good_byes_count(_world: World, step: Stepped) -> str | None:
     return None
 
 
-@rule("S11", "A topic that is deleted takes its positions with it (C61).", Stepped)
+@rule(
+    "S11",
+    "A topic that is deleted takes its positions with it (C61).",
+    Stepped,
+    about=(TopicsDeleted,),
+)
 def deleted_topics_have_no_positions(_world: World, step: Stepped) -> str | None:
     """Look for positions in topics that are gone."""
     if not isinstance(step.event, TopicsDeleted) or step.session.lifecycle is not Lifecycle.READY:

@@ -8,9 +8,9 @@ from uuid import UUID
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup, GroupState, Owned
 from kohort.group.coordinator.events import RequestArrived
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Answered, Looked, Recorded, Stepped
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -35,6 +35,7 @@ def _flat(owned: Owned) -> set[_Partition]:
     "S2",
     "A heartbeat is accepted only from a member, and never answered with an older epoch.",
     Answered,
+    about=(ConsumerGroupHeartbeatRequest,),
 )
 def heartbeats_of_members(world: World, fact: Answered) -> str | None:
     """Look at heartbeats that were accepted."""
@@ -62,6 +63,7 @@ def heartbeats_of_members(world: World, fact: Answered) -> str | None:
     "S2",
     "A heartbeat is accepted only in the epoch that its member has, or had just before.",
     Stepped,
+    about=(ConsumerGroupHeartbeatRequest,),
 )
 def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
     """Compare the epoch of a heartbeat with that of its member as it was."""
@@ -201,6 +203,7 @@ def legal_target(world: World, _fact: Looked) -> str | None:
     "A commit is accepted only from a member that has the partitions, in an epoch not newer than"
     " its own (KIP-1251).",
     Answered,
+    about=(OffsetCommitRequest,),
 )
 def commits_of_holders(world: World, fact: Answered) -> str | None:
     """Look at commits that were accepted."""

@@ -26,8 +26,8 @@ from kohort.group.member.events import (
     Tick,
     Unsubscribed,
 )
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Told
+from kohort.simulation.rules import rule
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -296,6 +296,7 @@ _LOOKS: dict[type, Look] = {
     "L3",
     "Consumer: a member makes of every answer, call and deadline what the rules say (L30-L37).",
     Told,
+    about=(MemberSession,),
 )
 def consumer_member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the member after an event with the one before."""

@@ -12,9 +12,9 @@ from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.coordinator.records import LogState
 from kohort.group.events import Assigned, Cause, MemberLeft
 from kohort.group.subscription import decode_assignment
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Answered, Decided, Loaded, Looked, Recorded
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from kohort.wire.messages.membership import (
@@ -164,6 +164,7 @@ def repeated_is_harmless(_world: World, fact: Decided) -> str | None:
     "No answer before its records are in the log: a stored position is in it when it is confirmed,"
     " and so is an assignment.",
     Answered,
+    about=(OffsetCommitRequest, SyncGroupRequest),
 )
 def durable_before_answered(world: World, fact: Answered) -> str | None:
     """Compare what is confirmed with what the log adds up to."""
@@ -256,6 +257,7 @@ def live_is_fold(world: World, _fact: Looked) -> str | None:
     "A static member that comes back in time, wanting the same, has the assignment it had, and"
     " nobody rebalances.",
     Decided,
+    about=(JoinGroupRequest,),
 )
 def static_return_is_quiet(world: World, fact: Decided) -> str | None:
     """Look at a group record written because a static member came back."""

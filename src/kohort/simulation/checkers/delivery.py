@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.group.events import Ownership
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Called, Delivered, Positioned, Recorded
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 

@@ -9,13 +9,14 @@ from kohort.group.coordinator.draft import router
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.events import MemberLeft
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Answered, Decided, Looked, Recorded
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
     DraftHeartbeatResponse,
+    DraftJoinGroupRequest,
     DraftJoinGroupResponse,
 )
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
@@ -36,6 +37,7 @@ def _group(node: Node) -> DraftGroup | None:
     "S2",
     "Draft: a heartbeat is accepted only from a consumer of the newest generation.",
     Answered,
+    about=(DraftHeartbeatRequest,),
 )
 def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
     """Compare heartbeats that are accepted with the newest generation that began."""
@@ -132,6 +134,7 @@ def draft_repeated_is_harmless(_world: World, fact: Decided) -> str | None:
     "S15",
     "Draft: nobody is told a generation and partitions before they are in the log.",
     Answered,
+    about=(DraftJoinGroupRequest,),
 )
 def draft_durable_before_answered(world: World, fact: Answered) -> str | None:
     """Compare what a join is answered with what the log adds up to."""

@@ -27,8 +27,8 @@ from kohort.group.member.events import (
     Tick,
     Unsubscribed,
 )
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Told
+from kohort.simulation.rules import rule
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
     DraftHeartbeatResponse,
@@ -297,6 +297,7 @@ _LOOKS: dict[type, Look] = {
     "L3",
     "Draft: a consumer makes of every answer, call and deadline what the design says (D1-D25).",
     Told,
+    about=(DraftMemberSession,),
 )
 def draft_member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the consumer after an event with the one before."""

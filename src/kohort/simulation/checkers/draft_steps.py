@@ -22,9 +22,9 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.checkers.classic_answers import JOINS, PARKED, TOLD, code_of
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Loaded, Stepped
 from kohort.simulation.ledger import GROUP
+from kohort.simulation.rules import rule
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
     DraftJoinGroupRequest,
@@ -110,6 +110,7 @@ _EXPECT: dict[type, Callable[[DraftGroup, Arrived, Stepped], int]] = {
     "S2",
     "Draft: every request gets the answer that the group's state calls for (D3-D12).",
     Stepped,
+    about=tuple(_EXPECT),
 )
 def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     """Compare an answer with what the rules say of the request and of the group as it was."""
@@ -139,7 +140,12 @@ def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     )
 
 
-@rule("S2", "Draft: a group with consumers is not deleted, one without is (D16).", Stepped)
+@rule(
+    "S2",
+    "Draft: a group with consumers is not deleted, one without is (D16).",
+    Stepped,
+    about=(DeleteGroupsRequest,),
+)
 def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
     """Look at each group that was to be deleted, and at what is left of it."""
     event = step.event
@@ -161,7 +167,12 @@ def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
     return None
 
 
-@rule("S2", "Draft: whoever is heard of has a full session from then on (D12).", Stepped)
+@rule(
+    "S2",
+    "Draft: whoever is heard of has a full session from then on (D12).",
+    Stepped,
+    about=(DraftHeartbeatRequest, DraftJoinGroupRequest, OffsetCommitRequest),
+)
 def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
     """Look at the session of a consumer whose heartbeat, commit or join counts."""
     event = step.event
@@ -191,7 +202,12 @@ def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
 # ------------------------------------------------------------------------------------- steps
 
 
-@rule("S7", "Draft: when a time is over, what it was set for happens (D12, D13).", Stepped)
+@rule(
+    "S7",
+    "Draft: when a time is over, what it was set for happens (D12, D13).",
+    Stepped,
+    about=(Tick,),
+)
 def draft_time_is_kept(world: World, step: Stepped) -> str | None:
     """Look at what the deadline that was dealt with led to."""
     earliest = step.session.deadlines.next() if isinstance(step.event, Tick) else None
@@ -221,7 +237,12 @@ def draft_time_is_kept(world: World, step: Stepped) -> str | None:
     return "a consumer is dead and nobody rebalances" if group.state is STEADY else None
 
 
-@rule("S7", "Draft: an assignment that was made counts, one that is out of date does not.", Stepped)
+@rule(
+    "S7",
+    "Draft: an assignment that was made counts, one that is out of date does not.",
+    Stepped,
+    about=(DraftJobDone,),
+)
 def draft_jobs_count(_world: World, step: Stepped) -> str | None:
     """Look at what a job led to, and whether there is one where there has to be."""
     event = step.event

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.simulation.checkers.ownership import shown
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Looked, Settled
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.subscription import decode_assignment, decode_subscription
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Told
+from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -430,6 +430,7 @@ _LOOKS: dict[type, Look] = {
     "L3",
     "Classic: a member makes of every answer, call and deadline what the rules say (L2-L15).",
     Told,
+    about=(MemberSession,),
 )
 def member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the member after an event with the one before."""

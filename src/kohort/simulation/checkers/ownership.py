@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.group.events import Ownership
-from kohort.simulation.checkers.registry import rule
 from kohort.simulation.facts import Called, Decided, Looked, Moved
+from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest

@@ -1,0 +1,86 @@
+"""The rules that hold in every run: each a named function with the sentence it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+
+from kohort.simulation.facts import Fact
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+Checker: TypeAlias = "Callable[[World, Fact], str | None]"
+
+F = TypeVar("F", bound=Fact)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and the function that checks it.
+
+    Attributes:
+        name: Its name: S for safety, L for liveness, as in the list it comes from.
+        text: What it says.
+        fact: Upon which fact it is checked.
+        function: Returns what is wrong, None when nothing is.
+        about: What such a fact has to be about; empty: anything.
+    """
+
+    name: str
+    text: str
+    fact: type
+    function: Checker
+    about: tuple[type, ...] = ()
+
+    def applies(self, fact: type, about: type) -> bool:
+        """Whether it is checked upon such a fact that is about this."""
+        return self.fact is fact and (not self.about or about in self.about)
+
+
+RULES: list[Rule] = []
+
+
+def rule(
+    name: str, text: str, *facts: type[Fact], about: tuple[type, ...] = ()
+) -> Callable[[Callable[[World, F], str | None]], Callable[[World, F], str | None]]:
+    """Register a checker for some facts.
+
+    Args:
+        name: Name of the rule.
+        text: What it says.
+        *facts: Upon which facts it is checked.
+        about: What they have to be about: classes of requests, events or sessions; empty: anything.
+    """
+
+    def register(function: Callable[[World, F], str | None]) -> Callable[[World, F], str | None]:
+        checker = cast("Checker", function)
+        RULES.extend(Rule(name, text, fact, checker, about) for fact in facts)
+        return function
+
+    return register
+
+
+class Checkers:
+    """Rules by the facts that they are checked upon, so that a fact meets no other rules.
+
+    Args:
+        rules: The rules.
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._found: dict[tuple[type, type], tuple[Rule, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def of(self, fact: Fact) -> tuple[Rule, ...]:
+        """Return the rules for a fact."""
+        kind = (type(fact), fact.about)
+        found = self._found.get(kind)
+        if found is None:
+            found = tuple(each for each in self._rules if each.applies(*kind))
+            self._found[kind] = found
+        return found
