@@ -13,6 +13,18 @@ from tests.real_kafka.broker import RealKafka
 
 TESTS = Path(__file__).parent
 
+# One process runs all tests of a file; these begin first, so that nobody waits for one at the end.
+LONGEST = tuple(
+    TESTS / name
+    for name in (
+        "simulation/test_seeds.py",
+        "simulation/test_determinism.py",
+        "simulation/test_planted_bugs.py",
+        "real_kafka/test_java_clients.py",
+        "dialogues/test_dialogues.py",
+    )
+)
+
 # A property test has as long as the whole test has: the machine may be busy with something else.
 settings.register_profile("kohort", deadline=None, print_blob=True)
 settings.load_profile("kohort")
@@ -31,6 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in out]
+    items.sort(key=lambda item: item.path not in LONGEST)
 
 
 def belongs_to(item: pytest.Item, part: str) -> bool:

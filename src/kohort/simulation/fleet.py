@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
 from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run
 from kohort.simulation.scenario import Scenario
+
+_PART = 50
+_NICE = 10
 
 
 @dataclass(slots=True)
@@ -33,6 +40,16 @@ class Summary:
     rebalances: int = 0
     repeated: int = 0
     notes: Counter[str] = field(default_factory=Counter)
+
+    def merge(self, other: Summary) -> None:
+        """Count the runs of another summary."""
+        self.runs += other.runs
+        self.failed += other.failed
+        self.events += other.events
+        self.simulated_ms += other.simulated_ms
+        self.rebalances += other.rebalances
+        self.repeated += other.repeated
+        self.notes += other.notes
 
     def add(self, outcome: Outcome) -> None:
         """Count a run."""
@@ -64,3 +81,26 @@ def run_all(many: Iterable[Scenario]) -> Summary:
     for each in many:
         summary.add(run(each, trace=False))
     return summary
+
+
+def run_counted(seeds: range) -> tuple[Summary, Counter[str]]:
+    """Run seeds, and count which rows of the tables they take."""
+    with counted() as taken:
+        return run_all(scenarios(seeds)), taken
+
+
+def run_in_parts(seeds: range, processes: int) -> tuple[Summary, Counter[str]]:
+    """As `run_counted`, in several processes at once, which let others on the machine go first.
+
+    Args:
+        seeds: The seeds.
+        processes: How many processes.
+    """
+    parts = [seeds[start : start + _PART] for start in range(0, len(seeds), _PART)]
+    summary, taken = Summary(), Counter[str]()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, os.nice, (_NICE,)) as pool:
+        for found, rows in pool.map(run_counted, parts):
+            summary.merge(found)
+            taken += rows
+    return summary, taken

@@ -185,8 +185,12 @@ def _tool_commits_as_member(_known: str, _instance: str) -> tuple[Message, int]:
     return _commit(OTHER, "nobody", 3), 9
 
 
+_NO_GENERATION_EVER = 1_000_000
+
+
 def _stale_commit(known: str, _instance: str) -> tuple[Message, int]:
-    return _commit(GROUP, known or "nobody", 0), 8
+    # Not of generation 0: that is the present one until the first rebalance is over.
+    return _commit(GROUP, known or "nobody", _NO_GENERATION_EVER), 8
 
 
 def _tool_commits_as_empty(_known: str, _instance: str) -> tuple[Message, int]:

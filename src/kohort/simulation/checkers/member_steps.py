@@ -306,7 +306,9 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
         return "keeps what the application has given up"
     if was.state is S.REVOKING:
         joins = after.state in (S.PREPARING_REBALANCE, S.UNJOINED)
-        return None if joins else "has given up and does not join"
+        # The group threw it out meanwhile: first its application hears what else is lost.
+        loses = after.callback is not None and after.callback.change is Ownership.LOST
+        return None if joins or loses else "has given up and does not join"
     if was.state is S.ASSIGNING and was.assignment is not None and was.member_id:
         calls = [each.change for each in _told.effects.callbacks]
         kept = Ownership.ASSIGNED in calls or after.state in _ON_ITS_WAY
