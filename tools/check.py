@@ -82,7 +82,7 @@ def run_tests(absent: dict[str, str], arguments: list[str]) -> int:
     time-outs and for brokers to start.
     """
     left_out = [f"--leave-out={part}" for part in absent]
-    at_once = [f"--numprocesses={WORKERS}", "--dist=loadfile"]
+    at_once = [f"--numprocesses={WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
     command = [sys.executable, "-m", "pytest", *at_once, *left_out, *arguments]
     return subprocess.run(command, cwd=install.ROOT, check=False).returncode
 

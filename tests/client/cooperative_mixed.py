@@ -68,6 +68,8 @@ def kafka_python(bootstrap: str, group: str, topic: str) -> Stranger:
         heartbeat_interval_ms=100,
         session_timeout_ms=6_000,
     )
+    # Else it may lead the group before it knows the topic, and gives nobody anything for minutes.
+    assert consumer.partitions_for_topic(topic)
 
     def poll() -> list[bytes]:
         found = consumer.poll(100)

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-SEEDS = 200
+from tests.simulation.size import TWICE
+
 PROGRAM = f"""
 from kohort.simulation.fleet import scenarios
 from kohort.simulation.running import run
-for each in scenarios(range(1000, 1000 + {SEEDS})):
-    print(each.seed, run(each, checkers={{}}).digest)
+from kohort.simulation.world import NO_CHECKERS
+for each in scenarios(range(1000, 1000 + {TWICE})):
+    print(each.seed, run(each, checkers=NO_CHECKERS).digest)
 """
 
 
@@ -30,5 +32,5 @@ def digests(hash_seed: str) -> list[str]:
 def test_a_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(digests, ("1", "4711"))
-    assert len({line.split()[1] for line in first}) == len(first) == SEEDS
+    assert len({line.split()[1] for line in first}) == len(first) == TWICE
     assert second == first

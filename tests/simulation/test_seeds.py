@@ -14,10 +14,9 @@ from kohort.simulation.drawing import PALETTE, draw
 from kohort.simulation.fleet import Summary, run_in_parts
 from kohort.simulation.running import run
 from kohort.simulation.scenario import from_toml
+from tests.simulation.size import FLEET
 
 SEEDS = Path(__file__).parents[1] / "seeds"
-# `make simulate` goes on from there.
-CI_SEEDS = 2_000
 
 
 @pytest.mark.parametrize("path", sorted(SEEDS.glob("*.toml")), ids=lambda path: path.stem)
@@ -28,7 +27,7 @@ def test_what_failed_once_does_not_fail_again(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fleet() -> tuple[Summary, Counter[str]]:
-    return run_in_parts(range(CI_SEEDS), os.cpu_count() or 1)
+    return run_in_parts(range(FLEET), os.cpu_count() or 1)
 
 
 @pytest.mark.timeout(1_500)
@@ -61,7 +60,7 @@ def test_rows_that_need_not_be_taken_exist() -> None:
 
 def test_a_seed_is_worth_running() -> None:
     """At least ten minutes, three members and, in the median, five faults."""
-    drawn = [draw(seed) for seed in range(CI_SEEDS)]
+    drawn = [draw(seed) for seed in range(FLEET)]
     assert min(each.minutes for each in drawn) >= 10
     assert min(len(each.members) for each in drawn) >= 3
     assert median(len(each.faults) for each in drawn) >= 5

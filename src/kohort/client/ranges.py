@@ -51,6 +51,7 @@ FETCH_BYTES = 4 * 1024 * 1024
 # About how large an Arrow batch becomes; what is compressed well is cut into several.
 BATCH_BYTES = 16 * 1024 * 1024
 
+_UNANSWERED = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 _BATCH_PREFIX = struct.Struct(">qi")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT = 23
@@ -277,6 +278,7 @@ class _Range:
             reader.settings.retry_backoff_ms, reader.settings.retry_backoff_max_ms
         )
         self._deadline = Deadline(reader.settings.default_api_timeout_ms)
+        self._obstacle: KafkaError | None = None
 
     def parts(self) -> Generator[_Part, None, None]:
         """Yield what was fetched, until the range is through or the time without progress over."""
@@ -293,9 +295,13 @@ class _Range:
         """Wait before the next attempt, or raise when there is no use in one."""
         if not error.retriable:
             raise error
+        # The last attempt may be cut off by our own time-out: what a broker said tells more.
+        if self._obstacle is None or error.code not in _UNANSWERED:
+            self._obstacle = error
         if self._deadline.over:
-            why = str(error).removeprefix(f"{error.name}: ")
-            raise KafkaError(error.code, f"{self}: nothing came from {self._next} on: {why}")
+            known = self._obstacle
+            why = str(known).removeprefix(f"{known.name}: ")
+            raise KafkaError(known.code, f"{self}: nothing came from {self._next} on: {why}")
         pause = self._backoff.next_s()
         left = self._deadline.left_s()
         threading.Event().wait(pause if left is None else min(pause, left))
@@ -310,6 +316,7 @@ class _Range:
                 part = self._part(cast("FetchResponse", connection.answer(token)))
                 if part is not None:
                     self._next = part.end
+                    self._obstacle = None
                     self._backoff.reset()
                     self._deadline = Deadline(self.settings.default_api_timeout_ms)
                 if self._next >= self.to_offset:
