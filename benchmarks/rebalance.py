@@ -1,10 +1,11 @@
 """What a rebalance costs: how long nobody is handed the records of a partition.
 
 32 partitions get 50 records a second each. Four members read them; then three times one more joins
-and one leaves, one is killed, and the others are restarted one after the other. For each step two
-figures: the longest pause of a partition that stayed where it was, and of one that moved, each the
-worst of all partitions, in milliseconds. Every client has the same session time-out (6 s),
-heartbeat interval (1 s) and poll time-out (100 ms), on a real Kafka and on the embedded broker.
+and one leaves, three times one is killed and another joins, and at last one leaves and the others
+are restarted one after the other. For each step two figures: the longest pause of a partition that
+stayed where it was, and of one that moved, each the worst of all partitions and tries, in
+milliseconds. Every client has the same session time-out (6 s), heartbeat interval (1 s) and poll
+time-out (100 ms), on a real Kafka and on the embedded broker.
 
     python benchmarks/rebalance.py [--client NAME ...] [--without-kafka] [--json]
 """
@@ -253,7 +254,7 @@ def cost(kind: str, servers: str) -> dict[str, tuple[float, float]]:
             group.start()
         group.settle()
         found = dict.fromkeys(STEPS, (0.0, 0.0))
-        for step in ("join", "leave") * ROUNDS + ("kill", "restart"):
+        for step in ("join", "leave") * ROUNDS + ("kill", "join") * ROUNDS + ("leave", "restart"):
             stayed, moved = group.measure(CHANGES[step])
             found[step] = (max(found[step][0], stayed), max(found[step][1], moved))
         return found
