@@ -21,7 +21,7 @@ Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
 # Then it is the turn of the other connections: nobody waits for all that one client has sent ahead.
-_REQUESTS_PER_TURN = 8
+_REQUESTS_PER_TURN = 4
 # What the socket does not take is copied by asyncio, so it is offered no more than this at once.
 _WRITE_BYTES = 1024 * 1024
 

@@ -34,8 +34,8 @@ from kohort.wire.messages.client_assignors import (
     ConsumerGroupPrepareAssignmentRequest,
 )
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
-from kohort.wire.messages.draft import DraftJoinGroupRequest
-from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
+from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ _TICK = Tick()
 _TICKS_MAX = 1_000
 # By what a member makes its group's assignment.
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+# What says that a member is there, and nothing of what it has.
+_SIGNS_OF_LIFE = (HeartbeatRequest, DraftHeartbeatRequest)
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # What waits for others before it is answered.
@@ -197,8 +199,9 @@ class Client:
         world = self.world
         if world.tracing:
             world.trace.member(world.engine.now, self, event, effects)
-        if world.checking and (changed or effects.observed or effects.sends):
-            sends = tuple(send.request for send in effects.sends)
+        sends = tuple(send.request for send in effects.sends)
+        speaks = bool(sends) and not isinstance(sends[0], _SIGNS_OF_LIFE)
+        if world.checking and (changed or effects.observed or speaks):
             self._note_membership(before, sends)
             world.check(Moved(self, sends, effects.observed))
         if effects.observed:

@@ -17,6 +17,7 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
+    from kohort.group.coordinator.classic.group import ClassicGroup
     from kohort.group.coordinator.records import LogState
     from kohort.group.coordinator.session import ShardSession
     from kohort.group.effects import Effects
@@ -81,6 +82,7 @@ class Stepped:
         session: Its session as it was before.
         log: What its log added up to before.
         effects: What the event led to.
+        group: The classic group that was looked for last, by its id: several rules ask for it.
     """
 
     node: Node
@@ -88,6 +90,7 @@ class Stepped:
     session: ShardSession
     log: LogState
     effects: Effects[ShardSession]
+    group: tuple[str, ClassicGroup | None] | None = None
 
     @property
     def about(self) -> type:
@@ -106,7 +109,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class Moved:
-    """A member dealt with an event, and is another one than before, or sends something.
+    """A member dealt with an event, and is another one, or says more than that it lives.
 
     Attributes:
         client: The member.

@@ -225,6 +225,12 @@ _EXPECT: dict[type[Message], Expect] = {
 
 def classic_group(step: Stepped, group_id: str) -> ClassicGroup | None:
     """Return a group as it was before a step; None: it is of another protocol."""
+    if step.group is None or step.group[0] != group_id:
+        step.group = (group_id, _found(step, group_id))
+    return step.group[1]
+
+
+def _found(step: Stepped, group_id: str) -> ClassicGroup | None:
     if group_id in step.log.consumer_groups or router.is_draft(step.session, step.log, group_id):
         return None
     return step.session.group(step.log, group_id)
