@@ -155,6 +155,9 @@ def test_strangers_and_ours_in_one_group(case: Case, name: str, ours_first: bool
     case.produce()
     case.leave(first)
     case.produce()
+    # One after the other: a commit in the middle of a rebalance is refused, and librdkafka does not
+    # repeat it when it leaves.
+    case.leave(case.members[0])
     case.check()
 
 
