@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
@@ -17,7 +18,7 @@ from kohort.group.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(ABC):
     """The part of what a member knows that is the same in every protocol; a value.
 
     Attributes:
@@ -43,9 +44,9 @@ class Session:
     deadlines: Deadlines[MemberDeadline] = field(default_factory=Deadlines)
 
     @property
+    @abstractmethod
     def generation(self) -> int:
         """The generation or epoch that it is a member in, -1 when it is in none."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,14 @@ def join(draft: ConsumerDraft, arrived: Join) -> None:
             updated = _reconciled(draft, arrived, updated, resubscribed=False)
         downgrade.after_replacing(draft, updated, generation, resubscribed=resubscribed)
         _tell(draft, arrived, updated)
-    elif heartbeat.waits_already(draft, arrived, updated.member_id, member.assigned, resubscribed):
-        pass  # the earlier join is answered, this one waits
-    elif target.is_due(draft):
-        target.start(draft, arrived, updated.member_id, member.assigned, resubscribed)
-        draft.start_session(updated.member_id)
-    else:
-        go_on(draft, arrived, updated, resubscribed=resubscribed)
+    elif not heartbeat.waits_already(
+        draft, arrived, updated.member_id, member.assigned, resubscribed
+    ):  # else the earlier join is answered, and this one waits in its place
+        if target.is_due(draft):
+            target.start(draft, arrived, updated.member_id, member.assigned, resubscribed)
+            draft.start_session(updated.member_id)
+        else:
+            go_on(draft, arrived, updated, resubscribed=resubscribed)
 
 
 def go_on(draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: bool) -> None:
