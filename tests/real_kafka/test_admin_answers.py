@@ -12,6 +12,7 @@ from kohort.wire.messages.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResult,
     IncrementalAlterConfigsRequest,
 )
 from kohort.wire.messages.leader_epochs import (
@@ -205,14 +206,21 @@ def test_both_brokers_answer_alike(real_kafka: RealKafka, tmp_path: Path) -> Non
 
 def setting_types(bootstrap: str) -> dict[str, int]:
     """The type of every setting of a topic, the broker and a group."""
-    with Peer(bootstrap) as peer:
-        topic = f"topic-{uuid.uuid4().hex}"
-        peer.create(topic)
-        asked = tuple(
-            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-            for kind, name in ((2, topic), (4, "1"), (32, "any"))
-        )
+    topic = new_topic(bootstrap)
+    asked = tuple(
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((2, topic), (4, "1"), (32, "any"))
+    )
+    results: tuple[DescribeConfigsResult, ...] = ()
+
+    def all_described() -> bool:
+        """Kafka says that a topic is made a little before its broker knows the topic."""
+        nonlocal results
         results = peer.ask(DescribeConfigsRequest(resources=asked), 4).results
+        return all(result.error_code == 0 for result in results)
+
+    with Peer(bootstrap) as peer:
+        eventually(all_described, "the settings of a new topic")
     return {each.name: each.config_type for result in results for each in result.configs}
 
 
