@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kohort.broker import jobs
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, Tick, Unload
 from kohort.group.coordinator.shard import Shard
@@ -88,6 +89,7 @@ class Dialogue:
                 client_host="/127.0.0.1",
                 unique_id=f"id{self.tokens}",
                 wall_ms=WALL + self.now,
+                regex_error=jobs.regex_error(request, self.shard.config.group_member_max_bytes),
             )
         )
         self.expire()

@@ -155,6 +155,7 @@ class GroupCoordinator:
             client_host=host,
             unique_id=str(uuid.uuid4()),
             wall_ms=self._wall_ms(),
+            regex_error=jobs.regex_error(request, self._config.group_member_max_bytes),
         )
         self._tell_topics(number)
         self._asking = token

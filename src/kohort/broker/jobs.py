@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
@@ -19,6 +20,7 @@ from kohort.group.coordinator.consumer.jobs import (
 )
 from kohort.group.coordinator.draft import jobs as draft_jobs
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
+from kohort.wire.schema import Message
 
 logger = logging.getLogger(__name__)
 
@@ -70,19 +72,35 @@ def match_topics(job: RegexJob) -> MatchedTopics:
     """Hold all topics against regular expressions of RE2; a whole name has to match (K50).
 
     RE2 takes time linear in the text whatever the expression is, so nobody can stop the broker
-    with one.
+    with one. A text that is no expression, as another broker's log may have one, matches nothing.
     """
-    matches: dict[str, frozenset[str]] = {}
-    invalid: dict[str, str] = {}
-    for text in sorted(job.regexes):
-        try:
-            pattern = re2.compile(text, _QUIET)
-        except re2.error as error:
-            invalid[text] = _reason(error)
-            continue
-        names = (name for name in job.topics.by_name if pattern.fullmatch(name))
-        matches[text] = frozenset(names)
-    return MatchedTopics(matches, invalid, job.topics.version)
+    matches = {text: _matched(text, job.topics.by_name) for text in sorted(job.regexes)}
+    return MatchedTopics(matches, job.topics.version)
+
+
+def _matched(text: str, names: Iterable[str]) -> frozenset[str]:
+    try:
+        pattern = re2.compile(text, _QUIET)
+    except re2.error:
+        return frozenset()
+    return frozenset(name for name in names if pattern.fullmatch(name))
+
+
+def regex_error(request: Message, longest: int) -> str | None:
+    """Say why the regular expression that a heartbeat brings is none; None where it is one (K50).
+
+    Args:
+        request: Any request.
+        longest: Characters beyond which nobody looks: such a request is refused for its size.
+    """
+    text = getattr(request, "subscribed_topic_regex", None)
+    if not text or len(text) > longest:
+        return None
+    try:
+        re2.compile(text, _QUIET)
+    except re2.error as error:
+        return _reason(error)
+    return None
 
 
 def _quiet() -> re2.Options:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kohort.broker.jobs import regex_error
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import (
@@ -91,6 +92,7 @@ class Node:
             client_host="/127.0.0.1",
             unique_id=f"{token:08d}",
             wall_ms=self._wall_ms(),
+            regex_error=regex_error(pending.request, world.config.group_member_max_bytes),
         )
         self.tell_topics()
         self._waiting[token] = (connection, pending, arrived)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.jobs import do_consumer_job
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import RegexJob
+from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
 from tests.group.consumer_dialogue import ConsumerDialogue
 
 
@@ -119,13 +120,12 @@ def test_k50_an_expression_survives_a_load(group: ConsumerDialogue) -> None:
     assert group.group.epoch == 2
 
 
-def test_k50_an_answer_nobody_waits_for_is_passed_over(group: ConsumerDialogue) -> None:
+def test_k50_a_result_of_a_shard_that_is_gone_is_passed_over(group: ConsumerDialogue) -> None:
     group.holds_jobs = True
-    token = group.beat_token("a", 0, held={}, rebalance_timeout_ms=1, subscribed_topic_regex="t.*")
+    group.enter("a", **pattern("t.*"))
     (job,) = group.held_back
     assert isinstance(job, RegexJob)
     group.reload()
-    assert group.answers[token].error_code == ErrorCode.NOT_COORDINATOR
     before = len(group.log)
     group.finish(job)
     assert len(group.log) == before
@@ -133,13 +133,50 @@ def test_k50_an_answer_nobody_waits_for_is_passed_over(group: ConsumerDialogue) 
 
 def test_k50_two_may_bring_one_new_expression_at_a_time(group: ConsumerDialogue) -> None:
     group.holds_jobs = True
-    tokens = [
-        group.beat_token(name, 0, held={}, rebalance_timeout_ms=1, subscribed_topic_regex="t.*")
-        for name in ("a", "b")
-    ]
+    answers = [group.enter(name, **pattern("t.*")) for name in ("a", "b")]
+    assert [answer.error_code for answer in answers] == [0, 0]
+    assert len(group.held_back) == 1
     group.holds_jobs = False
     group.do_jobs()
-    assert [group.answers[token].error_code for token in tokens] == [0, 0]
     group.converge("a", "b")
     assert group.group.state.value == "Stable"
     assert sum(len(each) for name in "ab" for each in group.has(name).values()) == 3
+
+
+def test_k50_what_a_member_said_last_holds(group: ConsumerDialogue) -> None:
+    """However long it takes to look its first expression up: no heartbeat waits for that.
+
+    A member whose connection broke asks again, and may want something else by then; if its first
+    request were dealt with after the second one, its first wish would hold.
+    """
+    group.holds_jobs = True
+    group.enter("a", **pattern("t.*"))
+    named = {"subscribed_topic_names": ("u",), "subscribed_topic_regex": ""}
+    group.beat_token("a", 0, held={}, rebalance_timeout_ms=30_000, **named)
+    group.holds_jobs = False
+    group.do_jobs()
+    assert (group.member("a").topics, group.member("a").regex) == (("u",), "")
+    group.converge("a")
+    assert group.has("a") == {"u": {0}}
+    assert dict(group.group.regexes) == {}
+
+
+def test_k50_a_second_expression_is_looked_up_when_the_first_is_not_so_new_any_more(
+    group: ConsumerDialogue,
+) -> None:
+    """Kafka looks expressions of a group up every ten seconds at most."""
+    group.settled_by_pattern("a", "t.*")
+    group.enter("b", **pattern("u"))
+    assert group.heartbeat("b", group.member("b").epoch).assignment is None
+    assert "u" not in group.group.regexes
+    group.advance(10_001)
+    group.heartbeat("a", group.member("a").epoch)
+    group.converge("a", "b")
+    assert group.has("b") == {"u": {0}}
+
+
+def test_k50_what_another_broker_took_for_an_expression_matches_nothing(
+    group: ConsumerDialogue,
+) -> None:
+    done = do_consumer_job(RegexJob(1, "g", frozenset({"(", "t1"}), group.image))
+    assert done == MatchedTopics({"(": frozenset(), "t1": frozenset({"t1"})}, group.image.version)

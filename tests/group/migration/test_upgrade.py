@@ -66,7 +66,6 @@ def test_k41_old_deadlines_are_gone_and_new_ones_are_the_members_own(
 
 
 def test_k40_a_wrong_expression_converts_nothing(group: MixedDialogue) -> None:
-    """The first heartbeat waits until its expression is known to be one."""
     (member,) = group.stable_classic("s0")
     more = {"subscribed_topic_regex": "(", "rebalance_timeout_ms": 1_000, "held": {}}
     assert group.refused("z", 0, **more) is ErrorCode.INVALID_REGULAR_EXPRESSION

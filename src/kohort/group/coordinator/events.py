@@ -27,6 +27,8 @@ class RequestArrived(Generic[R_co]):
         client_host: Where it came from, as Kafka prints it ("/127.0.0.1").
         unique_id: A string that was never used before; only a JoinGroup needs one.
         wall_ms: Time of day in milliseconds since 1970, for time stamps in the log.
+        regex_error: Why the regular expression that a ConsumerGroupHeartbeat brings is none (K50);
+            None: it is one, or there is none. Only the shell knows RE2.
     """
 
     token: int
@@ -36,6 +38,7 @@ class RequestArrived(Generic[R_co]):
     client_host: str = ""
     unique_id: str = ""
     wall_ms: int = 0
+    regex_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Topics are gone, and with them the positions in them (C61)."""
+    """Topics are gone, and with them the positions in them (C61).
+
+    It writes to the log, so only a shard that has read its log takes it.
+    """
 
     topics: frozenset[str]
 

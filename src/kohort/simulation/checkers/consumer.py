@@ -100,7 +100,7 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
 
 @rule(
     "S3",
-    "In a consumer group only who waits for a target or for an expression has no answer.",
+    "In a consumer group only who waits for a target has no answer.",
     Looked,
 )
 def consumers_wait_for_jobs(world: World, _fact: Looked) -> str | None:
@@ -110,7 +110,6 @@ def consumers_wait_for_jobs(world: World, _fact: Looked) -> str | None:
         return None
     session = node.shard.session.consumer
     known = {run.waiting.arrived.token for run in session.targets.values() if run.waiting}
-    known |= {arrived.token for arrived in session.checking.values()}
     known |= {arrived.token for arrived in session.installing.values()}
     others = {
         parked.token

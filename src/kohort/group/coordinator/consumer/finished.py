@@ -105,15 +105,8 @@ def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
 
 
 def _regexes_resolved(draft: ConsumerDraft, token: int, found: MatchedTopics) -> ConsumerDraft:
-    arrived = draft.session.checking.get(token)
-    if arrived is not None:
-        checking = draft.session.checking.delete(token)
-        draft.session = replace(draft.session, checking=checking)
-        draft = attempt(draft, arrived, lambda trial: heartbeat.answer(trial, arrived, found))
-    elif draft.session.resolving.get(draft.group_id) == token:
+    if draft.session.resolving.get(draft.group_id) == token:
         resolving = draft.session.resolving.delete(draft.group_id)
         draft.session = replace(draft.session, resolving=resolving)
-    else:
-        return draft
-    regex.store(draft, found)
+        regex.store(draft, found)
     return draft

@@ -21,7 +21,6 @@ from kohort.group.coordinator.consumer.group import (
     MemberState,
     Owned,
 )
-from kohort.group.coordinator.consumer.jobs import MatchedTopics
 from kohort.group.coordinator.consumer.leave import leave
 from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
@@ -39,13 +38,8 @@ from kohort.wire.messages.consumer_group import (
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
 
 
-def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None = None) -> None:
-    """Answer a heartbeat, or let it wait for a job.
-
-    Args:
-        draft: The group, and what is to be done about it.
-        arrived: The heartbeat.
-        found: What is known of the regular expression it brings, if it waited for that.
+def answer(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+    """Answer a heartbeat, or let it wait for a target assignment.
 
     Raises:
         Refused: It is turned down.
@@ -57,29 +51,26 @@ def answer(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None
     if request.member_epoch <= LEAVE_EPOCH:
         leave(draft, arrived)
     else:
-        _beat(draft, arrived, found)
+        _beat(draft, arrived)
 
 
-def _beat(draft: ConsumerDraft, arrived: Heartbeat, found: MatchedTopics | None) -> None:
+def _beat(draft: ConsumerDraft, arrived: Heartbeat) -> None:
     """K10 to K13: update the member, then the target, then what the member has."""
     request = arrived.request
     joins = request.member_epoch == validate.JOIN_EPOCH
     if draft.group is None and not joins:
         raise validate.unknown_group(request.group_id)
-    if draft.group is None and (found or not request.subscribed_topic_regex):
+    if draft.group is None:
         upgrade.begin(draft)
     group = draft.group or ConsumerGroup(group_id=request.group_id)
     member_id = request.member_id or arrived.unique_id
     validate.check_room(group, member_id, draft.config.group_consumer_max_size)
-    if found is None and regex.is_new(group, request.subscribed_topic_regex):
-        regex.check(draft, arrived)
-        return
     member = _identified(draft, arrived, member_id)
     if member.classic is not None:
         draft.cancel_timers(group.group_id, member.member_id)  # of its life in the other protocol
     updated = _updated(member, arrived)
     before = member.assigned
-    resubscribed = take_note(draft, member, updated, found)
+    resubscribed = take_note(draft, member, updated, arrived.regex_error)
     client_assignors.reconsider(draft)
     if waits_already(draft, arrived, member_id, before, resubscribed):
         return
@@ -166,7 +157,7 @@ def _or_none(timeout_ms: int) -> int | None:
 
 
 def take_note(
-    draft: ConsumerDraft, member: Member, updated: Member, found: MatchedTopics | None = None
+    draft: ConsumerDraft, member: Member, updated: Member, regex_error: str | None = None
 ) -> bool:
     """K10: write what changed, and begin a new epoch if it matters to the assignment.
 
@@ -181,7 +172,7 @@ def take_note(
     if updated is not member or is_new:
         draft.write([log_records.member_record(group_id, updated)])
     renamed = updated.topics != member.topics
-    expression = regex.take_note(draft, group, member, updated, found)
+    expression = regex.take_note(draft, group, member, updated, regex_error)
     if is_new:
         _say_joined(draft, updated)
     informed = updated.client_assignors != member.client_assignors

@@ -129,12 +129,10 @@ class MatchedTopics:
 
     Attributes:
         matches: For each expression the topics whose whole name it matches.
-        invalid: For each text that is no expression, why not.
         version: The version of the topics.
     """
 
     matches: Mapping[str, frozenset[str]]
-    invalid: Mapping[str, str]
     version: int
 
 

@@ -1,8 +1,10 @@
 """Subscriptions by regular expression (K50).
 
-The syntax is RE2's, and which library knows it is the shell's business: here an expression is a
-text that a job checks and resolves. What it stands for is written to the log, and looked up anew
-when topics were created, but not more often than the settings say.
+The syntax is RE2's, and which library knows it is the shell's business: it says with the request
+whether a text is an expression at all. What it stands for a job finds out, and no heartbeat waits
+for that: it is answered with what is known, as Kafka does. So nobody is answered out of turn, nor
+can an older subscription come after a newer one. What is found is written to the log, and looked up
+anew when topics were created, but not more often than the settings say.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Heartbeat
 from kohort.group.events import Cause
 from kohort.group.values import replace
 
@@ -28,30 +29,12 @@ class Change(Enum):
     RESOLVED = "changed, and it is known what it stands for"
 
 
-def is_new(group: ConsumerGroup, regex: str | None) -> bool:
-    """Whether nobody in the group has this expression, so that it may not even be one."""
-    return bool(regex) and regex not in group.regex_subscribers
-
-
-def check(draft: ConsumerDraft, arrived: Heartbeat) -> None:
-    """Let the heartbeat wait until it is known whether its expression is one."""
-    token = _start(draft, frozenset({arrived.request.subscribed_topic_regex or ""}))
-    checking = draft.session.checking.set(token, arrived)
-    draft.session = replace(draft.session, checking=checking)
-
-
-def _start(draft: ConsumerDraft, regexes: frozenset[str]) -> int:
-    token = draft.take_token()
-    draft.jobs.append(RegexJob(token, draft.group_id, regexes, draft.topics))
-    return token
-
-
 def take_note(
     draft: ConsumerDraft,
     group: ConsumerGroup,
     member: Member,
     updated: Member,
-    found: MatchedTopics | None,
+    error: str | None,
 ) -> Change:
     """Forget the expression a member had if it was the last one, and judge the one it brings.
 
@@ -60,7 +43,7 @@ def take_note(
         group: The group before.
         member: The member before.
         updated: The member now.
-        found: What is known of a new expression.
+        error: Why what it brings is no expression.
 
     Raises:
         Refused: INVALID_REGULAR_EXPRESSION.
@@ -72,11 +55,10 @@ def take_note(
         draft.write([log_records.regex_tombstone(group.group_id, old)])
     if not new:
         return Change.RESOLVED
-    if found is not None and new in found.invalid:
+    if error is not None:
         raise Refused(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{new}` is not a valid regular expression: "
-            f"{found.invalid[new]}.",
+            f"SubscribedTopicRegex `{new}` is not a valid regular expression: {error}.",
         )
     return Change.RESOLVED if new in group.regexes else Change.CHANGED
 
@@ -91,8 +73,6 @@ def refresh(draft: ConsumerDraft) -> None:
     group, config = draft.existing, draft.config
     if not group.regex_subscribers or group.group_id in draft.session.resolving:
         return
-    if any(group.group_id == each.request.group_id for each in draft.session.checking.values()):
-        return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
     if last is not None and draft.wall_ms <= last + config.regex_min_refresh_interval_ms:
@@ -103,7 +83,9 @@ def refresh(draft: ConsumerDraft) -> None:
         draft.wall_ms > last + config.group_consumer_regex_refresh_interval_ms
     )
     if unresolved or outdated or overdue:
-        token = _start(draft, frozenset(group.regex_subscribers))
+        token = draft.take_token()
+        regexes = frozenset(group.regex_subscribers)
+        draft.jobs.append(RegexJob(token, draft.group_id, regexes, draft.topics))
         resolving = draft.session.resolving.set(group.group_id, token)
         draft.session = replace(draft.session, resolving=resolving)
 

@@ -231,7 +231,6 @@ def release(shard: ShardDraft) -> None:
     session = shard.session.consumer
     waiting: list[RequestArrived[Message]] = []
     waiting += [run.waiting.arrived for _, run in sorted(session.targets.items()) if run.waiting]
-    waiting += [arrived for _, arrived in sorted(session.checking.items())]
     waiting += [arrived for _, arrived in sorted(session.installing.items())]
     for arrived in waiting:
         response = failed(arrived, ErrorCode.NOT_COORDINATOR)

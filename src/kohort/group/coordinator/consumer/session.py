@@ -89,8 +89,6 @@ class ConsumerSession:
         seen: The version of the topics that each group was last held against (K14).
         targets: Target assignments that are being made, by group.
         resting: Until when a group whose last target took long gets no other one.
-        checking: Heartbeats that wait to hear whether what they bring is a regular expression at
-            all, by the job that finds out.
         resolving: The job that resolves the expressions of a group anew, at most one each.
         computing: Target assignments that a member is to make, by group.
         installing: Assignments that members made, by the job that looks at each.
@@ -102,7 +100,6 @@ class ConsumerSession:
     seen: Map[str, int] = Map()
     targets: Map[str, TargetRun] = Map()
     resting: Map[str, int] = Map()
-    checking: Map[int, Heartbeat] = Map()
     resolving: Map[str, int] = Map()
     computing: Map[str, Computation] = Map()
     installing: Map[int, Install] = Map()
