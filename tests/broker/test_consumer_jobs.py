@@ -6,11 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.coordinator import GroupCoordinator
+from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator, _records
+from kohort.broker.jobs import EncodedAhead
 from kohort.broker.server import Broker
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.jobs import ChangedTarget, NewTarget
+from kohort.group.coordinator.consumer.log_records import target_record
+from kohort.group.coordinator.records import LogState
+from kohort.types import TopicPartition
+from kohort.wire.group_log import encode_record
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -64,6 +71,34 @@ async def others_are_served(tmp_path: Path) -> None:
         assert answer.assignment is not None
         (given,) = answer.assignment.topic_partitions
         assert len(given.partitions) == LARGE
+
+
+def test_k11_the_log_gives_back_a_large_target(tmp_path: Path) -> None:
+    """Its records were encoded beside the loop; everybody else's were not."""
+    asyncio.run(large_target_is_in_the_log(tmp_path))
+
+
+async def large_target_is_in_the_log(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        coordinator, data = broker.context.coordinator, broker.context.data
+        data.create_topic("large", LARGE, {})
+        waiting = join(coordinator, "large", "large")
+        assert isinstance(waiting, Awaitable)
+        await asyncio.wait_for(waiting, DEADLINE_S)
+        number = coordinator.shard_of("large")
+        state = LogState()
+        for record in _records(data.log(TopicPartition(OFFSETS_TOPIC, number))):
+            state = state.apply(record)
+        assert state == coordinator.shards[number].log
+        assert len(state.consumer_groups["large"].target_of("m")) == 1
+
+
+def test_k11_a_record_is_encoded_ahead_as_it_is_otherwise() -> None:
+    member = ChangedTarget("m", None, target_record("g", "m", {UUID(int=7): frozenset({2, 0})}))
+    other = target_record("g", "other", {})
+    for ahead in (EncodedAhead(NewTarget((member,))), EncodedAhead()):
+        for record in (member.record, other):
+            assert ahead.pair(record) == encode_record(record.key, record.value)
 
 
 def test_c73_who_waits_is_answered_when_the_broker_stops(tmp_path: Path) -> None:

@@ -35,14 +35,12 @@ from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.events import GroupEvent
 from kohort.types import TopicPartition
-from kohort.wire.group_log import decode_record, encode_record
+from kohort.wire.group_log import decode_record
 from kohort.wire.messages.group_records import GroupMetadataValue, GroupRecord
 from kohort.wire.records import Record, decode_records, encode_batch
 from kohort.wire.schema import Message, Request
 
 logger = logging.getLogger(__name__)
-
-Encoded = tuple[bytes, bytes | None]
 
 OFFSETS_TOPIC = "__consumer_offsets"
 # C7: what a client is told when the log could not take the records of its request.
@@ -54,6 +52,7 @@ _LOAD_RECORDS_PER_STEP = 500
 # Of a check of what is too old, or of a new target: many records, each right by itself.
 _BYTES_PER_BATCH = 256 * 1024
 _NEVER = 1 << 63
+_NOTHING_AHEAD = jobs.EncodedAhead()
 # Members and partitions, or names and expressions, that take about two milliseconds.
 _AT_ONCE = 2_000
 
@@ -177,12 +176,14 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------------------- the machine
 
-    def _run(self, number: int, event: ShardEvent) -> None:
+    def _run(
+        self, number: int, event: ShardEvent, ahead: jobs.EncodedAhead = _NOTHING_AHEAD
+    ) -> None:
         shard = self.shards[number]
         effects = shard.decide(event, self._now())
         if effects.records:
             try:
-                self._append(number, event, effects.records)
+                self._append(number, event, effects.records, ahead)
             except KafkaError as error:
                 if not _is_refused(event, error):
                     self._demote(number, error)
@@ -208,22 +209,32 @@ class GroupCoordinator:
             return
         loop, shard = asyncio.get_running_loop(), self.shards[number]
 
-        def done(future: Future[jobs.Result]) -> None:
+        def work() -> tuple[jobs.Result, jobs.EncodedAhead]:
+            result = jobs.do(job)
+            return result, jobs.EncodedAhead(result)
+
+        def done(future: Future[tuple[jobs.Result, jobs.EncodedAhead]]) -> None:
             if not future.cancelled() and not loop.is_closed():
-                loop.call_soon_threadsafe(take, future.result())
+                loop.call_soon_threadsafe(take, *future.result())
 
-        def take(result: jobs.Result) -> None:
+        def take(result: jobs.Result, ahead: jobs.EncodedAhead) -> None:
             if self.shards[number] is shard:  # else it was loaded anew, and knows of no job
-                self._job_done(number, job, result)
+                self._job_done(number, job, result, ahead)
 
-        self._worker.submit(jobs.do, job).add_done_callback(done)
+        self._worker.submit(work).add_done_callback(done)
 
-    def _job_done(self, number: int, job: jobs.Job, result: jobs.Result) -> None:
+    def _job_done(
+        self,
+        number: int,
+        job: jobs.Job,
+        result: jobs.Result,
+        ahead: jobs.EncodedAhead = _NOTHING_AHEAD,
+    ) -> None:
         if isinstance(result, DraftJobDone):
             self._run(number, result)
         else:
             assert not isinstance(job, DraftAssignmentJob)
-            self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()))
+            self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()), ahead)
 
     def _tell_topics(self, number: int) -> None:
         """Let a shard know the topics as they are before it answers (K14)."""
@@ -239,11 +250,17 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------------------- the log
 
-    def _append(self, number: int, event: ShardEvent, records: tuple[GroupRecord, ...]) -> None:
+    def _append(
+        self,
+        number: int,
+        event: ShardEvent,
+        records: tuple[GroupRecord, ...],
+        ahead: jobs.EncodedAhead,
+    ) -> None:
         """Write what a request leads to as one batch, and what time leads to in pieces."""
         now = self._wall_ms()
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
-        for piece in _batches(event, records):
+        for piece in _batches(event, records, ahead):
             batch = [Record(at, now, *pair) for at, pair in enumerate(piece)]
             log.append(encode_batch(batch), now)
 
@@ -319,24 +336,28 @@ def _records(log: PartitionLog) -> Iterator[GroupRecord]:
                 yield known
 
 
-def _batches(event: ShardEvent, records: tuple[GroupRecord, ...]) -> Iterable[list[Encoded]]:
+def _batches(
+    event: ShardEvent,
+    records: tuple[GroupRecord, ...],
+    ahead: jobs.EncodedAhead = _NOTHING_AHEAD,
+) -> Iterable[list[jobs.Encoded]]:
     """Part what an event leads to into batches, which the log has whole or not at all.
 
     A classic group that time alone writes has been a consumer group until now: half of such a move
     would be no group of either kind.
     """
-    pairs = [encode_record(record.key, record.value) for record in records]
+    pairs = [ahead.pair(record) for record in records]
     moves = any(isinstance(record.value, GroupMetadataValue) for record in records)
     return [pairs] if isinstance(event, RequestArrived) or moves else _pieces(pairs)
 
 
-def _pieces(pairs: list[Encoded]) -> Iterator[list[Encoded]]:
+def _pieces(pairs: list[jobs.Encoded]) -> Iterator[list[jobs.Encoded]]:
     """Part records into batches of moderate size.
 
     Where that happens each record stands for itself: positions and groups that are too old, and
     target assignments, of which the record that makes them count comes last.
     """
-    piece: list[Encoded] = []
+    piece: list[jobs.Encoded] = []
     size = 0
     for key, value in pairs:
         size += len(key) + len(value or b"")

@@ -20,10 +20,13 @@ from kohort.group.coordinator.consumer.jobs import (
 )
 from kohort.group.coordinator.draft import jobs as draft_jobs
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
+from kohort.wire.group_log import encode_record
+from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 logger = logging.getLogger(__name__)
 
+Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 _RACK_AWARE_ASSIGNORS = {
     assignor.name: assignor
@@ -39,6 +42,28 @@ def do(job: Job) -> Result:
     if isinstance(job, DraftAssignmentJob):
         return share_out(job)
     return do_consumer_job(job)
+
+
+class EncodedAhead:
+    """The bytes of the records that a job has made, thousands perhaps for a large group.
+
+    The job's thread makes them, so that nobody has to wait while the loop does.
+    """
+
+    def __init__(self, result: Result | None = None) -> None:
+        """Encode what is in a result."""
+        made = [each.record for each in result.changed] if isinstance(result, NewTarget) else []
+        # A record is known by its identity: to compare it takes as long as to encode it.
+        self._known = {id(record): (record, _encoded(record)) for record in made}
+
+    def pair(self, record: GroupRecord) -> Encoded:
+        """Return the key and the value of a record, of whatever record."""
+        known = self._known.get(id(record))
+        return _encoded(record) if known is None else known[1]
+
+
+def _encoded(record: GroupRecord) -> Encoded:
+    return encode_record(record.key, record.value)
 
 
 def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:

@@ -114,8 +114,8 @@ def check(group: ConsumerGroup) -> None:
         assert all(len(owners) == 1 for owners in partitions.values())
     given = [
         (topic_id, number)
-        for target in group.target.values()
-        for topic_id, numbers in target.items()
+        for member_id in group.target
+        for topic_id, numbers in group.target_of(member_id).items()
         for number in numbers
     ]
     assert len(given) == len(set(given))

@@ -65,6 +65,21 @@ def test_k11_who_waits_may_be_gone_when_it_is_done() -> None:
     assert dict(group.group.target) == {}
 
 
+def test_k11_who_was_replaced_meanwhile_leaves_its_share_to_its_successor() -> None:
+    group = ConsumerDialogue()
+    group.topics(t=4)
+    group.holds_jobs = True
+    group.beat_token("old", 0, instance_id="i", **FULL)
+    (job,) = group.held_back
+    group.held_back.clear()
+    group.heartbeat("old", -2, instance_id="i")
+    group.heartbeat("new", 0, instance_id="i", **FULL)
+    group.finish(job)
+    assert group.target("new") == {"t": {0, 1, 2, 3}}
+    assert set(group.group.target) == {"new"}
+    group.reload()
+
+
 def test_k11_a_result_that_comes_twice_or_too_late_is_passed_over() -> None:
     group, _, job = held_back()
     group.finish(job)

@@ -183,12 +183,12 @@ def legal_target(world: World, _fact: Looked) -> str | None:
         return None
     names = world.image.names
     owners: dict[_Partition, str] = {}
-    for member_id, target in sorted(group.target.items()):
+    for member_id in sorted(group.target):
         member = group.members.get(member_id)
         if member is None:
             return f"the target gives something to {member_id}, who is no member"
         topics = group.topics_of(member)
-        for topic_id, numbers in target.items():
+        for topic_id, numbers in group.target_of(member_id).items():
             if topic_id in names and names[topic_id] not in topics:
                 return f"{member_id} is given {names[topic_id]}, to which it does not subscribe"
             for number in numbers:

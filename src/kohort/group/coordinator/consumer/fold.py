@@ -19,7 +19,6 @@ from kohort.group.coordinator.consumer.group import (
     MemberState,
     Owned,
     ResolvedRegex,
-    Target,
 )
 from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
@@ -119,11 +118,9 @@ def _target_member(
     value: ConsumerGroupTargetAssignmentMemberValue | None,
 ) -> ConsumerGroup:
     if value is not None:
-        target: Target = Map(
-            {entry.topic_id: frozenset(entry.partitions) for entry in value.topic_partitions}
-        )
         group = _with_word(group, key.member_id, value.assignment_metadata)
-        return replace(group, target=group.target.set(key.member_id, target))
+        target = group.target.set(key.member_id, value.topic_partitions)
+        return replace(group, target=target)
     group = _with_word(group, key.member_id, None)
     if key.member_id not in group.target:
         return group

@@ -8,7 +8,7 @@ indexes (`static`, `owners`, ...) are kept with the members only to answer in O(
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TypeVar
@@ -17,16 +17,20 @@ from immutables import Map
 
 from kohort.group.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
-from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
+from kohort.wire.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    TargetTopicPartitions,
+)
 
 # Partitions of each topic id; with the epoch in which each was assigned, and without.
 Owned = Map[uuid.UUID, Map[int, int]]
-Target = Map[uuid.UUID, frozenset[int]]
+Target = Mapping[uuid.UUID, frozenset[int]]
 # For each partition of a topic the members that have it: one, save in a log compacted halfway.
 Claims = Map[int, tuple[str, ...]]
 Owners = Map[uuid.UUID, Claims]
 NOTHING: Owned = Map()
-NO_TARGET: Target = Map()
+# As it is in the log: there are thousands of these, and few are looked at.
+StoredTarget = tuple[TargetTopicPartitions, ...]
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
@@ -123,7 +127,7 @@ class ConsumerGroup:
         stored_epoch: Its epoch as written, None before the first time.
         metadata_hash: Hash of its topics' metadata when that epoch began.
         members: Its members by id.
-        target: What each member is to have.
+        target: What each member is to have, as written; see `target_of`.
         words: What the assignor of the member that made the target says to others' (K61).
         stored_assignment_epoch: The epoch that `target` was made for, as written.
         assignment_timestamp: When it was made (KIP-1263), 0 when that is not known.
@@ -144,7 +148,7 @@ class ConsumerGroup:
     stored_epoch: int | None = None
     metadata_hash: int = 0
     members: Map[str, Member] = Map()
-    target: Map[str, Target] = Map()
+    target: Map[str, StoredTarget] = Map()
     words: Map[str, AssignmentMetadata] = Map()
     stored_assignment_epoch: int | None = None
     assignment_timestamp: int = 0
@@ -211,7 +215,8 @@ class ConsumerGroup:
 
     def target_of(self, member_id: str) -> Target:
         """Return what a member is to have."""
-        return self.target.get(member_id, NO_TARGET)
+        stored = self.target.get(member_id, ())
+        return {topic.topic_id: frozenset(topic.partitions) for topic in stored}
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member with an instance id."""

@@ -8,15 +8,15 @@ passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Target
+from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
-from kohort.wire.messages.consumer_group import AssignmentMetadata
+from kohort.wire.messages.group_records import GroupRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +103,37 @@ class InstallJob:
         return len(self.group.members) + given
 
 
+class ChangedTarget(NamedTuple):
+    """A member whose target is another now.
+
+    The job makes the record, for there may be thousands, and everybody waits while the shard does
+    something.
+
+    Attributes:
+        member_id: Its id.
+        instance_id: Id that its operator gave it, None for a dynamic member.
+        record: All that it is to have, as it goes into the log.
+    """
+
+    member_id: str
+    instance_id: str | None
+    record: GroupRecord
+
+
 @dataclass(frozen=True, slots=True)
 class NewTarget:
     """What came of a `TargetJob` or an `InstallJob`.
 
     Attributes:
-        changed: The members whose target is another now: id, instance id, all they are to have.
+        changed: The members whose target is another now.
         assignments: What each member is to have, by topic name, for whoever watches.
         error: Why there is none, None when there is.
-        words: What a member's assignor says to those of these members (K61).
         code: For the member whose assignor it was: why there is none.
-        words: What a member's assignor says to those of these members (K61).
     """
 
-    changed: tuple[tuple[str, str | None, Target], ...] = ()
+    changed: tuple[ChangedTarget, ...] = ()
     assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
     error: str | None = None
-    words: Mapping[str, AssignmentMetadata] = field(default_factory=dict)
     code: ErrorCode = ErrorCode.NONE
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 
-from immutables import Map
-
 from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import client_assignors, target, validate
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
@@ -174,16 +172,16 @@ def make(job: InstallJob) -> NewTarget:
         given = _checked(group, topics, job.request.members)
     except Refused as wrong:
         return NewTarget(error=wrong.message or wrong.code.name, code=wrong.code)
-    changed, assignments, words = [], [], {}
+    changed, assignments = [], []
     for member_id in sorted(group.members):
         entry = given.get(member_id)
-        partitions = _target(entry.topic_partitions) if entry else Map()
+        partitions = _target(entry.topic_partitions) if entry else {}
         word = _word(job.assignor, entry)
         assignments.append((member_id, _named(partitions, topics)))
-        if group.target.get(member_id) != partitions or group.words.get(member_id) != word:
-            changed.append((member_id, group.members[member_id].instance_id, partitions))
-            words[member_id] = word
-    return NewTarget(tuple(changed), tuple(assignments), words=words)
+        said = group.words.get(member_id) == word
+        if not said or not target.is_stored(group, member_id, partitions):
+            changed.append(target.changed_target(group, member_id, partitions, word))
+    return NewTarget(tuple(changed), tuple(assignments))
 
 
 def installed(draft: ConsumerDraft, token: int, made: NewTarget) -> None:
@@ -243,7 +241,7 @@ def _target(topic_partitions: Iterable[TopicPartitions]) -> Target:
     by_id: dict[uuid.UUID, frozenset[int]] = {}
     for topic in topic_partitions:
         by_id[topic.topic_id] = by_id.get(topic.topic_id, frozenset()).union(topic.partitions)
-    return Map({topic_id: numbers for topic_id, numbers in by_id.items() if numbers})
+    return {topic_id: numbers for topic_id, numbers in by_id.items() if numbers}
 
 
 def _word(assignor: str, entry: InstalledMember | None) -> AssignmentMetadata:

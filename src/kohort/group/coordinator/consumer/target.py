@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from immutables import Map
-
 from kohort.group.assignors.server import MemberSubscription, ServerAssignor
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
-from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
+from kohort.group.coordinator.consumer.jobs import ChangedTarget, NewTarget, TargetJob
 from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
 from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.wire.messages.consumer_group import AssignmentMetadata
+from kohort.wire.messages.consumer_group_records import ConsumerGroupTargetAssignmentMemberKey
+from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest
 
 # The target of a small group takes longer only where the machine is busy with something else.
@@ -108,9 +109,22 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
         given = made.get(member_id, frozenset())
         assignments.append((member_id, tuple(sorted(given))))
         target = _by_id(given, topics)
-        if group.target.get(member_id) != target or member_id in group.words:
-            changed.append((member_id, group.members[member_id].instance_id, target))
+        if member_id in group.words or not is_stored(group, member_id, target):
+            changed.append(changed_target(group, member_id, target))
     return NewTarget(tuple(changed), tuple(assignments))
+
+
+def is_stored(group: ConsumerGroup, member_id: str, target: Target) -> bool:
+    """Whether the log says already that a member is to have this."""
+    return member_id in group.target and group.target_of(member_id) == target
+
+
+def changed_target(
+    group: ConsumerGroup, member_id: str, target: Target, word: AssignmentMetadata | None = None
+) -> ChangedTarget:
+    """Return what is to be written of a member that is to have something else from now on."""
+    record = log_records.target_record(group.group_id, member_id, target, word)
+    return ChangedTarget(member_id, group.members[member_id].instance_id, record)
 
 
 class _Subscriptions:
@@ -147,9 +161,7 @@ def _by_id(partitions: Iterable[TopicPartition], topics: TopicsImage) -> Target:
     by_name: dict[str, set[int]] = {}
     for name, number in partitions:
         by_name.setdefault(name, set()).add(number)
-    return Map(
-        {topics.by_name[name].topic_id: frozenset(numbers) for name, numbers in by_name.items()}
-    )
+    return {topics.by_name[name].topic_id: frozenset(numbers) for name, numbers in by_name.items()}
 
 
 # --------------------------------------------------------------------------------------- after
@@ -158,14 +170,8 @@ def _by_id(partitions: Iterable[TopicPartition], topics: TopicsImage) -> Target:
 def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
     """Write what is another now, for those who are still there."""
     group = draft.existing
-    for member_id, instance_id, target in made.changed:
-        receiver = member_id
-        if member_id not in group.members and instance_id is not None:
-            # It was replaced meanwhile: who has its place gets what it was to have.
-            receiver = group.static.get(instance_id, member_id)
-        if receiver in group.members:
-            word = made.words.get(member_id)
-            draft.write([log_records.target_record(group.group_id, receiver, target, word)])
+    records = [_record_for(group, each) for each in made.changed]
+    draft.write(record for record in records if record is not None)
     draft.write([log_records.assignment_epoch_record(group.group_id, epoch, draft.wall_ms)])
     draft.observed.append(
         Assigned(
@@ -175,3 +181,14 @@ def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
             assignments=made.assignments,
         )
     )
+
+
+def _record_for(group: ConsumerGroup, changed: ChangedTarget) -> GroupRecord | None:
+    """Return the record for a member that is there, or for who has its place; else None."""
+    if changed.member_id in group.members:
+        return changed.record
+    receiver = group.static.get(changed.instance_id or "")
+    if receiver is None or receiver not in group.members:
+        return None
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=receiver)
+    return GroupRecord(key, changed.record.value)
