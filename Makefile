@@ -4,7 +4,7 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
-BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups rebalance assignors
+BENCHMARKS ?= codec kernel broker poll_arrow spark_source groups rebalance assignors simulation
 CHECK = .venv/bin/python tools/check.py
 
 .PHONY: simulate mutants explore help demo test record bench lint types imports clean
@@ -51,7 +51,9 @@ types imports:
 
 bench:
 	@$(SETUP) test
-	@for name in $(BENCHMARKS); do .venv/bin/python benchmarks/$$name.py $(ARGS) || exit 1; done
+	@missed=; for name in $(BENCHMARKS); do \
+	  .venv/bin/python benchmarks/$$name.py $(ARGS) || missed="$$missed $$name"; \
+	done; test -z "$$missed" || { echo "missed a target or failed:$$missed"; exit 1; }
 
 clean:
 	rm -rf .venv build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

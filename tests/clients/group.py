@@ -8,11 +8,13 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import aiokafka
 import confluent_kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+
+from kohort.broker import EmbeddedBroker
 
 with warnings.catch_warnings():
     # It reads its schemas by a call that Python 3.11 alone calls deprecated.
@@ -36,6 +38,13 @@ __all__ = [
 
 DEADLINE_S = 30.0
 Seen = tuple[int, int]  # partition and offset
+
+
+def quick_broker() -> EmbeddedBroker:
+    """A broker on which KIP-848 members beat often and die soon."""
+    return EmbeddedBroker(
+        group_consumer_heartbeat_interval_ms=100, group_consumer_session_timeout_ms=2_000
+    )
 
 
 def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
@@ -62,21 +71,24 @@ class Member(Protocol):
 
 
 class ConfluentMember:
-    """librdkafka."""
+    """librdkafka, in a classic group."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 200,
+        "reconnect.backoff.max.ms": 300,
+    }
 
     def __init__(self, servers: str, group: str, topic: str, **settings: object) -> None:
         common = {
             "bootstrap.servers": servers,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "range",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 200,
-            "reconnect.backoff.max.ms": 300,
             "log_level": 0,
         }
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
-        self.consumer = confluent_kafka.Consumer({**common, **dotted})
+        self.consumer = confluent_kafka.Consumer({**common, **self.defaults, **dotted})
         self.consumer.subscribe([topic])
 
     def poll(self) -> list[Seen]:
@@ -89,6 +101,15 @@ class ConfluentMember:
 
     def close(self) -> None:
         self.consumer.close()
+
+
+class ConsumerProtocolMember(ConfluentMember):
+    """librdkafka under KIP-848, which leaves session and heartbeat to the coordinator."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "group.protocol": "consumer",
+        "topic.metadata.refresh.interval.ms": 500,
+    }
 
 
 class KafkaPythonMember:

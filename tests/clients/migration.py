@@ -16,13 +16,13 @@ from tests.clients.group import (
     DEADLINE_S,
     AiokafkaMember,
     ConfluentMember,
+    ConsumerProtocolMember,
     Driver,
     KafkaPythonMember,
     Member,
     Seen,
     produce,
 )
-from tests.clients.test_consumer_protocol import ConsumerProtocolMember
 from tests.real_kafka import foreign
 
 PARTITIONS = 6

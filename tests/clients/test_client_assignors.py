@@ -20,9 +20,8 @@ from kohort.group.events import (
     MemberLeft,
 )
 from kohort.types import TopicPartition
-from tests.clients.group import Driver, produce
+from tests.clients.group import ConsumerProtocolMember, Driver, produce, quick_broker
 from tests.clients.local_assignor import OurMember
-from tests.clients.test_consumer_protocol import ConsumerProtocolMember
 
 PARTITIONS = 6
 RECORDS = 600
@@ -48,25 +47,9 @@ while True:
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(
-        group_consumer_heartbeat_interval_ms=100, group_consumer_session_timeout_ms=2_000
-    ) as running:
+    with quick_broker() as running:
         running.create_topic("t", PARTITIONS)
         yield running
-
-
-@pytest.fixture
-def facts(broker: EmbeddedBroker) -> list[GroupEvent]:
-    seen: list[GroupEvent] = []
-    broker.subscribe(seen.append)
-    return seen
-
-
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    made = Driver()
-    yield made
-    made.leave_all()
 
 
 def member(broker: EmbeddedBroker, driver: Driver, rank: int) -> OurMember:

@@ -15,7 +15,13 @@ from confluent_kafka.admin import AdminClient
 
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import Assigned, Cause, GroupEvent, MemberLeft, RebalanceStarted
-from tests.clients.group import DEADLINE_S, Driver, Seen, produce
+from tests.clients.group import (
+    DEADLINE_S,
+    ConsumerProtocolMember,
+    Driver,
+    produce,
+    quick_broker,
+)
 
 PARTITIONS = 6
 RECORDS = 1_000
@@ -25,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 VICTIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.clients.test_consumer_protocol import ConsumerProtocolMember
+from tests.clients.group import ConsumerProtocolMember
 member = ConsumerProtocolMember(sys.argv[2], "g", "t")
 said = False
 while True:
@@ -36,55 +42,11 @@ while True:
 """
 
 
-class ConsumerProtocolMember:
-    """librdkafka, which leaves session and heartbeat to the coordinator."""
-
-    def __init__(self, servers: str, group: str, topic: str, **settings: object) -> None:
-        common: dict[str, Any] = {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-            "topic.metadata.refresh.interval.ms": 500,
-            "log_level": 0,
-        }
-        dotted = {name.replace("_", "."): value for name, value in settings.items()}
-        self.consumer = confluent_kafka.Consumer({**common, **dotted})
-        self.consumer.subscribe([topic])
-
-    def poll(self) -> list[Seen]:
-        messages = self.consumer.consume(500, 0.05)
-        whole = [message for message in messages if message.error() is None]
-        return [(message.partition() or 0, message.offset() or 0) for message in whole]
-
-    def assignment(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-    def close(self) -> None:
-        self.consumer.close()
-
-
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(
-        group_consumer_heartbeat_interval_ms=100, group_consumer_session_timeout_ms=2_000
-    ) as running:
+    with quick_broker() as running:
         running.create_topic("t", PARTITIONS)
         yield running
-
-
-@pytest.fixture
-def facts(broker: EmbeddedBroker) -> list[GroupEvent]:
-    seen: list[GroupEvent] = []
-    broker.subscribe(seen.append)
-    return seen
-
-
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    made = Driver()
-    yield made
-    made.leave_all()
 
 
 def maker(broker: EmbeddedBroker, topic: str = "t", **settings: object) -> Callable[[], Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -51,14 +49,6 @@ while True:
         said = True
         print("owns", flush=True)
 """
-
-
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    made = Driver()
-    yield made
-    made.leave_all()
-    gc.collect()
 
 
 @pytest.mark.parametrize("make", MEMBERS)

@@ -53,13 +53,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    made = Driver()
-    yield made
-    made.leave_all()
-
-
 def committed(servers: str, group: str, topic: str = "t") -> dict[int, int]:
     """The group's positions as librdkafka reads them."""
     reader = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group})

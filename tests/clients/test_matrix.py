@@ -5,7 +5,6 @@ Every record is read, none twice unless a member is killed, and all of them are 
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import uuid
@@ -20,6 +19,7 @@ from kohort.group.events import GroupEvent, RebalanceStarted
 from tests.clients.group import (
     AiokafkaMember,
     ConfluentMember,
+    ConsumerProtocolMember,
     Driver,
     KafkaPythonCooperative,
     KafkaPythonMember,
@@ -27,7 +27,6 @@ from tests.clients.group import (
     produce,
 )
 from tests.clients.ours import OurMember
-from tests.clients.test_consumer_protocol import ConsumerProtocolMember
 from tests.real_kafka import foreign
 
 # kafka-python drops sockets without closing them; they are collected before each test ends.
@@ -78,14 +77,6 @@ def ours(name: str) -> Make:
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(group_consumer_heartbeat_interval_ms=200) as running:
         yield running
-
-
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    made = Driver()
-    yield made
-    made.leave_all()
-    gc.collect()
 
 
 class Case:

@@ -13,8 +13,7 @@ from functools import partial
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.clients.group import ConfluentMember, Driver, Member, produce
-from tests.clients.test_consumer_protocol import ConsumerProtocolMember
+from tests.clients.group import ConfluentMember, ConsumerProtocolMember, Driver, Member, produce
 from tests.real_kafka.broker import FAST_START, java_command
 from tests.real_kafka.java_clients import DEADLINE_S, JavaGroup, Seen, Tool
 
