@@ -14,10 +14,11 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
-from kohort.group.coordinator.events import JobDone, ShardEvent, TopicsChanged
+from kohort.group.coordinator.events import JobDone, TopicsChanged
+from kohort.group.coordinator.session import ShardSession
 from kohort.group.coordinator.shard import Shard
+from kohort.group.effects import Effects
 from kohort.types import TopicPartition
-from kohort.wire import group_log
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -62,18 +63,8 @@ class ConsumerDialogue(Dialogue):
         shard.install(shard.decide(TopicsChanged(self.image), self.now).session)
         return shard
 
-    def run(self, event: ShardEvent) -> None:
-        before = (self.shard.log, self.shard.session)
-        effects = self.shard.decide(event, self.now)
-        assert (self.shard.log, self.shard.session) == before, "decide changed something"
-        for record in effects.records:
-            self.log.append(group_log.encode_record(record.key, record.value))
-            self.shard.apply(record)
-        self.shard.install(effects.session)
-        self.observed += effects.observed
-        for reply in effects.replies:
-            assert reply.token not in self.answers, "answered twice"
-            self.answers[reply.token] = reply.response
+    def note_jobs(self, effects: Effects[ShardSession]) -> None:
+        """Do the jobs, or hold them back."""
         self.held_back += effects.consumer_jobs
         if not self.holds_jobs:
             self.do_jobs()

@@ -8,7 +8,9 @@ from typing import Any
 from kohort.broker import jobs
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, Tick, Unload
+from kohort.group.coordinator.session import ShardSession
 from kohort.group.coordinator.shard import Shard
+from kohort.group.effects import Effects
 from kohort.group.events import GroupEvent
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire import group_log
@@ -65,6 +67,13 @@ class Dialogue:
         assert self.shard.log == before
 
     def run(self, event: ShardEvent) -> None:
+        """Decide an event, and do what comes of it."""
+        self.note_jobs(self._done(event))
+
+    def note_jobs(self, effects: Effects[ShardSession]) -> None:
+        """Do or keep the jobs that are to be done; a classic group has none."""
+
+    def _done(self, event: ShardEvent) -> Effects[ShardSession]:
         before = (self.shard.log, self.shard.session)
         effects = self.shard.decide(event, self.now)
         assert (self.shard.log, self.shard.session) == before, "decide changed something"
@@ -76,6 +85,7 @@ class Dialogue:
         for reply in effects.replies:
             assert reply.token not in self.answers, "answered twice"
             self.answers[reply.token] = reply.response
+        return effects
 
     def ask(self, request: Message, version: int | None = None, client_id: str = "c") -> int:
         """Send a request; return its token, under which the answer is or will be."""

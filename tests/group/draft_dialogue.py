@@ -18,8 +18,10 @@ from kohort.group.coordinator.draft.jobs import (
     DraftJobDone,
 )
 from kohort.group.coordinator.draft.router import group_of
-from kohort.group.coordinator.events import ShardEvent, TopicsChanged
+from kohort.group.coordinator.events import TopicsChanged
+from kohort.group.coordinator.session import ShardSession
 from kohort.group.coordinator.shard import Shard
+from kohort.group.effects import Effects
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire import group_log
@@ -50,10 +52,9 @@ class DraftDialogue(Dialogue):
         self.observed += shard.load_finished(self.now)
         return shard
 
-    def run(self, event: ShardEvent) -> None:
-        effects = self.shard.decide(event, self.now)
+    def note_jobs(self, effects: Effects[ShardSession]) -> None:
+        """Keep assignments that are to be made until the test wants them."""
         self.waiting += effects.draft_jobs
-        super().run(event)
 
     def topics_event(self) -> TopicsChanged:
         """What the shard is told of the topics."""
