@@ -1,8 +1,9 @@
-"""`kohort.group.values.replace` against the original of the standard library."""
+"""`replace` and `quick` against what the standard library makes."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.group.member.consumer.session import MemberSession
-from kohort.group.values import replace
+from kohort.values import quick, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,27 @@ class Checked:
 @dataclass(frozen=True)
 class Slotless:
     first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    zone: str
+    first: int = 0
+    code: str | None = None
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickNamed:
+    zone: str
+    first: int = 0
+    code: str | None = None
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class QuickDerived(Base):
+    alone: str = "none"
 
 
 @given(
@@ -72,3 +94,34 @@ def test_a_value_that_a_copy_of_slots_would_damage_is_refused(value: Checked | S
 def test_what_is_no_dataclass_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         replace(value)  # type: ignore[type-var]  # the mistake is what is tested
+
+
+@given(
+    st.fixed_dictionaries(
+        {"zone": st.text()}, optional={"first": st.integers(), "code": st.none() | st.text()}
+    )
+)
+def test_a_quick_constructor_makes_what_the_usual_one_makes(given: dict[str, object]) -> None:
+    quickly = QuickNamed(**given)  # type: ignore[arg-type]  # types are drawn to fit the names
+    usual = Named(**given)  # type: ignore[arg-type]  # as above
+    assert dataclasses.asdict(quickly) == dataclasses.asdict(usual)
+    assert quickly == QuickNamed(**given)  # type: ignore[arg-type]  # as above
+    assert replace(quickly, first=5).first == 5
+
+
+def test_a_quick_constructor_has_the_signature_of_the_usual_one() -> None:
+    assert inspect.signature(QuickNamed) == inspect.signature(Named)
+    assert QuickDerived(1, (2,), "three") == QuickDerived(alone="three", second=(2,), first=1)
+    assert QuickDerived(1) == QuickDerived(1, (), "none")
+    with pytest.raises(TypeError, match=r"QuickNamed.*unexpected keyword argument 'last'"):
+        QuickNamed(zone="east", last=1)  # type: ignore[call-arg]  # the mistake is what is tested
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'zone'"):
+        QuickNamed()  # type: ignore[call-arg]  # as above
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        QuickDerived(1).first = 2  # type: ignore[misc]  # as above
+
+
+@pytest.mark.parametrize("cls", [Checked, Slotless, Derived, int])
+def test_what_a_quick_constructor_cannot_make_is_refused(cls: type) -> None:
+    with pytest.raises(TypeError):
+        quick(cls)

@@ -10,6 +10,7 @@ from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
+from kohort.values import quick
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to a request, to be released once the records beside it are in the log.
@@ -35,6 +37,7 @@ class Reply:
     version: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Send:
     """A request of a member to its coordinator.
@@ -50,6 +53,7 @@ class Send:
     timeout_ms: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Callback:
     """A call into the application, to be made from inside its poll.

@@ -1,26 +1,44 @@
-"""A leftist heap that is never changed: what is due, earliest first.
+"""What is due when: a map, and a leftist heap that has the earliest on top. Neither is changed.
 
-Older versions stay valid, which makes a snapshot of a machine free. A node is a tuple: when it is
-due, its key, its rank, and the two heaps below it, None where there is none. Every event of every
-machine sets a deadline or cancels one, so this is compiled.
+Older versions stay valid, which makes a snapshot of a machine free. The map has, for each key, when
+it is due and the time under which the heap has it, which is never later. A node of the heap is a
+tuple: a time, its key, its rank, and the two heaps below it, None where there is none. Every event
+of every machine sets a deadline or cancels one, so this is compiled.
 """
 
 
-def merge(a, b):
+def put(due, heap, key, at):
+    """Return both with a key due at a time, whatever it was before.
+
+    Moving a deadline further out, which is what every heartbeat does, only writes the map: the heap
+    keeps the earlier time, and is corrected when that reaches the top.
+    """
+    entry = due.get(key)
+    if entry is not None and entry[1] <= at:
+        return _settled(due.set(key, (at, entry[1])), heap)
+    return _settled(due.set(key, (at, at)), _merged(heap, (at, key, 1, None, None)))
+
+
+def drop(due, heap, key):
+    """Return both without a key that is there."""
+    return _settled(due.delete(key), heap)
+
+
+cdef _merged(a, b):
     """Return the heap of the nodes of two heaps; equal times come in the order of their keys."""
     if a is None:
         return b
     if b is None:
         return a
-    return _merged(<tuple>a, <tuple>b)
+    return _both(<tuple>a, <tuple>b)
 
 
-cdef tuple _merged(tuple a, tuple b):
+cdef tuple _both(tuple a, tuple b):
     cdef int left_rank, right_rank
     if b[0] < a[0] or (b[0] == a[0] and b[1] < a[1]):
         a, b = b, a
     left = a[3]
-    right = b if a[4] is None else _merged(<tuple>a[4], b)
+    right = b if a[4] is None else _both(<tuple>a[4], b)
     left_rank = 0 if left is None else left[2]
     right_rank = right[2]
     if left_rank < right_rank:
@@ -29,24 +47,16 @@ cdef tuple _merged(tuple a, tuple b):
     return (a[0], a[1], right_rank + 1, left, right)
 
 
-def settle(due, heap):
-    """Make the top of a heap true: drop what was cancelled, move down what was put off.
-
-    Args:
-        due: For each key when it is due, and the time under which the heap has it, never later.
-        heap: The heap.
-
-    Returns:
-        Both, changed where they had to be.
-    """
+cdef tuple _settled(due, heap):
+    """Make the top of the heap true: drop what was cancelled, move down what was put off."""
     while heap is not None:
         key = heap[1]
         entry = due.get(key)
         if entry is not None and entry[0] == entry[1] == heap[0]:
             break
-        rest = merge(heap[3], heap[4])
+        rest = _merged(heap[3], heap[4])
         if entry is not None and entry[1] == heap[0]:
-            rest = merge(rest, (entry[0], key, 1, None, None))
+            rest = _merged(rest, (entry[0], key, 1, None, None))
             due = due.set(key, (entry[0], entry[0]))
         heap = rest
     return due, heap

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from immutables import Map
 
 from kohort.errors import LocalProtocolError
-from kohort.group.heap import merge, settle
+from kohort.group.heap import drop, put
+from kohort.values import quick
 
 if TYPE_CHECKING:
     from kohort.group.heap import Node
@@ -202,19 +203,18 @@ def _place(state: Enum, line: Row[S, D]) -> str:
 K = TypeVar("K", bound=tuple[str, ...])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Deadlines(Generic[K]):
     """Which key is due when; an immutable value.
 
-    Setting, cancelling and asking for the next one are O(log n), amortised. Moving a deadline
-    further out, which is what every heartbeat does, only writes the map: the heap keeps the earlier
-    time and is corrected when that reaches the top.
+    Setting, cancelling and asking for the next one are O(log n), amortised.
 
     Keys are tuples of strings that tell their events apart; equal times are served in key order.
     """
 
     # For each key: when it is due, and the time under which the heap holds it (never later).
-    _due: Map[K, tuple[int, int]] = field(default_factory=Map)
+    _due: Map[K, tuple[int, int]] = Map()
     _heap: Node | None = None
 
     def __len__(self) -> int:
@@ -237,24 +237,13 @@ class Deadlines(Generic[K]):
 
     def next(self) -> tuple[int, K] | None:
         """Return the earliest time and its key."""
-        if self._heap is None:
-            return None
-        return self._heap[0], cast("K", self._heap[1])
+        heap = self._heap
+        return None if heap is None else (heap[0], cast("K", heap[1]))
 
     def set(self, key: K, due: int) -> Deadlines[K]:
         """Return the deadlines with `key` due at `due`, whatever it was before."""
-        entry = self._due.get(key)
-        if entry is not None and entry[1] <= due:
-            return _settled(self._due.set(key, (due, entry[1])), self._heap)
-        heap = merge(self._heap, (due, key, 1, None, None))
-        return _settled(self._due.set(key, (due, due)), heap)
+        return Deadlines(*put(self._due, self._heap, key, due))
 
     def cancel(self, key: K) -> Deadlines[K]:
         """Return the deadlines without `key`."""
-        if key not in self._due:
-            return self
-        return _settled(self._due.delete(key), self._heap)
-
-
-def _settled(due: Map[K, tuple[int, int]], heap: Node | None) -> Deadlines[K]:
-    return Deadlines(*settle(due, heap))
+        return Deadlines(*drop(self._due, self._heap, key)) if key in self._due else self

@@ -38,6 +38,8 @@ from typing import (
     get_origin,
 )
 
+from kohort.values import quick
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 EVERY_VERSION = 32767
@@ -156,7 +158,7 @@ class Request(Message, Generic[R]):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: C) -> C:
     """Declare a structure that occurs inside messages."""
-    return cast("C", dataclass(frozen=True, slots=True, kw_only=True)(cls))
+    return cast("C", quick(dataclass(frozen=True, slots=True, kw_only=True)(cls)))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

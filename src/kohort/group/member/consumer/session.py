@@ -20,6 +20,7 @@ from kohort.group.member.session import Change, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import quick
 from kohort.wire.messages.consumer_group import (
     AssignmentMetadata,
     ClientAssignor,
@@ -72,6 +73,7 @@ class TopicIdPartition(NamedTuple):
 Partitions = frozenset[TopicIdPartition]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A heartbeat on its way.
