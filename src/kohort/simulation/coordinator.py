@@ -29,6 +29,7 @@ from kohort.simulation.scenario import Scenario
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
+from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 from kohort.wire.schema import Message, Request
 
@@ -75,6 +76,9 @@ class Node:
         self.wall_skew_ms = 0
         self._world = world
         self._armed = -1
+        # What it read when it began to load, and from where on it reads the rest at the end: the
+        # log may be compacted in between.
+        self._read: tuple[list[GroupRecord], int] = ([], 0)
         self._waiting: dict[int, tuple[Connection, Pending, RequestArrived[Message]]] = {}
 
     # ------------------------------------------------------------------------------- requests
@@ -223,6 +227,9 @@ class Node:
         """Become the leader: read the log, which takes a while, then answer."""
         self._unload()
         self.epoch = epoch
+        log = self._world.log
+        log.open()
+        self._read = log.read(end=log.middle), log.middle
         self.shard = Shard(self._world.config)
         self.shard.load_started()
         self.tell_topics()
@@ -232,7 +239,8 @@ class Node:
         world = self._world
         if self.epoch != epoch or self.shard.state is not Lifecycle.CATCH_UP:
             return
-        for record in world.log.read():
+        first_half, at = self._read
+        for record in (*first_half, *world.log.read(start=at)):
             self.shard.apply(record)
         if self is world.coordinator.leader:
             world.ledger.loaded(self.shard.log)
@@ -277,7 +285,7 @@ class Node:
         if where != "before append":
             world.log.append(effects.records)
         if where == "in append":
-            world.log.tear()
+            world.log.lose_end()
         elif where == "after a reply":
             for record in effects.records:
                 self.shard.apply(record)

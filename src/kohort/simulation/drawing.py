@@ -134,6 +134,8 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "coordinator_pause": (_on_cluster("coordinator_pause", 1 * _S, 60 * _S, "", "replaced"), 3),
     "append_fails": (_on_cluster("append_fails", 0, 0, *APPEND_CODES), 4),
     "compact": (_on_cluster("compact", 0, 0), 6),
+    "compact_while_loading": (_on_cluster("compact_while_loading", 100, 20 * _S), 3),
+    "log_damage": (_on_cluster("log_damage", 0, 1_000_000, "bit flip", "lost end"), 2),
     "inject": (_inject("inject", *KINDS), 24),
     "lookups_fail": (_on_cluster("lookups_fail", 1 * _S, 40 * _S, *LOOKUP_CODES), 5),
     "stale_lookups": (_on_member("stale_lookups", 5 * _S, 60 * _S), 4),

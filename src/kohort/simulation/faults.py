@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
+from kohort.simulation import log_faults
 from kohort.simulation.client import Client
 from kohort.simulation.scenario import Fault, TopicPlan
 from kohort.simulation.strangers import send_stranger
@@ -14,8 +15,8 @@ from kohort.simulation.strangers import send_stranger
 if TYPE_CHECKING:
     from kohort.simulation.world import World
 
-# Faults whose `lasts_ms` says how far a clock is moved.
-_IS_NO_DURATION = frozenset({"wall_step", "clock_jump"})
+# Faults whose `lasts_ms` says how far a clock is moved, or which bit is hit.
+_IS_NO_DURATION = frozenset({"wall_step", "clock_jump", "log_damage"})
 # How long news of topics travel at most.
 _NEWS_MS = 35_000
 # How often to look whether a process that closes has ended.
@@ -354,11 +355,9 @@ def append_fails(world: World, each: Fault) -> None:
         leader.refuse_appends = ErrorCode[each.detail]
 
 
-@fault
-def compact(world: World, _each: Fault) -> None:
-    """The log is compacted up to its last batch."""
-    world.note("compaction")
-    world.log.compact(max(len(world.log) - 1, 0))
+fault(log_faults.compact)
+fault(log_faults.compact_while_loading)
+fault(log_faults.log_damage)
 
 
 @fault

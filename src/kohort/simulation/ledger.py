@@ -6,7 +6,9 @@ and accepted commits are written down as they happen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from kohort.group.coordinator.classic.fold import StoredGroup
 from kohort.group.coordinator.records import LogState
@@ -20,7 +22,13 @@ from kohort.group.events import (
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
 from kohort.wire import group_log
-from kohort.wire.messages.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey
+from kohort.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupRecord,
+    GroupValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 GROUP = "delays"
 
@@ -32,8 +40,9 @@ class Reading:
     Attributes:
         delivered: Every record below was handed to some member.
         is_clean: Whether the last owner gave it up with everything it had read committed.
-        is_tainted: Whether the topic was deleted: a late commit for the old one cannot be told
-            from one for the new one, so nothing is promised (KIP-516 came for that).
+        is_tainted: Whether nothing is promised any more: the topic was deleted, and a late commit
+            for the old one cannot be told from one for the new one (KIP-516 came for that); or the
+            log lost to whom it was given.
         repeated: How many records were handed out more than once.
     """
 
@@ -80,14 +89,42 @@ class Ledger:
             if read is not None:
                 if isinstance(read.key, GroupMetadataKey):
                     self.before[read.key.group] = self.fold.groups.get(read.key.group)
-                elif isinstance(read.key, OffsetCommitKey) and read.value is None:
-                    self._forgotten(read.key)
+                elif isinstance(read.key, OffsetCommitKey):
+                    self._positioned(read.key, read.value)
                 self.fold = self.fold.apply(read)
 
-    def _forgotten(self, key: OffsetCommitKey) -> None:
-        """A position is deleted, so its partition is read from its beginning again."""
-        if key.group == GROUP:
-            self.reading(TopicPartition(key.topic, key.partition)).is_clean = False
+    def cut(self, records: Iterable[GroupRecord], names: Mapping[UUID, str]) -> None:
+        """Go back to what is left of a damaged log: what was confirmed since then is lost.
+
+        Positions go back, so records are read again. What a member was given within its epoch it
+        keeps, while its coordinator knows nothing of that: of such partitions nothing is promised.
+
+        Args:
+            records: What is left.
+            names: The topics by their ids.
+        """
+        before, self.fold = self.fold, LogState()
+        for record in records:
+            self.fold = self.fold.apply(record)
+        positions, left = before.offsets_of(GROUP), self.fold.offsets_of(GROUP)
+        for partition in {*positions, *left}:
+            if positions.get(partition) != left.get(partition):
+                self.reading(partition).is_clean = False
+        for _, topic_id, number in _given(before) - _given(self.fold):
+            if topic_id in names:
+                self.reading(TopicPartition(names[topic_id], number)).is_tainted = True
+        self.before.clear()
+        self.newest_epoch = 0
+
+    def _positioned(self, key: OffsetCommitKey, value: GroupValue | None) -> None:
+        """Where a position is deleted or taken back, records will be read again.
+
+        A commit that was on its way when its partition was given up may arrive after a newer one.
+        """
+        reading = self.reading(TopicPartition(key.topic, key.partition))
+        offset = value.offset if isinstance(value, OffsetCommitValue) else -1
+        if key.group == GROUP and offset < reading.delivered:
+            reading.is_clean = False
 
     def loaded(self, log: LogState) -> None:
         """A coordinator begins again where its log ends."""
@@ -153,3 +190,15 @@ class Ledger:
             self.assigned_ms = event.now
         elif isinstance(event, RebalanceStarted):
             self.rebalances += 1
+
+
+def _given(log: LogState) -> set[tuple[str, UUID, int]]:
+    """Return which member of the consumer group has what, or has not given it up, by its log."""
+    group = log.consumer_groups.get(GROUP)
+    return {
+        (member.member_id, topic_id, number)
+        for member in (group.members.values() if group is not None else ())
+        for owned in (member.assigned, member.revoking)
+        for topic_id, numbers in owned.items()
+        for number in numbers
+    }

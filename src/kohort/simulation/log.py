@@ -1,17 +1,38 @@
 """The group log of the simulated cluster: bytes that survive, and what can happen to them.
 
-A batch is whole or not there at all: a torn one fails its checksum and is cut off at the next load.
-Only the leader of the highest epoch may append, which is what keeps an old coordinator harmless.
+A batch is whole or not there at all: a torn or damaged one fails its checksum, and is cut off with
+all that follows when the log is opened the next time. Only the leader of the highest epoch may
+append, which is what keeps an old coordinator harmless.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from kohort.broker.log.partition_log import LEADER_EPOCH
+from kohort.broker.log.recovery import sound
+from kohort.errors import RemoteProtocolError
 from kohort.wire import group_log
 from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.records import Record, decode_records, encode_batch
+from kohort.wire.records.header import BatchHeader, iter_batches
 
 Encoded = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that were written together.
+
+    Attributes:
+        offset: Offset of the first of them; compaction does not change it.
+        records: Key and value of each.
+    """
+
+    offset: int
+    records: tuple[Encoded, ...]
 
 
 @dataclass(slots=True)
@@ -21,35 +42,127 @@ class GroupLog:
     Attributes:
         leader_epoch: Epoch of the only node that may append.
         batches: Its records as bytes, batch by batch.
+        end: Offset of the next record.
     """
 
     leader_epoch: int = 0
-    batches: list[tuple[Encoded, ...]] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    end: int = 0
+    # Since a bit has flipped: what stands on the disk from an offset on; nobody knows of it yet.
+    _damaged: tuple[int, bytes] | None = None
+    _cleaned_to: int = 0
 
     def append(self, records: tuple[GroupRecord, ...]) -> None:
         """Add records as one batch."""
-        self.batches.append(tuple(group_log.encode_record(r.key, r.value) for r in records))
+        encoded = tuple(group_log.encode_record(r.key, r.value) for r in records)
+        self.batches.append(Batch(self.end, encoded))
+        self.end += len(encoded)
 
-    def tear(self) -> None:
-        """Lose the last batch: it was not written to its end."""
-        self.batches.pop()
+    def lose_end(self, count: int = 1) -> int:
+        """Lose the last batches: they were not written to their end, or not to the disk.
 
-    def compact(self, upto: int) -> None:
-        """Keep, of the first `upto` batches, only the newest record of each key.
-
-        Tombstones stay, as they do in Kafka for a day.
+        Returns:
+            The offset from which on nothing is left.
         """
-        newest: dict[bytes, tuple[int, Encoded]] = {}
-        head = [record for batch in self.batches[:upto] for record in batch]
-        for position, record in enumerate(head):
-            newest[record[0]] = (position, record)
-        kept = tuple((record,) for _, record in sorted(newest.values(), key=lambda entry: entry[0]))
-        self.batches[:upto] = kept
+        lost = self._last(count)
+        if lost:
+            del self.batches[-len(lost) :]
+            self.end = lost[0].offset
+        return self.end
 
-    def read(self) -> list[GroupRecord]:
-        """Return all records, oldest first."""
-        decoded = (group_log.decode_record(*record) for batch in self.batches for record in batch)
-        return [record for record in decoded if record is not None]
+    def flip_bit(self, count: int, number: int) -> int:
+        """Flip one bit of the last batches, as a bad disk does.
+
+        Whether who reads them notices is for the checksums to show.
+
+        Args:
+            count: Of how many batches.
+            number: Which bit of them, counted from the first; beyond the last it begins again.
+
+        Returns:
+            The offset of the batch that was hit.
+        """
+        written = [(batch.offset, _written(batch)) for batch in self._last(count)]
+        data = bytearray(b"".join(each for _, each in written))
+        if not data:
+            return self.end
+        at, bit = divmod(number % (8 * len(data)), 8)
+        data[at] ^= 1 << bit
+        self._damaged = (written[0][0], bytes(data))
+        for offset, each in written:
+            if at < len(each):
+                return offset
+            at -= len(each)
+        raise AssertionError("the bit is in none of the batches")
+
+    def _last(self, count: int) -> list[Batch]:
+        """Return the last batches, of those that compaction has not seen.
+
+        What it has seen was synced before, and what it removed does not come back with a cut.
+        """
+        return [batch for batch in self.batches[-count:] if batch.offset >= self._cleaned_to]
+
+    def open(self) -> None:
+        """Open the log, as a broker does that starts: what is damaged is cut off."""
+        if self._damaged is None:
+            return
+        first, data = self._damaged
+        self._damaged = None
+        self.batches = [batch for batch in self.batches if batch.offset < first]
+        self.end = first
+        for header, batch in sound(_whole(data), first, LEADER_EPOCH):
+            records = tuple((each.key or b"", each.value) for each in decode_records(batch))
+            self.batches.append(Batch(header.base_offset, records))
+            self.end = header.next_offset
+
+    def compact(self) -> None:
+        """Keep the newest record of each key, of all batches but the last.
+
+        Tombstones stay, as they do in Kafka for a day. What is damaged is left alone.
+        """
+        last = self.end if self._damaged is None else self._damaged[0]
+        cleaned = [batch for batch in self.batches[:-1] if batch.offset < last]
+        newest: dict[bytes, tuple[int, Encoded]] = {}
+        self._cleaned_to = max([self._cleaned_to, *(b.offset + len(b.records) for b in cleaned)])
+        for batch in cleaned:
+            for offset, record in enumerate(batch.records, batch.offset):
+                newest[record[0]] = (offset, record)
+        kept = sorted(newest.values(), key=lambda entry: entry[0])
+        self.batches[: len(cleaned)] = [Batch(offset, (record,)) for offset, record in kept]
+
+    def read(self, start: int = 0, end: int | None = None) -> list[GroupRecord]:
+        """Return records, oldest first.
+
+        Args:
+            start: Offset of the first.
+            end: Offset after the last; None: all there are.
+        """
+        end = self.end if end is None else end
+        return [
+            record
+            for batch in self.batches
+            if start <= batch.offset < end
+            for encoded in batch.records
+            if (record := group_log.decode_record(*encoded)) is not None
+        ]
+
+    @property
+    def middle(self) -> int:
+        """The offset at which a batch in the middle of the log begins."""
+        half = self.end // 2
+        return next((each.offset for each in self.batches if each.offset >= half), self.end)
 
     def __len__(self) -> int:
         return len(self.batches)
+
+
+def _written(batch: Batch) -> bytes:
+    """Return a batch as it stands on a broker's disk."""
+    records = [Record(at, 0, *each) for at, each in enumerate(batch.records, batch.offset)]
+    return encode_batch(records, leader_epoch=LEADER_EPOCH)
+
+
+def _whole(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the batches that bytes begin with; at a header that is none they end."""
+    with suppress(RemoteProtocolError):
+        yield from iter_batches(data)

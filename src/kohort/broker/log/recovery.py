@@ -7,7 +7,7 @@ them, base offset and leader epoch of each batch are held against what they must
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from kohort.broker.log.segment import Segment
 from kohort.wire.records.header import BatchHeader, verify_crc
@@ -26,9 +26,7 @@ def recover(segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader], N
     """
     segment.start_over()
     good = 0
-    for header, batch in segment.batches():
-        if header.base_offset != segment.next_offset or not _is_sound(header, batch, leader_epoch):
-            break
+    for header, _ in sound(segment.batches(), segment.base_offset, leader_epoch):
         segment.found(header, good)
         keep(header)
         good += header.size_in_bytes
@@ -36,6 +34,23 @@ def recover(segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader], N
     if torn:
         segment.cut(good)
     return torn
+
+
+def sound(
+    batches: Iterable[tuple[BatchHeader, memoryview]], next_offset: int, leader_epoch: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield batches up to the first that is torn or damaged, or not the one that comes next.
+
+    Args:
+        batches: Whole batches in a row, nothing of them checked but their headers' values.
+        next_offset: The base offset that the first must have.
+        leader_epoch: Newest leader epoch there has been.
+    """
+    for header, batch in batches:
+        if header.base_offset != next_offset or not _is_sound(header, batch, leader_epoch):
+            return
+        yield header, batch
+        next_offset = header.next_offset
 
 
 def has_sound_tail(segment: Segment, leader_epoch: int) -> bool:

@@ -1,0 +1,46 @@
+"""Faults of the group log: it is compacted, at bad moments too, and its end is damaged or lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.simulation.scenario import Fault
+
+if TYPE_CHECKING:
+    from kohort.simulation.world import World
+
+# So many batches at the end of the log may be damaged.
+_DAMAGED_MAX = 4
+
+
+def compact(world: World, _each: Fault) -> None:
+    """The log is compacted up to its last batch."""
+    world.note("compaction")
+    world.log.compact()
+
+
+def compact_while_loading(world: World, each: Fault) -> None:
+    """Another node leads, and while it reads the log that is compacted (KAFKA-19862)."""
+    failovers = world.coordinator.failovers
+    world.coordinator.move(each.lasts_ms, 0)
+    if world.coordinator.failovers > failovers:
+        world.note("compaction while loading")
+        world.engine.after(each.lasts_ms // 2, None, compact, world, each)
+
+
+def log_damage(world: World, each: Fault) -> None:
+    """A bit of the log's last batches flips, or they never got to the disk: "bit flip", "lost end".
+
+    The coordinator dies, and who comes after it finds less than was confirmed. `lasts_ms` says
+    which bit, and of how many batches.
+    """
+    leader, log = world.coordinator.ready, world.log
+    if leader is None:
+        return
+    count = 1 + each.lasts_ms % _DAMAGED_MAX
+    flips = each.detail == "bit flip"
+    lost_from = log.flip_bit(count, each.lasts_ms) if flips else log.lose_end(count)
+    world.note(f"log damage: {each.detail}")
+    if world.checking:
+        world.ledger.cut(log.read(end=lost_from), world.image.names)
+    leader.crash(world.CRASH_RESTART_MS)
