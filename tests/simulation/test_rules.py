@@ -112,8 +112,9 @@ def test_only_what_compaction_has_not_touched_is_damaged() -> None:
     log = log_of(6)
     log.compact()
     assert len(log) == 2
-    assert log.lose_end(4) == 4
-    assert log.flip_bit(4, 0) == 4
+    assert log.lose_end(4) == 5
+    assert log.flip_bit(4, 0) == 5
+    assert log.read() == [position(4)]
 
 
 def test_a_log_is_damaged_by_a_broker_that_dies_and_compaction_leaves_that_alone() -> None:
