@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,7 +48,7 @@ from kohort.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kohort.wire.records import decode_records, iter_batches
+from kohort.wire.records import Record, decode_records, encode_batch, iter_batches
 from kohort.wire.schema import ZERO_UUID, Message, fields_of
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
@@ -149,6 +150,29 @@ def test_acks_0_is_appended_and_not_answered(peer: Peer) -> None:
     assert peer.fetch(partition, 0).high_watermark == 1
 
 
+@pytest.mark.parametrize(
+    ("topic", "records"),
+    [("missing", batch(b"a")), ("t", batch(b"a")[:-1] + b"?")],
+    ids=["missing", "damaged"],
+)
+def test_acks_0_and_an_error_close_the_connection(topic: str, records: bytes, peer: Peer) -> None:
+    data = PartitionProduceData(index=0, records=records)
+    wanted = TopicProduceData(name=topic, partition_data=(data,))
+    peer.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=(wanted,)), 9)
+    assert peer.is_closed()
+
+
+@pytest.mark.parametrize("minutes", [59, 61])
+def test_no_record_is_of_a_time_far_ahead(minutes: int, peer: Peer) -> None:
+    peer.create(f"ahead-{minutes}", max_message_bytes="2000")
+    peer.create(f"stamped-{minutes}", message_timestamp_type="LogAppendTime")
+    ahead = batch(b"a", timestamp=int(time.time() * 1000) + minutes * 60_000)
+    expected = ErrorCode.INVALID_TIMESTAMP if minutes > 60 else ErrorCode.NONE
+    taken = peer.produce(TopicPartition(f"ahead-{minutes}", 0), ahead)
+    assert taken.error_code == expected
+    assert peer.produce(TopicPartition(f"stamped-{minutes}", 0), ahead).error_code == 0
+
+
 def test_the_broker_stamps_records_where_the_topic_says_so(peer: Peer) -> None:
     peer.create("stamped", message_timestamp_type="LogAppendTime")
     partition = TopicPartition("stamped", 0)
@@ -169,6 +193,12 @@ def test_the_broker_stamps_records_where_the_topic_says_so(peer: Peer) -> None:
         (T, batch(b"a")[:-1] + b"?", -1, ErrorCode.CORRUPT_MESSAGE),
         (T, b"", -1, ErrorCode.INVALID_RECORD),
         (T, batch(b"a") * 2, -1, ErrorCode.INVALID_RECORD),
+        (
+            T,
+            encode_batch([Record(0, 0, None, b"a")], is_transactional=True),
+            -1,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
         (T, batch(b"x" * 1_100_000), -1, ErrorCode.MESSAGE_TOO_LARGE),
         (TopicPartition("__consumer_offsets", 0), batch(b"a"), -1, 17),
     ],
@@ -249,8 +279,9 @@ def test_a_fetch_returns_one_batch_however_small_its_limit(peer: Peer) -> None:
     partition = TopicPartition("large", 0)
     for _ in range(2):
         peer.produce(partition, batch(b"x" * 10_000))
-    one = peer.fetch(partition, 0, max_bytes=1)
-    assert len(decode_records(one.records or b"")) == 1
+    for limit in (1, 0):
+        one = peer.fetch(partition, 0, max_bytes=limit)
+        assert len(decode_records(one.records or b"")) == 1
 
 
 # ------------------------------------------------------------------------------------- offsets
@@ -260,7 +291,7 @@ def list_offset(peer: Peer, partition: TopicPartition, timestamp: int) -> tuple[
     """Error code, offset and timestamp that are found."""
     wanted = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
     topic = ListOffsetsTopic(name=partition.topic, partitions=(wanted,))
-    answer = peer.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 9)
+    answer = peer.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 11)
     found = answer.topics[0].partitions[0]
     return found.error_code, found.offset, found.timestamp
 
@@ -306,7 +337,7 @@ def test_the_one_epoch_ends_where_the_log_does(peer: Peer) -> None:
         ({"name": "a/b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"name": "x" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"name": "n", "num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
-        ({"name": "n", "num_partitions": 2**31 - 1}, ErrorCode.INVALID_PARTITIONS),
+        ({"name": "n", "num_partitions": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
         ({"name": "n", "replication_factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition
+
 if TYPE_CHECKING:
     import uuid
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from kohort.broker.config import BrokerConfig
     from kohort.broker.coordinator import GroupCoordinator
     from kohort.broker.log.directory import DataDirectory, Topic
+    from kohort.broker.log.partition_log import PartitionLog
 
 NODE_ID = 1
 """Id of the one broker."""
@@ -48,6 +52,22 @@ class BrokerContext:
             if topic.topic_id == topic_id:
                 return topic
         return None
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self.data.topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < topic.partitions
+
+    def log(self, topic: str, number: int) -> PartitionLog:
+        """Return the log of a partition.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR.
+        """
+        partition = TopicPartition(topic, number)
+        if not self.has(partition):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
+        return self.data.log(partition)
 
 
 @dataclass(frozen=True, slots=True)

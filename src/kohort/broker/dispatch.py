@@ -11,26 +11,40 @@ from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.handlers import (
     alter_configs,
     configs,
+    delete_records,
     fetch,
     groups,
     list_offsets,
+    log_dirs,
     metadata,
     produce,
+    replicas,
+    security,
+    topic_partitions,
     topics,
+    transactions,
 )
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import apis, frame
+from kohort.wire.messages.acls import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from kohort.wire.messages.alter_configs import AlterConfigsRequest
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
 )
 from kohort.wire.messages.cluster import DescribeClusterRequest
+from kohort.wire.messages.config_resources import ListConfigResourcesRequest
 from kohort.wire.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
 )
+from kohort.wire.messages.delete_records import DeleteRecordsRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -41,6 +55,7 @@ from kohort.wire.messages.groups import (
 )
 from kohort.wire.messages.leader_epochs import OffsetForLeaderEpochRequest
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
+from kohort.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -55,11 +70,20 @@ from kohort.wire.messages.offsets import (
 )
 from kohort.wire.messages.produce import ProduceRequest
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
+from kohort.wire.messages.quotas import DescribeClientQuotasRequest
+from kohort.wire.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from kohort.wire.messages.scram import DescribeUserScramCredentialsRequest
+from kohort.wire.messages.topic_partitions import DescribeTopicPartitionsRequest
 from kohort.wire.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from kohort.wire.messages.transactions import DescribeProducersRequest, ListTransactionsRequest
 from kohort.wire.schema import Buffer, Message
 
 # Only Produce carries records. Anything else of this size would make us build millions of
@@ -117,6 +141,22 @@ SERVED = _served(
     (IncrementalAlterConfigsRequest, alter_configs.incremental_alter_configs),
     (OffsetDeleteRequest, groups.offset_delete),
     (DescribeClusterRequest, metadata.describe_cluster),
+    (DeleteRecordsRequest, delete_records.delete_records),
+    (DescribeAclsRequest, security.describe_acls),
+    (CreateAclsRequest, security.create_acls),
+    (DeleteAclsRequest, security.delete_acls),
+    (AlterConfigsRequest, alter_configs.alter_configs),
+    (AlterReplicaLogDirsRequest, log_dirs.alter_replica_log_dirs),
+    (DescribeLogDirsRequest, log_dirs.describe_log_dirs),
+    (ElectLeadersRequest, replicas.elect_leaders),
+    (AlterPartitionReassignmentsRequest, replicas.alter_partition_reassignments),
+    (ListPartitionReassignmentsRequest, replicas.list_partition_reassignments),
+    (DescribeClientQuotasRequest, security.describe_client_quotas),
+    (DescribeUserScramCredentialsRequest, security.describe_user_scram_credentials),
+    (DescribeProducersRequest, transactions.describe_producers),
+    (ListTransactionsRequest, transactions.list_transactions),
+    (ListConfigResourcesRequest, configs.list_config_resources),
+    (DescribeTopicPartitionsRequest, topic_partitions.describe_topic_partitions),
     (ConsumerGroupHeartbeatRequest, groups.one_group),
     (ConsumerGroupDescribeRequest, groups.consumer_group_describe),
     (ConsumerGroupPrepareAssignmentRequest, groups.one_group),

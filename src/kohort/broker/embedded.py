@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.handlers.topics import creation_error
+from kohort.broker.handlers.topics import create_topic
 from kohort.broker.server import Broker
-from kohort.errors import KafkaError, LocalProtocolError
+from kohort.errors import LocalProtocolError
 from kohort.group.events import GroupEvent
 
 Listener = Callable[[GroupEvent], None]
@@ -65,15 +65,12 @@ class EmbeddedBroker:
         """Create a topic; from any thread.
 
         Raises:
-            KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS.
+            KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS or
+                INVALID_CONFIG.
         """
 
         def create() -> None:
-            context = self._running().context
-            refusal = creation_error(context, name, partitions)
-            if refusal is not None:
-                raise KafkaError(refusal, name)
-            context.data.create_topic(name, partitions, configs or {})
+            create_topic(self._running().context, name, partitions, configs or {})
 
         self._call(create)
 

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire.messages import (
+    acls,
+    alter_configs,
     api_versions,
     client_assignors,
     cluster,
+    config_resources,
     configs,
     consumer_group,
+    delete_records,
     draft,
     fetch,
     find_coordinator,
     groups,
     leader_epochs,
     list_offsets,
+    log_dirs,
     membership,
     metadata,
     offsets,
     produce,
     producer_ids,
+    quotas,
+    replicas,
     sasl,
+    scram,
+    topic_partitions,
     topics,
+    transactions,
 )
 from kohort.wire.schema import Message
 
@@ -58,6 +68,31 @@ PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
         consumer_group.ConsumerGroupHeartbeatResponse,
     ),
     (consumer_group.ConsumerGroupDescribeRequest, consumer_group.ConsumerGroupDescribeResponse),
+    (delete_records.DeleteRecordsRequest, delete_records.DeleteRecordsResponse),
+    (acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+    (acls.CreateAclsRequest, acls.CreateAclsResponse),
+    (acls.DeleteAclsRequest, acls.DeleteAclsResponse),
+    (alter_configs.AlterConfigsRequest, alter_configs.AlterConfigsResponse),
+    (log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),
+    (log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
+    (replicas.ElectLeadersRequest, replicas.ElectLeadersResponse),
+    (
+        replicas.AlterPartitionReassignmentsRequest,
+        replicas.AlterPartitionReassignmentsResponse,
+    ),
+    (
+        replicas.ListPartitionReassignmentsRequest,
+        replicas.ListPartitionReassignmentsResponse,
+    ),
+    (quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+    (scram.DescribeUserScramCredentialsRequest, scram.DescribeUserScramCredentialsResponse),
+    (transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
+    (transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
+    (config_resources.ListConfigResourcesRequest, config_resources.ListConfigResourcesResponse),
+    (
+        topic_partitions.DescribeTopicPartitionsRequest,
+        topic_partitions.DescribeTopicPartitionsResponse,
+    ),
 )
 
 # APIs that Kafka does not have, under keys that it will not come to.

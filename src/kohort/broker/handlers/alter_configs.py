@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: settings of topics and groups, not the broker's own (KIP-339)."""
+"""IncrementalAlterConfigs (KIP-339) and AlterConfigs: settings of topics and groups."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import replace
 from typing import cast
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.handlers.configs import BROKER, GROUP, TOPIC, TOPIC_KEYS
+from kohort.broker.handlers.configs import BROKER, GROUP, TOPIC, own_settings
 from kohort.broker.handlers.topics import is_legal
-from kohort.broker.log.config import log_config
+from kohort.broker.topic_settings import LIST, SETTINGS, problem, words_of
 from kohort.errors import ErrorCode, KafkaError, clipped
+from kohort.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    ReplacedConfigsResource,
+)
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -21,7 +26,7 @@ from kohort.wire.messages.configs import (
 )
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_LISTS = ("cleanup.policy",)
+_DEFAULTS = {"cleanup.policy": "delete"}
 
 
 def incremental_alter_configs(
@@ -41,6 +46,37 @@ def incremental_alter_configs(
         except KafkaError as error:
             responses.append(_answer(resource, ErrorCode(error.code), str(error)))
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
+
+
+def alter_configs(
+    broker: BrokerContext, request: AlterConfigsRequest, caller: Caller
+) -> AlterConfigsResponse:
+    """Replace all settings of resources (KIP-133): what is not named goes back to its default."""
+    resources = tuple(_as_operations(broker, resource) for resource in request.resources)
+    incremental = IncrementalAlterConfigsRequest(
+        resources=resources, validate_only=request.validate_only
+    )
+    answer = incremental_alter_configs(broker, incremental, caller)
+    return AlterConfigsResponse(responses=answer.responses)
+
+
+def _as_operations(
+    broker: BrokerContext, resource: ReplacedConfigsResource
+) -> AlterConfigsResource:
+    """Say the same as KIP-339 does: set what is named, and delete the rest."""
+    kind, name = resource.resource_type, resource.resource_name
+    named = {each.name for each in resource.configs}
+    present = own_settings(broker, kind, name)
+    operations = [
+        AlterableConfig(name=each.name, config_operation=_SET, value=each.value)
+        for each in resource.configs
+    ]
+    operations += [
+        AlterableConfig(name=each, config_operation=_DELETE, value=None)
+        for each in present
+        if each not in named
+    ]
+    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=tuple(operations))
 
 
 def _check(operations: Sequence[AlterableConfig]) -> None:
@@ -105,26 +141,26 @@ def _alter_topic(
     configs = dict(topic.configs)
     for operation in resource.configs:
         _apply(configs, operation)
-    try:
-        log_config(broker.config.log_defaults(), configs)
-    except ValueError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    wrong = problem(configs)
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
     if not validate_only:
         broker.data.change_topic(replace(topic, configs=configs))
 
 
 def _apply(configs: dict[str, str], operation: AlterableConfig) -> None:
     name, value = operation.name, operation.value or ""
-    if name not in TOPIC_KEYS:
+    if name not in SETTINGS:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
     if operation.config_operation == _DELETE:
         configs.pop(name, None)
     elif operation.config_operation == _SET:
         configs[name] = value
-    elif name in _LISTS:
-        present = [each for each in configs.get(name, "delete").split(",") if each]
-        kept = [each for each in present if each not in value.split(",")]
-        added = value.split(",") if operation.config_operation == _APPEND else []
+    elif SETTINGS[name].kind == LIST:
+        words = words_of(value)
+        present = words_of(configs.get(name, _DEFAULTS.get(name, "")))
+        kept = [each for each in present if each not in words]
+        added = words if operation.config_operation == _APPEND else []
         configs[name] = ",".join(kept + added)
     else:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is no list of values.")

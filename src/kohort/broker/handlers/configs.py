@@ -1,8 +1,8 @@
-"""DescribeConfigs: the settings that this broker acts on, by Kafka's names (KIP-133)."""
+"""DescribeConfigs (KIP-133) and ListConfigResources: the settings that this broker acts on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 from kohort.broker.config import BrokerConfig
@@ -10,8 +10,22 @@ from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.config import log_config
 from kohort.broker.log.directory import Topic
+from kohort.broker.topic_settings import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    SETTINGS,
+    STRING,
+)
 from kohort.errors import ErrorCode, clipped
-from kohort.group.coordinator.consumer.configs import NO_CONFIGS, SETTINGS, effective
+from kohort.group.coordinator.consumer import configs as groups
+from kohort.wire.messages.config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from kohort.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,7 +34,7 @@ from kohort.wire.messages.configs import (
     DescribeConfigsResult,
 )
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 # Where a value comes from: the topic's or the group's own, what the broker was started with, or its
 # default.
 _TOPIC_SOURCE, _STATIC_BROKER_SOURCE, _DEFAULT_SOURCE, _GROUP_SOURCE = 1, 4, 5, 8
@@ -45,36 +59,16 @@ _BROKER_KEYS = {
         "offsets_topic_segment_bytes",
     )
 } | {"auto.create.topics.enable": "auto_create_topics"}
-TOPIC_KEYS = frozenset(
-    {
-        "cleanup.policy",
-        "delete.retention.ms",
-        "max.message.bytes",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-    }
-)
-"""What a topic may set; this broker acts on nothing else."""
-
-# Numbers of types (KIP-569). A whole number is an INT, except in these, which are a LONG.
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
+# A whole number is an INT, except in these and where the type of a topic's setting is known.
 _LONG_KEYS = frozenset(
     {
         "connections.max.idle.ms",
-        "delete.retention.ms",
         "log.retention.bytes",
         "log.retention.ms",
         "offsets.retention.check.interval.ms",
-        "retention.bytes",
-        "retention.ms",
     }
 )
-_LIST_KEYS = frozenset(
-    {"advertised.listeners", "cleanup.policy", "group.consumer.assignors", "listeners"}
-)
+_LIST_KEYS = frozenset({"advertised.listeners", "group.consumer.assignors", "listeners"})
 _MINUTE_MS = 60_000
 
 
@@ -84,6 +78,35 @@ def describe_configs(
     """Return the settings of topics, of the broker and of groups; nothing else has any here."""
     results = tuple(_describe(broker, resource) for resource in request.resources)
     return DescribeConfigsResponse(results=results)
+
+
+def list_config_resources(
+    broker: BrokerContext, request: ListConfigResourcesRequest, caller: Caller
+) -> ListConfigResourcesResponse:
+    """Name what can be asked for its settings; before version 1 that was client metrics alone."""
+    named: dict[int, Iterable[str]] = {
+        TOPIC: broker.data.topics,
+        BROKER: (str(NODE_ID),),
+        BROKER_LOGGER: (),
+        CLIENT_METRICS: (),
+        GROUP: _groups_with_settings(broker),
+    }
+    wanted = request.resource_types or tuple(named) if caller.version else (CLIENT_METRICS,)
+    if not {*wanted} <= {*named}:
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=()
+        )
+    found = (
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in dict.fromkeys(wanted)
+        for name in named[kind]
+    )
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=tuple(found))
+
+
+def _groups_with_settings(broker: BrokerContext) -> Iterable[str]:
+    for shard in broker.coordinator.shards:
+        yield from shard.log.group_configs
 
 
 def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -116,21 +139,37 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
     )
 
 
+def own_settings(broker: BrokerContext, kind: int, name: str) -> Mapping[str, str]:
+    """Return what a topic or a group has set for itself."""
+    if kind == TOPIC:
+        topic = broker.data.topics.get(name)
+        return {} if topic is None else topic.configs
+    if kind == GROUP and name:
+        shard = broker.coordinator.shards[broker.coordinator.shard_of(name)]
+        return shard.log.group_configs.get(name) or {}
+    return {}
+
+
 def _of_topic(broker: BrokerContext, topic: Topic) -> dict[str, DescribeConfigsResourceResult]:
     effective = log_config(broker.config.log_defaults(), topic.configs)
     policies = {"compact": effective.compact, "delete": effective.delete}
-    policy = tuple(name for name, is_on in policies.items() if is_on)
-    values = {
-        "cleanup.policy": topic.configs.get("cleanup.policy", policy),
+    usual: dict[str, object] = {
+        "cleanup.policy": tuple(name for name, is_on in policies.items() if is_on),
         "delete.retention.ms": effective.delete_retention_ms,
         "max.message.bytes": effective.max_message_bytes,
+        "message.timestamp.after.max.ms": effective.timestamp_after_max_ms,
         "message.timestamp.type": "LogAppendTime" if effective.log_append_time else "CreateTime",
         "min.cleanable.dirty.ratio": effective.min_cleanable_dirty_ratio,
         "retention.bytes": effective.retention_bytes,
         "retention.ms": effective.retention_ms,
         "segment.bytes": effective.segment_bytes,
     }
-    return _settings(values, set(topic.configs), _TOPIC_SOURCE, read_only=False)
+    own = {
+        name: SETTINGS[name].normal(value)
+        for name, value in topic.configs.items()
+        if name in SETTINGS
+    }
+    return _settings(usual | own, {*own}, _TOPIC_SOURCE, read_only=False)
 
 
 def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult]:
@@ -139,6 +178,7 @@ def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult
     values: dict[str, object] = {key: getattr(config, name) for key, name in _BROKER_KEYS.items()}
     usual = BrokerConfig()
     own = {key for key, name in _BROKER_KEYS.items() if values[key] != getattr(usual, name)}
+    values["broker.rack"] = config.broker_rack or None
     values["offsets.retention.minutes"] = config.offsets_retention_ms // _MINUTE_MS
     if config.offsets_retention_ms != usual.offsets_retention_ms:
         own.add("offsets.retention.minutes")
@@ -151,16 +191,17 @@ def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult
 def _of_group(broker: BrokerContext, name: str) -> dict[str, DescribeConfigsResourceResult]:
     """What a consumer group may set for itself (KIP-848), and what holds while it does not."""
     config, usual = broker.config, BrokerConfig()
-    own = broker.coordinator.shards[broker.coordinator.shard_of(name)].log.group_configs.get(name)
-    held = effective(config.coordinator(), own or NO_CONFIGS)
-    values = {key: getattr(held, setting.usual) for key, setting in SETTINGS.items()}
+    shard = broker.coordinator.shards[broker.coordinator.shard_of(name)]
+    own = shard.log.group_configs.get(name) or groups.NO_CONFIGS
+    held = groups.effective(config.coordinator(), own)
+    values = {key: getattr(held, setting.usual) for key, setting in groups.SETTINGS.items()}
     started_with = {
         key
-        for key, setting in SETTINGS.items()
+        for key, setting in groups.SETTINGS.items()
         if getattr(config, setting.usual) != getattr(usual, setting.usual)
     }
     described = _settings(values, started_with, _STATIC_BROKER_SOURCE, read_only=False)
-    own_values = {key: values[key] for key in own or () if key in values}
+    own_values = {key: values[key] for key in own if key in values}
     return described | _settings(own_values, {*own_values}, _GROUP_SOURCE, read_only=False)
 
 
@@ -183,18 +224,20 @@ def _settings(
 
 def _type(name: str, value: object) -> int:
     """Return the number of a setting's type; what has no value could have a text."""
+    if name in SETTINGS:
+        return SETTINGS[name].kind
     if isinstance(value, int) and not isinstance(value, bool):
-        return _LONG if name in _LONG_KEYS else _INT
+        return LONG if name in _LONG_KEYS else INT
     if name in _LIST_KEYS:
-        return _LIST
+        return LIST
     if isinstance(value, bool):
-        return _BOOLEAN
-    return _DOUBLE if isinstance(value, float) else _STRING
+        return BOOLEAN
+    return DOUBLE if isinstance(value, float) else STRING
 
 
 def _text(value: object) -> str | None:
-    """Return a value as Kafka writes it; nothing said is null."""
-    if value in (None, ""):
+    """Return a value as Kafka writes it."""
+    if value is None:
         return None
     if isinstance(value, tuple):
         return ",".join(value)

@@ -93,13 +93,15 @@ class _Reading:
     def response(self) -> FetchResponse:
         """Read what there is, within the limits of the client and the broker."""
         left = min(max(self._request.max_bytes, 0), self._broker.config.fetch_max_bytes)
+        is_empty = True
         responses = []
         for fetched in self._request.topics:
             topic = self._topic(fetched)
             parts = []
             for wanted in fetched.partitions:
-                part = self._part(topic, wanted, left)
+                part = self._part(topic, wanted, left, is_empty)
                 left -= len(part.records or b"")
+                is_empty = is_empty and not part.records
                 parts.append(part)
             responses.append(
                 FetchableTopicResponse(
@@ -108,9 +110,11 @@ class _Reading:
             )
         return FetchResponse(responses=tuple(responses))
 
-    def _part(self, topic: Topic | None, wanted: FetchPartition, left: int) -> PartitionData:
+    def _part(
+        self, topic: Topic | None, wanted: FetchPartition, left: int, is_first: bool
+    ) -> PartitionData:
         try:
-            return self._read(topic, wanted, left)
+            return self._read(topic, wanted, left, is_first)
         except KafkaError as error:
             return PartitionData(
                 partition_index=wanted.partition,
@@ -120,7 +124,9 @@ class _Reading:
                 records=b"",
             )
 
-    def _read(self, topic: Topic | None, wanted: FetchPartition, left: int) -> PartitionData:
+    def _read(
+        self, topic: Topic | None, wanted: FetchPartition, left: int, is_first: bool
+    ) -> PartitionData:
         if self._request.isolation_level not in ISOLATION_LEVELS:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if topic is None or not 0 <= wanted.partition < topic.partitions:
@@ -129,7 +135,8 @@ class _Reading:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
         limit = min(wanted.partition_max_bytes, left)
-        records = log.read(wanted.fetch_offset, limit) if left > 0 else b""
+        # However little is asked for, the first batch comes: the client gets on (KIP-74).
+        records = log.read(wanted.fetch_offset, limit) if left > 0 or is_first else b""
         return PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.log.partition_log import LEADER_EPOCH, PartitionLog
 from kohort.errors import ErrorCode, KafkaError
-from kohort.types import TopicPartition
 from kohort.wire.messages.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -18,12 +17,20 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 # KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
+# The version of the request that brought each of these.
+_SINCE = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 ISOLATION_LEVELS = (0, 1)
 """Without transactions there is nothing between them; Kafka fails at any other number."""
 
@@ -32,25 +39,33 @@ def list_offsets(
     broker: BrokerContext, request: ListOffsetsRequest, caller: Caller
 ) -> ListOffsetsResponse:
     """Find the offset for each partition and timestamp."""
-    topics = tuple(
+    topics = (
         ListOffsetsTopicResponse(
             name=topic.name,
-            partitions=tuple(
-                _one(broker, topic.name, wanted, caller.version >= 4)
-                if request.isolation_level in ISOLATION_LEVELS
-                else _failed(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
-                for wanted in topic.partitions
-            ),
+            partitions=_partitions(broker, request, topic, caller.version),
         )
         for topic in request.topics
     )
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _partitions(
+    broker: BrokerContext, request: ListOffsetsRequest, topic: ListOffsetsTopic, version: int
+) -> tuple[ListOffsetsPartitionResponse, ...]:
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return tuple(_failed(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in topic.partitions)
+    by_number = {each.partition_index: each for each in topic.partitions}
+    if len(by_number) < len(topic.partitions):
+        return tuple(_failed(each, ErrorCode.INVALID_REQUEST) for each in by_number.values())
+    return tuple(_one(broker, topic.name, each, version) for each in topic.partitions)
 
 
 def _one(
-    broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, with_epoch: bool
+    broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, version: int
 ) -> ListOffsetsPartitionResponse:
     try:
+        if version < _SINCE.get(wanted.timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp}")
         log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         offset, timestamp = _find(log, wanted.timestamp)
     except KafkaError as error:
@@ -60,7 +75,7 @@ def _one(
         error_code=ErrorCode.NONE,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 and with_epoch else -1,
+        leader_epoch=LEADER_EPOCH if offset >= 0 and version >= 4 else -1,
     )
 
 
@@ -84,12 +99,10 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
 
 def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> PartitionLog:
     """Return a partition's log, if the client's idea of who leads it is ours (KIP-320)."""
-    topic = broker.data.topics.get(name)
-    if topic is None or not 0 <= number < topic.partitions:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = broker.log(name, number)
     if known_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-    return broker.data.log(TopicPartition(name, number))
+    return log
 
 
 def offset_for_leader_epoch(

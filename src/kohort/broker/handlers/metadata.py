@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
-from kohort.broker.handlers.topics import creation_error
+from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC, cluster_operations
+from kohort.broker.handlers.topics import check_name, create_topic
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -24,6 +26,8 @@ from kohort.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+_BROKERS, _CONTROLLERS = 1, 2
+
 
 def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) -> MetadataResponse:
     """Describe the topics asked for, making unknown ones where client and broker permit it."""
@@ -35,12 +39,20 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
     if everything:
         topics = [_describe(topic) for topic in broker.data.topics.values()]
     else:
-        topics = [_answer(broker, request, wanted) for wanted in request.topics or ()]
+        topics = [
+            _answer(broker, request, wanted) for wanted in dict.fromkeys(request.topics or ())
+        ]
+    if request.include_topic_authorized_operations:
+        operations = EVERYTHING_WITH_A_TOPIC
+        topics = [replace(topic, topic_authorized_operations=operations) for topic in topics]
     return MetadataResponse(
         brokers=(node,),
         cluster_id=broker.data.cluster_id,
         controller_id=NODE_ID,
         topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations(
+            request.include_cluster_authorized_operations
+        ),
     )
 
 
@@ -54,13 +66,22 @@ def _answer(
         return _describe(by_id)
     topic = broker.data.topics.get(wanted.name)
     if topic is None:
-        refusal = creation_error(broker, wanted.name, broker.config.num_partitions)
-        if refusal is ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return _error(refusal, wanted.name, wanted)
-        if not (request.allow_auto_topic_creation and broker.config.auto_create_topics):
-            return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted.name, wanted)
-        topic = broker.data.create_topic(wanted.name, broker.config.num_partitions, {})
+        try:
+            topic = _new_topic(broker, request, wanted.name)
+        except KafkaError as error:
+            return _error(ErrorCode(error.code), wanted.name, wanted)
     return _describe(topic)
+
+
+def _new_topic(broker: BrokerContext, request: MetadataRequest, name: str) -> Topic:
+    """Make the topic that a client wants to use; it is there with the answer.
+
+    Kafka answers that it is not there yet, and every client asks again (decision 0017).
+    """
+    check_name(broker, name)
+    if not (request.allow_auto_topic_creation and broker.config.auto_create_topics):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    return create_topic(broker, name, broker.config.num_partitions, {})
 
 
 def _error(
@@ -94,9 +115,19 @@ def _partitions(numbers: Iterable[int]) -> Iterable[MetadataResponsePartition]:
 
 
 def describe_cluster(
-    broker: BrokerContext, _request: DescribeClusterRequest, _caller: Caller
+    broker: BrokerContext, request: DescribeClusterRequest, _caller: Caller
 ) -> DescribeClusterResponse:
-    """Name the one broker there is."""
+    """Name the one broker there is; nobody else can be asked for its controller (KIP-919)."""
+    if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            ),
+            error_message="this is the endpoint of a broker",
+            cluster_id="",
+            brokers=(),
+        )
     host, port = broker.address
     rack = broker.config.broker_rack or None
     node = DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port, rack=rack)
@@ -106,4 +137,7 @@ def describe_cluster(
         cluster_id=broker.data.cluster_id,
         controller_id=NODE_ID,
         brokers=(node,),
+        cluster_authorized_operations=cluster_operations(
+            request.include_cluster_authorized_operations
+        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
-from kohort.errors import ErrorCode, KafkaError, clipped
+from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -26,9 +26,18 @@ def produce(
     """Append batches; the answer comes once they are with the operating system.
 
     With acks=0 there is no answer. With one node acks=1 and acks=all are the same.
+
+    Raises:
+        RemoteProtocolError: A batch with acks=0 was refused; the connection is closed.
     """
     topics = tuple(_topic(broker, request, data, caller) for data in request.topic_data)
-    return None if request.acks == 0 else ProduceResponse(responses=topics)
+    if request.acks != 0:
+        return ProduceResponse(responses=topics)
+    failed = [part for topic in topics for part in topic.partition_responses if part.error_code]
+    if failed:
+        # No other way is left to tell the client that it should look where its partitions are.
+        raise RemoteProtocolError(f"produced without acknowledgement: {failed[0].error_message}")
+    return None
 
 
 def _topic(
@@ -57,8 +66,6 @@ def _append(
 ) -> PartitionProduceResponse:
     if request.acks not in _ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the offsets topic is not for clients")
     if not 0 <= data.index < topic.partitions:
@@ -86,22 +93,19 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
 def init_producer_id(
     broker: BrokerContext, request: InitProducerIdRequest, _caller: Caller
 ) -> InitProducerIdResponse:
-    """Give an idempotent producer its id, or the next epoch of the id it has (KIP-360)."""
+    """Give an idempotent producer an id; one that has an id gets another, as Kafka does it."""
+    knows_one_half = (request.producer_id >= 0) != (request.producer_epoch >= 0)
+    if knows_one_half or request.transactional_id == "":
+        return _no_producer_id(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         # Authorization is the one refusal that every client reports at once and never retries.
-        return InitProducerIdResponse(
-            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-    if request.producer_id >= 0 and 0 <= request.producer_epoch < 0x7FFE:
-        return InitProducerIdResponse(
-            error_code=ErrorCode.NONE,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch + 1,
-        )
+        return _no_producer_id(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE,
         producer_id=broker.data.next_producer_id(),
         producer_epoch=0,
     )
+
+
+def _no_producer_id(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
-from kohort.broker.log.directory import Topic, log_config
-from kohort.errors import ErrorCode, clipped
+from kohort.broker.log.directory import Topic
+from kohort.broker.topic_settings import problem
+from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.topics import (
     CreatableTopic,
@@ -32,6 +34,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Each partition is a directory once it is used; a typing error should not make a million.
 _MAX_PARTITIONS = 10_000
 _TOPIC_CONFIG_SOURCE = 1
+_NO_ASSIGNMENT = f"the only replica that a partition can have is on broker {NODE_ID}"
 
 
 def is_legal(name: str) -> bool:
@@ -39,15 +42,52 @@ def is_legal(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-def creation_error(broker: BrokerContext, name: str, partitions: int) -> ErrorCode | None:
-    """Return why a topic cannot be created, None when it can."""
+def check_name(broker: BrokerContext, name: str) -> None:
+    """Make sure that a new topic may have this name.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
+    """
     if not is_legal(name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no name of a topic")
     if name in broker.data.topics:
-        return ErrorCode.TOPIC_ALREADY_EXISTS
-    if not 1 <= partitions <= _MAX_PARTITIONS:
-        return ErrorCode.INVALID_PARTITIONS
-    return None
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    # In the names of metrics a dot is an underscore.
+    shape = name.replace(".", "_")
+    for other in broker.data.topics:
+        if other.replace(".", "_") == shape:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'."
+            )
+
+
+def create_topic(
+    broker: BrokerContext,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    validate_only: bool = False,
+) -> Topic:
+    """Make a topic, or only check that it could be made.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+            POLICY_VIOLATION, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
+    """
+    check_name(broker, name)
+    if partitions < 1:
+        message = f"{partitions} is no number of partitions"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    if partitions > _MAX_PARTITIONS:
+        message = f"{partitions} partitions are more than {_MAX_PARTITIONS}"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+    wrong = problem(configs)
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+    if validate_only:
+        return Topic(name, ZERO_UUID, partitions, configs)
+    return broker.data.create_topic(name, partitions, configs)
 
 
 # ------------------------------------------------------------------------------------- create
@@ -57,46 +97,71 @@ def create_topics(
     broker: BrokerContext, request: CreateTopicsRequest, _caller: Caller
 ) -> CreateTopicsResponse:
     """Create topics, or only say whether they could be."""
-    names = [topic.name for topic in request.topics]
-    results = (
-        _create(broker, topic, request.validate_only, repeated=names.count(topic.name) > 1)
-        for topic in request.topics
+    counted = Counter(topic.name for topic in request.topics)
+    repeated = (
+        _not_created(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        for name, count in counted.items()
+        if count > 1
     )
-    return CreateTopicsResponse(topics=tuple(results))
+    once = (
+        _create(broker, topic, request.validate_only)
+        for topic in request.topics
+        if counted[topic.name] == 1
+    )
+    return CreateTopicsResponse(topics=(*repeated, *once))
 
 
 def _create(
-    broker: BrokerContext, wanted: CreatableTopic, validate_only: bool, repeated: bool
+    broker: BrokerContext, wanted: CreatableTopic, validate_only: bool
 ) -> CreatableTopicResult:
-    partitions = len(wanted.assignments) or wanted.num_partitions
-    partitions = broker.config.num_partitions if partitions == -1 else partitions
-    configs = {config.name: config.value or "" for config in wanted.configs}
-    code = creation_error(broker, wanted.name, partitions)
-    message: str | None = None
-    if repeated:
-        code = ErrorCode.INVALID_REQUEST
-    elif code is None and wanted.replication_factor not in (-1, 1) and not wanted.assignments:
-        code = ErrorCode.INVALID_REPLICATION_FACTOR
-        message = "there is one broker, so the replication factor is 1"
-    elif code is None:
-        message = _config_problem(broker, configs)
-        code = ErrorCode.INVALID_CONFIG if message else None
-    if code is not None:
-        return CreatableTopicResult(
-            name=wanted.name, error_code=code, error_message=clipped(message)
+    try:
+        check_name(broker, wanted.name)
+        topic = create_topic(
+            broker,
+            wanted.name,
+            _number_of_partitions(broker, wanted),
+            _configs(wanted),
+            validate_only=validate_only,
         )
-    topic = Topic(wanted.name, ZERO_UUID, partitions, configs)
-    if not validate_only:
-        topic = broker.data.create_topic(wanted.name, partitions, configs)
+    except KafkaError as error:
+        return _not_created(wanted.name, error)
     return _created(topic)
 
 
-def _config_problem(broker: BrokerContext, configs: dict[str, str]) -> str | None:
-    try:
-        log_config(broker.config.log_defaults(), configs)
-    except ValueError as error:
-        return f"a setting is not a number: {error}"
-    return None
+def _number_of_partitions(broker: BrokerContext, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            message = "partitions and replicas are counted, or named one by one, but not both"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        numbers = sorted(each.partition_index for each in wanted.assignments)
+        if numbers != [*range(len(numbers))]:
+            message = "partitions are numbered from 0, each once"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        _check_replicas(each.broker_ids for each in wanted.assignments)
+        return len(numbers)
+    if wanted.replication_factor not in (-1, 1):
+        message = "there is one broker, so the replication factor is 1"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+
+
+def _check_replicas(replicas: Iterable[tuple[int, ...]]) -> None:
+    if any(each != (NODE_ID,) for each in replicas):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, _NO_ASSIGNMENT)
+
+
+def _configs(wanted: CreatableTopic) -> dict[str, str]:
+    configs = {}
+    for config in wanted.configs:
+        if config.value is None:
+            message = f"Null value not supported for topic configs: {config.name}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        configs[config.name] = config.value
+    return configs
+
+
+def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=clipped(str(error)))
 
 
 def _created(topic: Topic) -> CreatableTopicResult:
@@ -130,14 +195,32 @@ def delete_topics(
     """Delete topics by name or id, with their records and the positions groups had in them."""
     wanted = [*request.topics]
     wanted += [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
-    results = tuple(_delete(broker, state) for state in wanted)
+    counted = Counter(wanted)
+    results = tuple(_delete_or_refuse(broker, *each) for each in counted.items())
     gone = frozenset(r.name for r in results if r.error_code == ErrorCode.NONE and r.name)
     if gone:
         broker.coordinator.topics_deleted(gone)
     return DeleteTopicsResponse(responses=results)
 
 
-def _delete(broker: BrokerContext, state: DeleteTopicState) -> DeletableTopicResult:
+def _delete_or_refuse(
+    broker: BrokerContext, state: DeleteTopicState, times: int
+) -> DeletableTopicResult:
+    name, topic_id, code, message = state.name, state.topic_id, ErrorCode.NONE, None
+    try:
+        if times > 1 or (name is None) == (topic_id == ZERO_UUID):
+            message = "a topic is named once, by its name or by its id"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        topic = _delete(broker, state)
+        name, topic_id = topic.name, topic.topic_id
+    except KafkaError as error:
+        code, message = ErrorCode(error.code), str(error)
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=code, error_message=clipped(message)
+    )
+
+
+def _delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
     if state.name is None:
         topic = broker.topic_by_id(state.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -145,18 +228,13 @@ def _delete(broker: BrokerContext, state: DeleteTopicState) -> DeletableTopicRes
         topic = broker.data.topics.get(state.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None:
-        return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=missing)
+        raise KafkaError(missing, "there is no such topic")
     if topic.name == OFFSETS_TOPIC:
-        return DeletableTopicResult(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message="the offsets topic is the broker's own",
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the offsets topic is the broker's own")
     broker.data.delete_topic(topic.name)
     for number in range(topic.partitions):
         broker.appends.appended(TopicPartition(topic.name, number))
-    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+    return topic
 
 
 # ------------------------------------------------------------------------------------- grow
@@ -182,13 +260,26 @@ def create_partitions(
 def _grow(
     broker: BrokerContext, wanted: CreatePartitionsTopic, validate_only: bool
 ) -> CreatePartitionsTopicResult:
-    topic = broker.data.topics.get(wanted.name)
     code, message = ErrorCode.NONE, None
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif not topic.partitions < wanted.count <= _MAX_PARTITIONS:
-        code = ErrorCode.INVALID_PARTITIONS
-        message = f"{topic.name} has {topic.partitions} partitions; it can only get more"
-    elif not validate_only:
-        broker.data.change_topic(replace(topic, partitions=wanted.count))
+    try:
+        topic = _grown(broker, wanted)
+        if not validate_only:
+            broker.data.change_topic(topic)
+    except KafkaError as error:
+        code, message = ErrorCode(error.code), clipped(str(error))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
+
+
+def _grown(broker: BrokerContext, wanted: CreatePartitionsTopic) -> Topic:
+    topic = broker.data.topics.get(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    if not topic.partitions < wanted.count <= _MAX_PARTITIONS:
+        message = f"{topic.name} has {topic.partitions} partitions; it can only get more"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - topic.partitions:
+            message = "each new partition needs an assignment"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        _check_replicas(each.broker_ids for each in wanted.assignments)
+    return replace(topic, partitions=wanted.count)

@@ -19,6 +19,7 @@ class LogConfig:
         retention_ms: Age at which a segment may go, -1 for never.
         retention_bytes: Size above which the oldest segments may go, -1 for never.
         delete_retention_ms: How long compaction keeps a tombstone, for readers to see it.
+        timestamp_after_max_ms: How far ahead of the broker's clock a record's timestamp may be.
         min_cleanable_dirty_ratio: Part of a log that must be new before it is compacted again.
     """
 
@@ -31,6 +32,7 @@ class LogConfig:
     retention_bytes: int = -1
     delete_retention_ms: int = 24 * 3600 * 1000
     min_cleanable_dirty_ratio: float = 0.5
+    timestamp_after_max_ms: int = 3600 * 1000
 
 
 def log_config(defaults: LogConfig, configs: Mapping[str, str]) -> LogConfig:
@@ -54,11 +56,14 @@ def log_config(defaults: LogConfig, configs: Mapping[str, str]) -> LogConfig:
         retention_bytes=int(configs.get("retention.bytes", defaults.retention_bytes)),
         delete_retention_ms=int(configs.get("delete.retention.ms", defaults.delete_retention_ms)),
         min_cleanable_dirty_ratio=float(ratio),
+        timestamp_after_max_ms=int(
+            configs.get("message.timestamp.after.max.ms", defaults.timestamp_after_max_ms)
+        ),
     )
 
 
 def _policy(value: str) -> set[str]:
-    policy = {each.strip() for each in value.split(",")}
+    policy = {each.strip() for each in value.split(",") if each.strip()}
     if not policy <= {"compact", "delete"}:
         raise ValueError(f"cleanup.policy={value!r} is not compact, delete or both")
     return policy

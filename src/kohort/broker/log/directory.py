@@ -224,6 +224,11 @@ class DataDirectory:
         """Whether a partition was ever written to, without opening it."""
         return self._directory_of(partition).is_dir()
 
+    def size_on_disk(self, partition: TopicPartition) -> int:
+        """Return the bytes of a partition's segments, without opening its log."""
+        files = self._directory_of(partition).glob("*.log")
+        return sum(file.stat().st_size for file in files)
+
     def _directory_of(self, partition: TopicPartition) -> Path:
         return self.path / f"{partition.topic}-{partition.partition}"
 

@@ -23,7 +23,7 @@ from kohort.broker.log.files import FileCache, replace_file, sync_directory
 from kohort.broker.log.producer_state import ProducerStates
 from kohort.broker.log.recovery import has_sound_tail, recover
 from kohort.broker.log.segment import Segment
-from kohort.broker.log.validation import only_batch
+from kohort.broker.log.validation import check_time, only_batch
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.wire.records import decode_records
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
@@ -177,9 +177,9 @@ class PartitionLog:
             now_ms: Milliseconds since the epoch.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, a sequence error of an
-                idempotent producer, or KAFKA_STORAGE_ERROR when it could not be written. In every
-                case the log is as it was before.
+            KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, a
+                sequence error of an idempotent producer, or KAFKA_STORAGE_ERROR when it could not
+                be written. In every case the log is as it was before.
         """
         header, batch = only_batch(records, self.config)
         known = self.producers.check(header)
@@ -187,6 +187,8 @@ class PartitionLog:
             stamp = known.timestamp if self.config.log_append_time else -1
             return Appended(known.base_offset, self.log_end_offset, stamp, duplicate=True)
         append_time = now_ms if self.config.log_append_time else None
+        if append_time is None:
+            check_time(header, self.config, now_ms)
         base_offset = self.log_end_offset
         stored = with_base_offset(batch, base_offset, LEADER_EPOCH, append_time)
         with _storage_errors():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kohort.errors import ErrorCode, KafkaError
@@ -125,6 +126,11 @@ class ProducerStates:
         """Whether the batch is its producer's last, from which a lost snapshot is made again."""
         known = self._producers.get(header.producer_id)
         return known is not None and known.batches[-1].last_offset == header.last_offset
+
+    def newest(self) -> Iterator[tuple[int, int, WrittenBatch]]:
+        """Yield id, epoch and last batch of each producer."""
+        for producer_id, known in self._producers.items():
+            yield producer_id, known.epoch, known.batches[-1]
 
     def __len__(self) -> int:
         """Return how many producers are known."""

@@ -8,6 +8,8 @@ from kohort.wire.records import decode_records
 from kohort.wire.records.header import BatchHeader, iter_batches, verify_crc
 from kohort.wire.schema import Buffer
 
+NO_TRANSACTIONS = "transactions are not supported"
+
 
 def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryview]:
     """Return the one sound batch that `records` holds, with its header.
@@ -15,7 +17,8 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
     The records inside are looked at only where compaction will need their keys.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD or MESSAGE_TOO_LARGE.
+        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, or
+            TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a batch of a transaction.
     """
     if len(records) > config.max_message_bytes:
         raise KafkaError(
@@ -33,6 +36,8 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
     if header.base_offset != 0 or header.record_count != header.last_offset_delta + 1:
         raise KafkaError(ErrorCode.INVALID_RECORD, "offsets of a new batch count from 0")
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.has_delete_horizon:
@@ -40,6 +45,19 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
     if config.compact:
         _check_keys(batch)
     return header, batch
+
+
+def check_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Make sure that no record is of a time that has not come (KIP-937).
+
+    Raises:
+        KafkaError: INVALID_TIMESTAMP.
+    """
+    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{header.max_timestamp} is too far ahead of the broker's clock, {now_ms}",
+        )
 
 
 def _check_keys(batch: memoryview) -> None:

@@ -1,0 +1,118 @@
+"""What this broker does not have: ACLs, passwords and quotas.
+
+Administrators' tools ask for them all the same, and are told so as Apache Kafka tells them where
+none are set up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from kohort.broker.context import BrokerContext, Caller
+from kohort.errors import ErrorCode, clipped
+from kohort.wire.messages.acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from kohort.wire.messages.quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from kohort.wire.messages.scram import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+EVERYTHING_WITH_A_TOPIC = 3576
+"""What anybody may do with a topic, one bit for each operation (KIP-430)."""
+
+_EVERYTHING_WITH_THE_CLUSTER = 8096
+_NOT_ASKED = -2147483648
+
+_NO_AUTHORIZER = "No Authorizer is configured."
+_QUOTA_ENTITIES = ("user", "client-id", "ip")
+_EXACTLY, _DEFAULT, _ANY = range(3)
+
+
+def cluster_operations(asked: bool) -> int:
+    """Return what anybody may do with the cluster, if that was asked for (KIP-430)."""
+    return _EVERYTHING_WITH_THE_CLUSTER if asked else _NOT_ASKED
+
+
+def describe_acls(
+    _broker: BrokerContext, _request: DescribeAclsRequest, _caller: Caller
+) -> DescribeAclsResponse:
+    """Say that there are no ACLs, for nobody would look at them."""
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=()
+    )
+
+
+def create_acls(
+    _broker: BrokerContext, request: CreateAclsRequest, _caller: Caller
+) -> CreateAclsResponse:
+    """Refuse each ACL."""
+    refused = AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER
+    )
+    return CreateAclsResponse(results=(refused,) * len(request.creations))
+
+
+def delete_acls(
+    _broker: BrokerContext, request: DeleteAclsRequest, _caller: Caller
+) -> DeleteAclsResponse:
+    """Refuse each filter."""
+    refused = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=()
+    )
+    return DeleteAclsResponse(filter_results=(refused,) * len(request.filters))
+
+
+def describe_client_quotas(
+    _broker: BrokerContext, request: DescribeClientQuotasRequest, _caller: Caller
+) -> DescribeClientQuotasResponse:
+    """Name no quotas, or say why the question makes no sense."""
+    code, message = _quota_problem(request.components)
+    return DescribeClientQuotasResponse(
+        error_code=code, error_message=clipped(message), entries=None if message else ()
+    )
+
+
+def _quota_problem(components: Sequence[ComponentData]) -> tuple[ErrorCode, str | None]:
+    kinds = [each.entity_type for each in components]
+    for each in components:
+        if not each.entity_type or each.match_type not in (_EXACTLY, _DEFAULT, _ANY):
+            return ErrorCode.INVALID_REQUEST, f"no entity is called {each.entity_type!r}"
+        if (each.match is None) == (each.match_type == _EXACTLY):
+            return ErrorCode.INVALID_REQUEST, "a name goes with an exact match, and only with that"
+        if each.entity_type not in _QUOTA_ENTITIES:
+            return ErrorCode.UNSUPPORTED_VERSION, f"unknown entity type {each.entity_type!r}"
+    if len({*kinds}) < len(kinds) or ("ip" in kinds and len(kinds) > 1):
+        return ErrorCode.INVALID_REQUEST, "these entities do not go together"
+    return ErrorCode.NONE, None
+
+
+def describe_user_scram_credentials(
+    _broker: BrokerContext, request: DescribeUserScramCredentialsRequest, _caller: Caller
+) -> DescribeUserScramCredentialsResponse:
+    """Say of each user asked for that it has no password."""
+    asked = Counter(user.name for user in request.users or ())
+    results = (
+        DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND if times == 1 else ErrorCode.DUPLICATE_RESOURCE,
+            error_message=clipped(f"there is no user {name!r}, who is asked for {times} times"),
+            credential_infos=(),
+        )
+        for name, times in asked.items()
+    )
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=tuple(results))

@@ -1,0 +1,147 @@
+"""DescribeAcls, CreateAcls and DeleteAcls: who may do what (KIP-140)."""
+
+from __future__ import annotations
+
+from kohort.wire.schema import (
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    struct,
+)
+
+
+@message(api_key=29, versions=(1, 3), flexible_since=2)
+class DescribeAclsRequest(Request["DescribeAclsResponse"]):
+    """Ask which ACLs fit a filter."""
+
+    resource_type_filter: Int8
+    resource_name_filter: NullableString
+    pattern_type_filter: Int8 = 3
+    principal_filter: NullableString
+    host_filter: NullableString
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class AclDescription(Struct):
+    """Who may, or may not, do what."""
+
+    principal: String
+    host: String
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class DescribeAclsResource(Struct):
+    """The ACLs of one resource."""
+
+    resource_type: Int8
+    resource_name: String
+    pattern_type: Int8 = 3
+    acls: tuple[AclDescription, ...]
+
+
+@message(api_key=29, versions=(1, 3), flexible_since=2)
+class DescribeAclsResponse(Message):
+    """The ACLs that fit."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: NullableString = None
+    resources: tuple[DescribeAclsResource, ...]
+
+
+@struct
+class AclCreation(Struct):
+    """An ACL to create."""
+
+    resource_type: Int8
+    resource_name: String
+    resource_pattern_type: Int8 = 3
+    principal: String
+    host: String
+    operation: Int8
+    permission_type: Int8
+
+
+@message(api_key=30, versions=(1, 3), flexible_since=2)
+class CreateAclsRequest(Request["CreateAclsResponse"]):
+    """Create ACLs."""
+
+    creations: tuple[AclCreation, ...]
+
+
+@struct
+class AclCreationResult(Struct):
+    """What became of one ACL to create."""
+
+    error_code: Int16
+    error_message: NullableString = None
+
+
+@message(api_key=30, versions=(1, 3), flexible_since=2)
+class CreateAclsResponse(Message):
+    """What became of each."""
+
+    throttle_time_ms: Int32 = 0
+    results: tuple[AclCreationResult, ...]
+
+
+@struct
+class DeleteAclsFilter(Struct):
+    """Which ACLs to delete."""
+
+    resource_type_filter: Int8
+    resource_name_filter: NullableString
+    pattern_type_filter: Int8 = 3
+    principal_filter: NullableString
+    host_filter: NullableString
+    operation: Int8
+    permission_type: Int8
+
+
+@message(api_key=31, versions=(1, 3), flexible_since=2)
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
+    """Delete the ACLs that fit filters."""
+
+    filters: tuple[DeleteAclsFilter, ...]
+
+
+@struct
+class DeleteAclsMatchingAcl(Struct):
+    """An ACL that a filter fitted."""
+
+    error_code: Int16
+    error_message: NullableString = None
+    resource_type: Int8
+    resource_name: String
+    pattern_type: Int8 = 3
+    principal: String
+    host: String
+    operation: Int8
+    permission_type: Int8
+
+
+@struct
+class DeleteAclsFilterResult(Struct):
+    """What one filter found."""
+
+    error_code: Int16
+    error_message: NullableString = None
+    matching_acls: tuple[DeleteAclsMatchingAcl, ...]
+
+
+@message(api_key=31, versions=(1, 3), flexible_since=2)
+class DeleteAclsResponse(Message):
+    """What each filter found."""
+
+    throttle_time_ms: Int32 = 0
+    filter_results: tuple[DeleteAclsFilterResult, ...]

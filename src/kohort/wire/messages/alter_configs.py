@@ -1,0 +1,50 @@
+"""AlterConfigs: replace all settings of resources (KIP-133); KIP-339 came after it."""
+
+from __future__ import annotations
+
+from kohort.wire.messages.configs import AlterConfigsResourceResponse
+from kohort.wire.schema import (
+    Bool,
+    Int8,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    struct,
+)
+
+
+@struct
+class ReplacedConfig(Struct):
+    """One of its settings."""
+
+    name: String
+    value: NullableString
+
+
+@struct
+class ReplacedConfigsResource(Struct):
+    """A resource, and all the settings that it shall have."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: tuple[ReplacedConfig, ...]
+
+
+@message(api_key=33, versions=(0, 2), flexible_since=2)
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
+    """Replace the settings of resources; what is not named goes back to its default."""
+
+    resources: tuple[ReplacedConfigsResource, ...]
+    validate_only: Bool
+
+
+@message(api_key=33, versions=(0, 2), flexible_since=2)
+class AlterConfigsResponse(Message):
+    """Whether each resource was changed."""
+
+    throttle_time_ms: Int32 = 0
+    responses: tuple[AlterConfigsResourceResponse, ...]

@@ -1,0 +1,43 @@
+"""ListConfigResources: what has settings of its own (KIP-1142)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    IGNORABLE,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+)
+
+
+@message(api_key=74, versions=(0, 1), flexible_since=0)
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
+    """Ask which resources there are; without types, of all."""
+
+    resource_types: Annotated[tuple[Int8, ...], since(1)] = ()
+
+
+@struct
+class ConfigResource(Struct):
+    """A resource that can have settings of its own."""
+
+    resource_name: String
+    resource_type: Annotated[Int8, since(1), IGNORABLE] = 16
+
+
+@message(api_key=74, versions=(0, 1), flexible_since=0)
+class ListConfigResourcesResponse(Message):
+    """The resources."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    config_resources: tuple[ConfigResource, ...]

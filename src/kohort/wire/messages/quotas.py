@@ -1,0 +1,69 @@
+"""DescribeClientQuotas: the quotas that clients have (KIP-546)."""
+
+from __future__ import annotations
+
+from kohort.wire.schema import (
+    Bool,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    struct,
+)
+
+
+@struct
+class ComponentData(Struct):
+    """Whose quotas are asked for: exactly this name, the default, or any."""
+
+    entity_type: String
+    match_type: Int8
+    match: NullableString
+
+
+@message(api_key=48, versions=(0, 1), flexible_since=1)
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
+    """Ask for quotas."""
+
+    components: tuple[ComponentData, ...]
+    strict: Bool
+
+
+@struct
+class EntityData(Struct):
+    """A user, a client id or an address that has quotas."""
+
+    entity_type: String
+    entity_name: NullableString
+
+
+@struct
+class ValueData(Struct):
+    """One quota."""
+
+    key: String
+    value: Float64
+
+
+@struct
+class EntryData(Struct):
+    """The quotas of one entity."""
+
+    entity: tuple[EntityData, ...]
+    values: tuple[ValueData, ...]
+
+
+@message(api_key=48, versions=(0, 1), flexible_since=1)
+class DescribeClientQuotasResponse(Message):
+    """The quotas."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: NullableString = None
+    entries: tuple[EntryData, ...] | None

@@ -1,0 +1,161 @@
+"""ElectLeaders (KIP-460) and the reassignments of partitions to brokers (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    IGNORABLE,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    NullableString,
+    Request,
+    String,
+    Struct,
+    message,
+    since,
+    struct,
+)
+
+
+@struct
+class TopicPartitions(Struct):
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: tuple[Int32, ...]
+
+
+@message(api_key=43, versions=(0, 2), flexible_since=2)
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
+    """Elect leaders: the preferred replica, or any that lives; null means all partitions."""
+
+    election_type: Annotated[Int8, since(1)] = 0
+    topic_partitions: tuple[TopicPartitions, ...] | None
+    timeout_ms: Int32 = 60000
+
+
+@struct
+class PartitionResult(Struct):
+    """What became of one election."""
+
+    partition_id: Int32
+    error_code: Int16
+    error_message: NullableString = None
+
+
+@struct
+class ReplicaElectionResult(Struct):
+    """What became of the elections of one topic."""
+
+    topic: String
+    partition_result: tuple[PartitionResult, ...]
+
+
+@message(api_key=43, versions=(0, 2), flexible_since=2)
+class ElectLeadersResponse(Message):
+    """What became of each election."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Annotated[Int16, since(1)] = 0
+    replica_election_results: tuple[ReplicaElectionResult, ...]
+
+
+@struct
+class ReassignablePartition(Struct):
+    """The brokers that shall hold a partition; null ends its reassignment."""
+
+    partition_index: Int32
+    replicas: tuple[Int32, ...] | None = None
+
+
+@struct
+class ReassignableTopic(Struct):
+    """The partitions of one topic."""
+
+    name: String
+    partitions: tuple[ReassignablePartition, ...]
+
+
+@message(api_key=45, versions=(0, 1), flexible_since=0)
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
+    """Move partitions to other brokers."""
+
+    timeout_ms: Int32 = 60000
+    allow_replication_factor_change: Annotated[Bool, since(1)] = True
+    topics: tuple[ReassignableTopic, ...]
+
+
+@struct
+class ReassignablePartitionResponse(Struct):
+    """Whether the move of a partition was begun."""
+
+    partition_index: Int32
+    error_code: Int16
+    error_message: NullableString = None
+
+
+@struct
+class ReassignableTopicResponse(Struct):
+    """The same for the partitions of one topic."""
+
+    name: String
+    partitions: tuple[ReassignablePartitionResponse, ...]
+
+
+@message(api_key=45, versions=(0, 1), flexible_since=0)
+class AlterPartitionReassignmentsResponse(Message):
+    """Whether each move was begun."""
+
+    throttle_time_ms: Int32 = 0
+    allow_replication_factor_change: Annotated[Bool, since(1), IGNORABLE] = True
+    error_code: Int16
+    error_message: NullableString = None
+    responses: tuple[ReassignableTopicResponse, ...]
+
+
+@struct
+class ListPartitionReassignmentsTopics(Struct):
+    """The partitions of one topic that are asked about."""
+
+    name: String
+    partition_indexes: tuple[Int32, ...]
+
+
+@message(api_key=46, versions=(0, 0), flexible_since=0)
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
+    """Ask which moves are going on; null means of all partitions."""
+
+    timeout_ms: Int32 = 60000
+    topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None
+
+
+@struct
+class OngoingPartitionReassignment(Struct):
+    """A move that is going on."""
+
+    partition_index: Int32
+    replicas: tuple[Int32, ...]
+    adding_replicas: tuple[Int32, ...]
+    removing_replicas: tuple[Int32, ...]
+
+
+@struct
+class OngoingTopicReassignment(Struct):
+    """The moves within one topic."""
+
+    name: String
+    partitions: tuple[OngoingPartitionReassignment, ...]
+
+
+@message(api_key=46, versions=(0, 0), flexible_since=0)
+class ListPartitionReassignmentsResponse(Message):
+    """The moves that are going on."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: NullableString = None
+    topics: tuple[OngoingTopicReassignment, ...]
