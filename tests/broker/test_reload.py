@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.shard import Shard
 from kohort.types import TopicPartition
 from kohort.wire.messages.groups import DescribedGroup, DescribeGroupsRequest
 from kohort.wire.messages.membership import (
@@ -184,6 +186,34 @@ def test_a_log_whose_compaction_was_left_halfway_is_as_it_was(
     asyncio.run_coroutine_threadsafe(half(), loop).result(30)
     with restarted(broker) as again:
         assert committed(again, "g") == {0: (299, "")}
+
+
+def test_b1_groups_are_loaded_whole_while_their_log_waits_for_compaction(
+    broker: EmbeddedBroker, peer: Peer
+) -> None:
+    """KAFKA-19862: what compaction moves past a reader, the reader would never see."""
+    for partition in range(4):
+        for offset in range(50):
+            commit(peer, "g", {partition: offset})
+    running, loop = broker._running(), broker._loop
+    assert loop is not None
+    before = segments(broker)
+
+    async def load_and_compact() -> None:
+        context = running.context
+        context.coordinator.shards[0] = Shard(context.coordinator.shards[0].config)
+        load = context.coordinator._load(0)
+        load.send(None)  # it has read one record, and lets others work
+        await running._compact(context.data)
+        with suppress(StopIteration):
+            while True:
+                load.send(None)
+
+    asyncio.run_coroutine_threadsafe(load_and_compact(), loop).result(30)
+    assert committed(peer, "g") == dict.fromkeys(range(4), (49, ""))
+    assert segments(broker) == before
+    asyncio.run_coroutine_threadsafe(running._compact(running.context.data), loop).result(30)
+    assert segments(broker) < before
 
 
 def test_offsets_of_a_deleted_topic_stay_deleted(broker: EmbeddedBroker, peer: Peer) -> None:

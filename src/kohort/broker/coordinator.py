@@ -95,6 +95,7 @@ class GroupCoordinator:
         self._config = config
         self._publish = publish
         self._tokens = 0
+        self._loads = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._asking = 0
         self._answer: Message | None = None
@@ -120,7 +121,22 @@ class GroupCoordinator:
             self._timer.cancel()
         self._worker.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the log of a shard is being read: compaction would move records past its reader.
+
+        What was read before it and what is left after it would not add up to the log (B1).
+        """
+        return self._loads > 0
+
     async def _load(self, number: int) -> None:
+        self._loads += 1
+        try:
+            await self._read_log(number)
+        finally:
+            self._loads -= 1
+
+    async def _read_log(self, number: int) -> None:
         shard = self.shards[number]
         shard.load_started()
         self._tell_topics(number)

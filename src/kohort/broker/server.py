@@ -141,10 +141,19 @@ class Broker:
                 if asyncio.get_running_loop().time() >= retention_due:
                     retention_due += _RETENTION_CHECK_S
                     self._apply_retention(data)
-                for _ in compact_due(tuple(data.open_logs.values()), self.context.wall_ms()):
-                    await asyncio.sleep(0)
+                await self._compact(data)
             except OSError:
                 logger.exception("housekeeping failed; it is tried again")
+
+    async def _compact(self, data: DataDirectory) -> None:
+        """Compact what needs it, unless groups are being loaded: they come first (B1)."""
+        coordinator = self.context.coordinator
+        if coordinator.is_loading:
+            return
+        for _ in compact_due(tuple(data.open_logs.values()), self.context.wall_ms()):
+            await asyncio.sleep(0)
+            if coordinator.is_loading:
+                return
 
     def _apply_retention(self, data: DataDirectory) -> None:
         now_ms = self.context.wall_ms()
