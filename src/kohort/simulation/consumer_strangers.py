@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kohort.simulation.ledger import GROUP
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
@@ -14,6 +16,23 @@ from kohort.wire.messages.consumer_group import (
 from kohort.wire.schema import Message
 
 _GHOST = "ghost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whom:
+    """Whose name a request misuses.
+
+    Attributes:
+        member_id: The member's id, empty when it has none.
+        instance: Its group instance id, empty when it is dynamic.
+        generation: Generation or epoch of its group.
+        topics: What it subscribes to.
+    """
+
+    member_id: str
+    instance: str
+    generation: int
+    topics: tuple[str, ...]
 
 
 def _beat(group: str, epoch: int, **changes: object) -> tuple[Message, int]:
@@ -29,37 +48,37 @@ def _beat(group: str, epoch: int, **changes: object) -> tuple[Message, int]:
     return request, ConsumerGroupHeartbeatRequest.max_version
 
 
-def _ghost_joins(_known: str, _instance: str) -> tuple[Message, int]:
+def _ghost_joins(_whom: Whom) -> tuple[Message, int]:
     return _beat(GROUP, 0)
 
 
-def _ghost_beats(_known: str, _instance: str) -> tuple[Message, int]:
+def _ghost_beats(_whom: Whom) -> tuple[Message, int]:
     return _beat(GROUP, 3, subscribed_topic_names=None, topic_partitions=None)
 
 
-def _ghost_leaves(_known: str, _instance: str) -> tuple[Message, int]:
+def _ghost_leaves(_whom: Whom) -> tuple[Message, int]:
     return _beat(GROUP, -1, subscribed_topic_names=None, topic_partitions=None)
 
 
-def _no_expression(_known: str, _instance: str) -> tuple[Message, int]:
+def _no_expression(_whom: Whom) -> tuple[Message, int]:
     return _beat(GROUP, 0, subscribed_topic_names=None, subscribed_topic_regex="flights(")
 
 
-def _consumer_describe(_known: str, _instance: str) -> tuple[Message, int]:
+def _consumer_describe(_whom: Whom) -> tuple[Message, int]:
     return ConsumerGroupDescribeRequest(group_ids=(GROUP, "tools")), 1
 
 
-def _prepare(known: str, _instance: str) -> tuple[Message, int]:
+def _prepare(whom: Whom) -> tuple[Message, int]:
     request = ConsumerGroupPrepareAssignmentRequest(
-        group_id=GROUP, member_id=known or _GHOST, member_epoch=1
+        group_id=GROUP, member_id=whom.member_id or _GHOST, member_epoch=1
     )
     return request, 0
 
 
-def _install(known: str, _instance: str) -> tuple[Message, int]:
+def _install(whom: Whom) -> tuple[Message, int]:
     request = ConsumerGroupInstallAssignmentRequest(
         group_id=GROUP,
-        member_id=known or _GHOST,
+        member_id=whom.member_id or _GHOST,
         member_epoch=1,
         group_epoch=1,
         error=0,

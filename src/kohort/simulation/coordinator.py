@@ -249,7 +249,7 @@ class Node:
         if world.tracing:
             world.trace.line(world.engine.now, self.name, "loaded", f"epoch {epoch}")
         if world.checking:
-            world.check(Loaded(self))
+            world.check(Loaded(self, observed))
         world.coordinator.loaded(self)
         self._rearm()
 

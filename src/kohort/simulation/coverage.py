@@ -61,28 +61,17 @@ RARE = (
 )
 
 _ALONE = "only a group that came back from KIP-848 has no leader, and no simulated one does"
-_NOT_READY = "a node is told only requests while it loads; jobs of an old shard are dropped"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
-_TOTAL = "makes the table total; the row before it takes every request in this state"
 _FOREIGN = "needs a group of another kind, or a member that is none of ours"
 
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
 NOT_REQUIRED: dict[str, str] = {
     "LoadFinished [was_never_led] -> begin_again": _ALONE,
-    "draft group: NONE DraftJoinGroupRequest -> refuse_unknown": _TOTAL,
-    "draft group: NONE DraftHeartbeatRequest -> refuse_unknown": _TOTAL,
-    "draft group: NONE OffsetCommitRequest -> refuse_unknown": _TOTAL,
     "NONE,PREPARE_FOR_REBALANCE,STEADY DraftJobDone -> pass_over": _SLOW,
-    "DOWN,CATCH_UP Tick -> ignore": _NOT_READY,
-    "DOWN,CATCH_UP TopicsDeleted -> ignore": _NOT_READY,
-    "DOWN,CATCH_UP JobDone -> ignore": _NOT_READY,
-    "DOWN,CATCH_UP DraftJobDone -> ignore": _NOT_READY,
-    "EMPTY JoinGroupRequest -> refuse_unknown": _FOREIGN,
     "STABLE JoinGroupRequest [returns] -> swap_and_rebalance": _FOREIGN,
     "COMPLETING_REBALANCE OffsetCommitRequest -> send_back": _FOREIGN,
-    "EMPTY OffsetCommitRequest -> store": _FOREIGN,
     "OffsetDeleteRequest [is_of_others] -> refuse": _FOREIGN,
     "RetentionCheckDue -> expire": "needs a week without members",
     "JoinGroupResponse [says_none] -> refuse_generation": _ODD,

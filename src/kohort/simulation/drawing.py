@@ -51,7 +51,10 @@ _AFTER_COMMIT = (
     "delete",
     "delete_offset_other",
 )
-_PAIRS = tuple(f"tool_commits+{kind}" for kind in _AFTER_COMMIT)
+_PAIRS = (
+    *(f"tool_commits+{kind}" for kind in _AFTER_COMMIT),
+    "workers_join+delete_offset_workers",
+)
 _CALLS = (
     "unsubscribe+close",
     "unsubscribe+unsubscribe+subscribe",

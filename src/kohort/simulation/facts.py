@@ -100,11 +100,17 @@ class Stepped:
 
 @dataclass(slots=True)
 class Loaded:
-    """A node has read the log and is ready."""
+    """A node has read the log and is ready.
+
+    Attributes:
+        node: The node.
+        observed: What it reports.
+    """
 
     about: ClassVar[type] = NoneType
 
     node: Node
+    observed: tuple[GroupEvent, ...]
 
 
 @dataclass(slots=True)

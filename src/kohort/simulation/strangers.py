@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.group.coordinator.draft import router
 from kohort.group.subscription import Subscription, encode_subscription
-from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS
+from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS, Whom
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Pending
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 OTHER = "tools"
+# A group whose members are no consumers, and one whose members never stay.
+WORKERS, READERS = "workers", "readers"
 # A group of the draft protocol that nobody stays in.
 DRAFT = "drafts"
 
@@ -78,10 +81,15 @@ def _nobody(_response: Message | None) -> None:
 
 def _request(world: World, kind: str, name: str) -> tuple[Message, int]:
     """Return a request and its version."""
-    client = world.members[name]
-    known = client.machine.member_id
+    client, group = world.members[name], world.view()
+    whom = Whom(
+        member_id=client.machine.member_id,
+        instance=client.plan.instance,
+        generation=group.epoch if group is not None else 0,
+        topics=tuple(sorted(client.application.topics)),
+    )
     make = (REQUESTS | DRAFT_REQUESTS | CONSUMER_REQUESTS)[kind]
-    return make(known, client.plan.instance)
+    return make(whom)
 
 
 def _join(group: str, member_id: str, instance: str, **changes: object) -> JoinGroupRequest:
@@ -102,66 +110,85 @@ def _join(group: str, member_id: str, instance: str, **changes: object) -> JoinG
     return JoinGroupRequest(**{**fields, **changes})  # type: ignore[arg-type]  # the keys are its fields
 
 
-def _old_join(_known: str, _instance: str) -> tuple[Message, int]:
+def _old_join(_whom: Whom) -> tuple[Message, int]:
     return _join(GROUP, "", ""), 3
 
 
-def _join_and_go(_known: str, _instance: str) -> tuple[Message, int]:
+def _join_and_go(_whom: Whom) -> tuple[Message, int]:
     return _join(GROUP, "", ""), 9
 
 
-def _short_session(_known: str, _instance: str) -> tuple[Message, int]:
+def _short_session(_whom: Whom) -> tuple[Message, int]:
     return _join(GROUP, "", "", session_timeout_ms=1), 9
 
 
-def _other_type(_known: str, _instance: str) -> tuple[Message, int]:
+def _other_type(_whom: Whom) -> tuple[Message, int]:
     return _join(GROUP, "", "", protocol_type="connect"), 9
 
 
-def _unknown_member(_known: str, _instance: str) -> tuple[Message, int]:
+def _unknown_member(_whom: Whom) -> tuple[Message, int]:
     return _join(GROUP, "nobody", ""), 9
 
 
-def _old_twin(_known: str, instance: str) -> tuple[Message, int]:
-    return _join(GROUP, "", instance or "old-twin"), 5
+def _old_twin(whom: Whom) -> tuple[Message, int]:
+    return _join(GROUP, "", whom.instance or "old-twin"), 5
 
 
-def _join_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _fenced_join(whom: Whom) -> tuple[Message, int]:
+    return _join(GROUP, "nobody", whom.instance or "nobody"), 9
+
+
+def _impostor_joins(whom: Whom) -> tuple[Message, int]:
+    return _join(GROUP, whom.member_id or "nobody", "impostor"), 9
+
+
+def _workers_join(_whom: Whom) -> tuple[Message, int]:
+    return _join(WORKERS, "", "", protocol_type="connect"), 3
+
+
+def _readers_join(_whom: Whom) -> tuple[Message, int]:
+    # It is waited for longer than an assignment is.
+    return _join(READERS, "", "", session_timeout_ms=30_000), 3
+
+
+def _join_other(_whom: Whom) -> tuple[Message, int]:
     return _join(OTHER, "nobody", ""), 9
 
 
-def _sync_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _sync_other(_whom: Whom) -> tuple[Message, int]:
     request = SyncGroupRequest(group_id=OTHER, generation_id=1, member_id="nobody", assignments=())
     return request, 4  # from version 5 on it would have to name a protocol
 
 
-def _beat_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _beat_other(_whom: Whom) -> tuple[Message, int]:
     return HeartbeatRequest(group_id=OTHER, generation_id=1, member_id="nobody"), 4
 
 
-def _leave_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _leave_other(_whom: Whom) -> tuple[Message, int]:
     members = (MemberIdentity(member_id="nobody"),)
     return LeaveGroupRequest(group_id=OTHER, members=members), 5
 
 
-def _leave_instance(_known: str, instance: str) -> tuple[Message, int]:
-    members = (MemberIdentity(member_id="", group_instance_id=instance or "nobody"),)
+def _leave_instance(whom: Whom) -> tuple[Message, int]:
+    members = (MemberIdentity(member_id="", group_instance_id=whom.instance or "nobody"),)
     return LeaveGroupRequest(group_id=GROUP, members=members), 5
 
 
-def _leave_old(known: str, _instance: str) -> tuple[Message, int]:
-    return LeaveGroupRequest(group_id=GROUP, member_id=known or "nobody"), 2
+def _leave_old(whom: Whom) -> tuple[Message, int]:
+    return LeaveGroupRequest(group_id=GROUP, member_id=whom.member_id or "nobody"), 2
 
 
-def _stale_sync(known: str, _instance: str) -> tuple[Message, int]:
+def _stale_sync(whom: Whom) -> tuple[Message, int]:
     request = SyncGroupRequest(
-        group_id=GROUP, generation_id=0, member_id=known or "nobody", assignments=()
+        group_id=GROUP, generation_id=0, member_id=whom.member_id or "nobody", assignments=()
     )
     return request, 5
 
 
-def _stale_beat(known: str, _instance: str) -> tuple[Message, int]:
-    return HeartbeatRequest(group_id=GROUP, generation_id=0, member_id=known or "nobody"), 4
+def _stale_beat(whom: Whom) -> tuple[Message, int]:
+    return HeartbeatRequest(
+        group_id=GROUP, generation_id=0, member_id=whom.member_id or "nobody"
+    ), 4
 
 
 def _commit(group: str, member_id: str, generation: int) -> OffsetCommitRequest:
@@ -177,23 +204,33 @@ def _commit(group: str, member_id: str, generation: int) -> OffsetCommitRequest:
     )
 
 
-def _tool_commits(_known: str, _instance: str) -> tuple[Message, int]:
+def _tool_commits(_whom: Whom) -> tuple[Message, int]:
     return _commit(OTHER, "", -1), 8
 
 
-def _tool_commits_as_member(_known: str, _instance: str) -> tuple[Message, int]:
+def _tool_commits_as_member(_whom: Whom) -> tuple[Message, int]:
     return _commit(OTHER, "nobody", 3), 9
 
 
 _NO_GENERATION_EVER = 1_000_000
 
 
-def _stale_commit(known: str, _instance: str) -> tuple[Message, int]:
+def _stale_commit(whom: Whom) -> tuple[Message, int]:
     # Not of generation 0: that is the present one until the first rebalance is over.
-    return _commit(GROUP, known or "nobody", _NO_GENERATION_EVER), 8
+    return _commit(GROUP, whom.member_id or "nobody", _NO_GENERATION_EVER), 8
 
 
-def _tool_commits_as_empty(_known: str, _instance: str) -> tuple[Message, int]:
+def _commit_in_generation(whom: Whom) -> tuple[Message, int]:
+    """Of a topic that nobody reads, which is a member's own business."""
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    topics = (OffsetCommitRequestTopic(name="cancelled", partitions=(partition,)),)
+    request = _commit(GROUP, whom.member_id or "nobody", whom.generation)
+    return replace(request, topics=topics), 8
+
+
+def _tool_commits_as_empty(_whom: Whom) -> tuple[Message, int]:
     return _commit(OTHER, "", 0), 9
 
 
@@ -203,24 +240,28 @@ def _delete_offset(group: str) -> OffsetDeleteRequest:
     return OffsetDeleteRequest(group_id=group, topics=(topic,))
 
 
-def _delete_offset_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _delete_offset_other(_whom: Whom) -> tuple[Message, int]:
     return _delete_offset(OTHER), 0
 
 
-def _delete_offset_own(_known: str, _instance: str) -> tuple[Message, int]:
+def _delete_offset_workers(_whom: Whom) -> tuple[Message, int]:
+    return _delete_offset(WORKERS), 0
+
+
+def _delete_offset_own(_whom: Whom) -> tuple[Message, int]:
     return _delete_offset(GROUP), 0
 
 
-def _big_join(_known: str, _instance: str) -> tuple[Message, int]:
+def _big_join(_whom: Whom) -> tuple[Message, int]:
     protocols = (JoinGroupRequestProtocol(name="range", metadata=bytes(2_000_000)),)
     return _join(GROUP, "", "", protocols=protocols), 9
 
 
-def _delete(_known: str, _instance: str) -> tuple[Message, int]:
-    return DeleteGroupsRequest(groups_names=(GROUP, OTHER)), 2
+def _delete(_whom: Whom) -> tuple[Message, int]:
+    return DeleteGroupsRequest(groups_names=(GROUP, OTHER, WORKERS)), 2
 
 
-def _describe(_known: str, _instance: str) -> tuple[Message, int]:
+def _describe(_whom: Whom) -> tuple[Message, int]:
     return DescribeGroupsRequest(groups=(GROUP, OTHER)), 5
 
 
@@ -250,8 +291,29 @@ REQUESTS = {
         _stale_commit,
         _delete,
         _describe,
+        _fenced_join,
+        _impostor_joins,
+        _workers_join,
+        _readers_join,
+        _commit_in_generation,
+        _delete_offset_workers,
     )
 }
+# Those after which no group has other members than before.
+ASKING = (
+    *(
+        "unknown_member",
+        "fenced_join",
+        "impostor_joins",
+        "other_type",
+        "big_join",
+        "short_session",
+        "join_other",
+    ),
+    *("sync_other", "beat_other", "leave_other", "stale_sync", "stale_beat"),
+    *("stale_commit", "commit_in_generation", "tool_commits", "tool_commits_as_member"),
+    *("delete_offset_own", "delete_offset_other", "delete_offset_workers", "delete", "describe"),
+)
 
 
 # ------------------------------------------------------------------------------- the draft protocol
@@ -269,52 +331,56 @@ def _draft_join(group: str, consumer_id: str = "", **changes: object) -> tuple[M
     return DraftJoinGroupRequest(**{**fields, **changes}), 0  # type: ignore[arg-type]  # the keys are its fields
 
 
-def _draft_join_and_go(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_join_and_go(_whom: Whom) -> tuple[Message, int]:
     return _draft_join(GROUP)
 
 
-def _draft_short_session(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_short_session(_whom: Whom) -> tuple[Message, int]:
     return _draft_join(GROUP, session_timeout_ms=1)
 
 
-def _draft_never_beats(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_never_beats(_whom: Whom) -> tuple[Message, int]:
     return _draft_join(GROUP, heartbeat_frequency=0)
 
 
-def _draft_unknown(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_unknown(_whom: Whom) -> tuple[Message, int]:
     return _draft_join(GROUP, "nobody")
 
 
-def _draft_other(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_other(_whom: Whom) -> tuple[Message, int]:
     return _draft_join(DRAFT)
 
 
-def _draft_with_other_topics(known: str, _instance: str) -> tuple[Message, int]:
-    return _draft_join(GROUP, known, topics=("flights", "delays"))
+def _draft_with_other_topics(whom: Whom) -> tuple[Message, int]:
+    return _draft_join(GROUP, whom.member_id, topics=("flights", "delays"))
 
 
-def _draft_beat(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_asks_again(whom: Whom) -> tuple[Message, int]:
+    return _draft_join(GROUP, whom.member_id, topics=whom.topics)
+
+
+def _draft_beat(_whom: Whom) -> tuple[Message, int]:
     request = DraftHeartbeatRequest(group_id=DRAFT, group_generation_id=1, consumer_id="nobody")
     return request, 0
 
 
-def _draft_tool_commits(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_tool_commits(_whom: Whom) -> tuple[Message, int]:
     return _commit(DRAFT, "", -1), 8
 
 
-def _draft_commit(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_commit(_whom: Whom) -> tuple[Message, int]:
     return _commit(DRAFT, "nobody", 1), 8
 
 
-def _draft_delete_offset(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_delete_offset(_whom: Whom) -> tuple[Message, int]:
     return _delete_offset(DRAFT), 0
 
 
-def _draft_delete(_known: str, _instance: str) -> tuple[Message, int]:
-    return DeleteGroupsRequest(groups_names=(DRAFT,)), 2
+def _draft_delete(_whom: Whom) -> tuple[Message, int]:
+    return DeleteGroupsRequest(groups_names=(DRAFT, GROUP)), 2
 
 
-def _draft_classic_join(_known: str, _instance: str) -> tuple[Message, int]:
+def _draft_classic_join(_whom: Whom) -> tuple[Message, int]:
     return _join(DRAFT, "nobody", ""), 9
 
 
@@ -333,5 +399,11 @@ DRAFT_REQUESTS = {
         _draft_delete_offset,
         _draft_delete,
         _draft_classic_join,
+        _draft_asks_again,
     )
 }
+DRAFT_ASKING = (
+    *("draft_short_session", "draft_never_beats", "draft_unknown", "draft_asks_again"),
+    *("draft_with_other_topics", "draft_beat", "draft_commit", "draft_tool_commits"),
+    *("draft_delete_offset", "draft_delete", "draft_classic_join"),
+)

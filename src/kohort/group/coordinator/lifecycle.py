@@ -35,6 +35,7 @@ from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schema import Message
 
 DOWN, CATCH_UP, READY = Lifecycle.DOWN, Lifecycle.CATCH_UP, Lifecycle.READY
+ANY = (DOWN, CATCH_UP, READY)
 
 
 def start_catch_up(draft: ShardDraft, _event: LoadStarted) -> None:
@@ -80,10 +81,6 @@ def go_down(draft: ShardDraft, event: Unload) -> None:
     draft_router.unload(draft, event)
     route.release(draft)
     draft.session = replace(draft.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines())
-
-
-def ignore(_draft: ShardDraft, _event: object) -> None:
-    """Nothing to do."""
 
 
 def refuse_down(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
@@ -151,20 +148,17 @@ _ARRIVED = RequestArrived
 ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(DOWN, LoadStarted, start_catch_up, to=CATCH_UP, rule="C71"),
     row(CATCH_UP, LoadFinished, become_ready, to=READY, rule="C72"),
-    row((DOWN, CATCH_UP, READY), Unload, go_down, to=DOWN, rule="C73"),
+    row(ANY, Unload, go_down, to=DOWN, rule="C73"),
     row(DOWN, _ARRIVED, refuse_down, rule="C3"),
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
     row(READY, _ARRIVED, answer, rule="C60"),
-    row((DOWN, CATCH_UP), Tick, ignore),
-    row(READY, Tick, let_expire),
-    row((DOWN, CATCH_UP), DraftJobDone, ignore),
-    row(READY, DraftJobDone, draft_router.finish_job, rule="D5"),
-    row((DOWN, CATCH_UP), TopicsDeleted, ignore),
+    # A shard that is away has neither deadlines nor jobs: nothing of these is due or waited for.
+    row(ANY, Tick, let_expire),
+    row(ANY, DraftJobDone, draft_router.finish_job, rule="D5"),
+    row(ANY, JobDone, route.finish_job, rule="K11 K50"),
+    row(ANY, TopicsChanged, take_topics, rule="K14 D14"),
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
-    row((DOWN, CATCH_UP, READY), TopicsChanged, take_topics, rule="K14 D14"),
-    row((DOWN, CATCH_UP), JobDone, ignore),
-    row(READY, JobDone, route.finish_job, rule="K11 K50"),
 )
 
 SHARD: Table[Lifecycle, ShardDraft] = Table(
@@ -175,10 +169,9 @@ SHARD: Table[Lifecycle, ShardDraft] = Table(
         RequestArrived,
         Tick,
         DraftJobDone,
-        TopicsDeleted,
         Unload,
         TopicsChanged,
         JobDone,
     ),
-    local=(LoadStarted, LoadFinished),
+    local=(LoadStarted, LoadFinished, TopicsDeleted),
 )

@@ -27,7 +27,6 @@ from kohort.wire.messages.consumer_group import (
 )
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import (
-    DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -155,12 +154,12 @@ def _list(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     """Ask each group by itself, each once, and answer for all together."""
     request = cast("DeleteGroupsRequest", arrived.request)
-    results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
         draft.run_group(group_id, DeleteGroupsRequest, arrived)
-        answered = cast("DeleteGroupsResponse", draft.replies.pop().response)
-        results += answered.results
-    _reply(draft, arrived, DeleteGroupsResponse(results=tuple(results)))
+    answers = [cast("DeleteGroupsResponse", reply.response) for reply in draft.replies]
+    draft.replies.clear()
+    results = tuple(result for answer in answers for result in answer.results)
+    _reply(draft, arrived, DeleteGroupsResponse(results=results))
 
 
 ROUTES: dict[type[Message], Callable[[ShardDraft, RequestArrived[Message]], None]] = {

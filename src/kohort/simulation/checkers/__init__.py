@@ -5,6 +5,7 @@ from __future__ import annotations
 from kohort.simulation.checkers import (
     classic,
     classic_answers,
+    classic_reports,
     classic_steps,
     consumer,
     consumer_member,
@@ -23,6 +24,7 @@ MODULES = (
     ownership,
     classic,
     classic_answers,
+    classic_reports,
     classic_steps,
     draft,
     draft_member,

@@ -174,6 +174,8 @@ def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
             return f"the position of {partition} is {kept}, {group.state.name}, old: {old}"
     if group.state is EMPTY and not after and group_id in step.node.shard.log.groups:
         return f"{group_id} has neither members nor positions, and is kept"
+    if group.members and _now(step, group_id).state is DEAD:
+        return f"{group_id} has members, and is forgotten"
     return None
 
 

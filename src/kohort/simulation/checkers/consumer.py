@@ -99,29 +99,6 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
 
 
 @rule(
-    "S3",
-    "In a consumer group only who waits for a target has no answer.",
-    Looked,
-)
-def consumers_wait_for_jobs(world: World, _fact: Looked) -> str | None:
-    """Compare the requests that wait with those that the coordinator remembers."""
-    node = world.coordinator.ready
-    if node is None or GROUP not in node.shard.log.consumer_groups:
-        return None
-    session = node.shard.session.consumer
-    known = {run.waiting.arrived.token for run in session.targets.values() if run.waiting}
-    known |= {arrived.token for arrived in session.installing.values()}
-    others = {
-        parked.token
-        for group in node.shard.session.groups.values()
-        for parked in (*group.joining.values(), *group.syncing.values())
-    }
-    if node.waiting_tokens != known | others:
-        return f"{len(node.waiting_tokens)} requests wait, {len(known)} are known"
-    return None
-
-
-@rule(
     "S5",
     "Member epoch <= epoch of the target <= group epoch, and the group's never goes back.",
     Looked,

@@ -38,18 +38,41 @@ def _is_draft(node: Node) -> bool:
     return router.is_draft(node.shard.session, node.shard.log, GROUP)
 
 
-# Which requests the coordinator may let wait; all others it answers at once.
-_PARKED = (JoinGroupRequest, SyncGroupRequest)
+@rule(
+    "S3",
+    "Every request is answered: who still waits is somebody that a group has promised an answer.",
+    Looked,
+)
+def who_waits_is_known(world: World, _fact: Looked) -> str | None:
+    """Compare the requests that wait for an answer with those that the groups remember."""
+    node = world.coordinator.ready
+    if node is None:
+        return None
+    session = node.shard.session
+    parked = {
+        each.token
+        for group in session.groups.values()
+        for each in (*group.joining.values(), *group.syncing.values())
+    }
+    for drafted in session.draft_groups.values():
+        parked |= {each.token for each in drafted.joining.values()}
+        parked |= {each.parked.token for each in drafted.newcomers}
+    targets = session.consumer.targets.values()
+    parked |= {run.waiting.arrived.token for run in targets if run.waiting is not None}
+    parked |= {arrived.token for arrived in session.consumer.installing.values()}
+    if parked != node.waiting_tokens:
+        return f"{len(node.waiting_tokens)} requests wait, the groups know of {len(parked)}"
+    return None
 
 
 @rule(
     "S3",
-    "Every request is answered once; who waits is a member that the group knows to be waiting.",
+    "Classic: who waits is a member, and so are the leader and whoever has an instance id.",
     Looked,
     Decided,
 )
 def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
-    """Compare the group's parked requests with those that wait for an answer."""
+    """Look at whose requests are parked, and at who leads and is static."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
@@ -65,12 +88,6 @@ def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
         return f"static members are {sorted(static)}, the group thinks {sorted(group.static)}"
     if group.members and group.leader not in group.members:
         return f"the leader {group.leader!r} is no member"
-    if isinstance(fact, Decided):
-        return None
-    parked = [*group.joining.values(), *group.syncing.values()]
-    tokens = {each.token for each in parked}
-    if tokens != node.waiting_tokens:
-        return f"{len(node.waiting_tokens)} requests wait, the group knows of {len(tokens)}"
     return None
 
 
@@ -297,15 +314,14 @@ def bounded(world: World, _fact: Looked) -> str | None:
     """Count what could pile up."""
     node = world.coordinator.ready
     if node is not None:
-        group = _classic_group(node)
-        deadlines = len(node.shard.session.deadlines)
+        session = node.shard.session
         consumers = node.shard.log.consumer_groups.get(GROUP)
-        known = len(group.members) + 3 * (len(consumers.members) if consumers else 0)
-        draft = node.shard.session.draft_groups.get(GROUP)
-        known += len(draft.consumers) if draft is not None else 0
-        allowed = known + len(group.pending) + 6
-        if deadlines > allowed:
-            return f"{deadlines} deadlines for {len(group.members)} members"
+        known = 3 * (len(consumers.members) if consumers else 0)
+        known += sum(len(each.members) + len(each.pending) for each in session.groups.values())
+        known += sum(len(each.consumers) for each in session.draft_groups.values())
+        groups = len(session.groups) + len(session.draft_groups)
+        if len(session.deadlines) > known + 2 * groups + 6:
+            return f"{len(session.deadlines)} deadlines for {known} members"
     for client in world.living():
         if len(client.application.callbacks) > 2:
             return f"{client.name} has {len(client.application.callbacks)} calls waiting"

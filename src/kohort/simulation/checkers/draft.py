@@ -58,25 +58,18 @@ def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
 
 @rule(
     "S3",
-    "Draft: every join is answered once; who waits is a consumer or is to become one.",
+    "Draft: who waits is a consumer or is to become one.",
     Looked,
     Decided,
 )
 def draft_bookkeeping(world: World, fact: Looked | Decided) -> str | None:
-    """Compare the joins that the group has parked with the requests that wait."""
+    """Look at whose joins are parked."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
     if node is None or group is None:
         return None
     if not all(each in group.consumers for each in group.joining):
         return "a join is parked of somebody who is no consumer"
-    if isinstance(fact, Decided):
-        return None
-    groups = node.shard.session.draft_groups.values()
-    tokens = {each.token for other in groups for each in other.joining.values()}
-    tokens |= {each.parked.token for other in groups for each in other.newcomers}
-    if tokens != node.waiting_tokens:
-        return f"{len(node.waiting_tokens)} requests wait, the groups know of {len(tokens)}"
     return None
 
 

@@ -153,13 +153,13 @@ def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
         return None
     for reply in step.effects.replies:
         results = {r.group_id: r.error_code for r in getattr(reply.response, "results", ())}
-        for group_id, code in results.items():
+        for group_id in event.request.groups_names:
             group = _was(step, group_id)
             if group is None or step.session.lifecycle is not Lifecycle.READY:
                 continue
             wanted = ErrorCode.NONE if group.state is NONE else ErrorCode.NON_EMPTY_GROUP
-            if code != wanted:
-                return f"{group_id} is {group.state.name}: {code} to its deletion"
+            if results.get(group_id) != wanted:
+                return f"{group_id} is {group.state.name}: {results.get(group_id)} to its deletion"
             log = step.node.shard.log
             left = group_id in log.draft_groups or bool(log.offsets.get(group_id))
             if left and wanted == ErrorCode.NONE:
@@ -244,33 +244,50 @@ def draft_time_is_kept(world: World, step: Stepped) -> str | None:
     about=(DraftJobDone,),
 )
 def draft_jobs_count(_world: World, step: Stepped) -> str | None:
-    """Look at what a job led to, and whether there is one where there has to be."""
+    """Look at what a job led to."""
     event = step.event
-    if isinstance(event, DraftJobDone):
-        was, group = _was(step, event.job.group_id), _is(step.node.shard, event.job.group_id)
-        if was is None:
-            return None
-        mine = (event.job.generation, event.job.number) == (was.generation, was.job)
-        if was.state is not REBALANCING or not mine:
-            return None if group == was else "an assignment that is out of date changes the group"
-        if event.owned is not None:
-            stored = step.node.shard.log.draft_groups.get(event.job.group_id)
-            written = stored is not None and stored.generation == was.generation
-            return None if written else "an assignment that was made is not in the log"
-        failed = not group.joining and group.state is PREPARE
-        return None if failed else "an assignment that failed leaves members waiting"
-    if step.session.draft_groups is step.node.shard.session.draft_groups:
+    if not isinstance(event, DraftJobDone):
         return None
-    for group_id, group in sorted(step.node.shard.session.draft_groups.items()):
-        before = step.session.draft_groups.get(group_id)
-        if group.state is not REBALANCING or before is group:
-            continue
-        wants = {each.consumer_id: each.topics for each in group.sorted_consumers()}
-        asked = before is not None and before.state is REBALANCING
-        if asked and before is not None:
-            asked = wants == {each.consumer_id: each.topics for each in before.sorted_consumers()}
-        if not asked and not step.effects.draft_jobs:
+    was, group = _was(step, event.job.group_id), _is(step.node.shard, event.job.group_id)
+    if was is None:
+        return None
+    mine = (event.job.generation, event.job.number) == (was.generation, was.job)
+    if was.state is not REBALANCING or not mine:
+        return None if group == was else "an assignment that is out of date changes the group"
+    if event.owned is not None:
+        stored = step.node.shard.log.draft_groups.get(event.job.group_id)
+        written = stored is not None and stored.generation == was.generation
+        return None if written else "an assignment that was made is not in the log"
+    failed = not group.joining and group.state is PREPARE
+    return None if failed else "an assignment that failed leaves members waiting"
+
+
+def _wanted(group: DraftGroup | None) -> object:
+    """What is shared out in a group that is rebalancing: who wants what, in which generation."""
+    if group is None or group.state is not REBALANCING:
+        return None
+    return group.generation, {each.consumer_id: each.topics for each in group.sorted_consumers()}
+
+
+@rule(
+    "S7",
+    "Draft: an assignment is made when there is something new to share out, and not otherwise"
+    " (D5, D8).",
+    Stepped,
+)
+def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
+    """Look for groups that begin to share out, or do so for something else than before."""
+    groups = step.node.shard.session.draft_groups
+    if step.session.draft_groups is groups:
+        return None
+    asked = {job.group_id for job in step.effects.draft_jobs}
+    for group_id, group in sorted(groups.items()):
+        wanted = _wanted(group)
+        is_new = wanted is not None and wanted != _wanted(step.session.draft_groups.get(group_id))
+        if is_new and group_id not in asked:
             return "consumers wait for an assignment that nobody makes"
+        if group_id in asked and not is_new:
+            return "an assignment that is being made is asked for once more"
     return None
 
 

@@ -75,8 +75,12 @@ def ignored(table: object, trigger: type[object], action: str) -> Plant:
 
 
 def unguarded(table: object, trigger: type[object], action: str, guard: AnyGuard) -> Plant:
-    """Plant: the row asks another guard."""
-    return changed(table, trigger, action, lambda line: replace(line, guard=guard))
+    """Plant: the row, where it has a guard, asks another one."""
+
+    def change(line: AnyRow) -> AnyRow:
+        return line if line.guard is None else replace(line, guard=guard)
+
+    return changed(table, trigger, action, change)
 
 
 def instead(table: object, trigger: type[object], action: str, handler: AnyHandler) -> Plant:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
-from kohort.simulation.planting import consumer_bugs, coordinator_bugs, member_bugs
+from kohort.simulation.planting import consumer_bugs, coordinator_bugs, member_bugs, moments
 from kohort.simulation.planting.bug import BUGS, Bug
 from kohort.simulation.planting.mutation import Mutant, mutants
 from kohort.simulation.planting.nuisance import annoy
@@ -20,7 +20,7 @@ from kohort.simulation.world import NO_CHECKERS, World
 
 MINUTES = 10
 # How long positions are kept in the runs that are aimed at what takes them away.
-_SHORT_RETENTION_MS = 120_000
+_SHORT_RETENTION_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,9 +109,19 @@ def is_sound(each: Try) -> bool:
     return run_world(_aimed(World(each.scenario, checkers=CHECKERS), each)).is_ok
 
 
+# What else happens in a run that is aimed, by its aim.
+_AIMS: dict[str, Callable[[World], None]] = {
+    "retention": lambda _world: None,
+    "visits": moments.visit,
+    "failovers": moments.fail_over,
+    "answers": annoy,
+}
+
+
 def _aimed(world: World, each: Try) -> World:
-    if each.aim == "answers":
-        annoy(world)
+    aim = _AIMS.get(each.aim)
+    if aim is not None:
+        aim(world)
     return world
 
 
@@ -138,9 +148,10 @@ def _run(each: Try, planted: Bug | Mutant) -> Outcome | None:
 
 
 def all_tries(seeds: int) -> list[Try]:
-    """Return so many runs of each protocol, the protocols in turn; of six one is aimed."""
+    """Return so many runs of each protocol, the protocols in turn; of seven four are aimed."""
+    aims = ("", "", "", *_AIMS)
     return [
-        Try(protocol, seed, "answers" if seed % 6 == 5 else "")
+        Try(protocol, seed, aims[seed % len(aims)])
         for seed in range(seeds)
         for protocol in CAMPAIGNS
     ]
@@ -165,6 +176,4 @@ def tries_of(planted: Bug | Mutant, taking: dict[str, list[Try]], most: int) -> 
     if isinstance(planted, Bug):
         return [Try(planted.protocol, seed) for seed in range(most)]
     found = dict.fromkeys(each for row in planted.rows_asked for each in taking.get(row, ()))
-    if "RetentionCheckDue" in planted.row_label:
-        return [Try(each.protocol, each.seed, "retention") for each in found][:most]
     return list(found)[:most]

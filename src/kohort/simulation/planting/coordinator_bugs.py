@@ -45,6 +45,11 @@ def _is_stranger(draft: GroupDraft, arrived: RequestArrived[Any]) -> bool:
     return member_error(draft.group, request.member_id, request.group_instance_id) is not None
 
 
+def _is_member(draft: GroupDraft, arrived: RequestArrived[Any]) -> bool:
+    """The same, the other way round."""
+    return not _is_stranger(draft, arrived)
+
+
 def _forget_records(draft: GroupDraft, _event: object) -> None:
     draft.records.clear()
 
@@ -146,7 +151,7 @@ def _plant_part_1() -> None:
     bug(
         "stale heartbeat",
         "a heartbeat of an older generation is accepted",
-        unguarded(_T, _BEAT, "refuse", _is_stranger),
+        unguarded(_T, _BEAT, "accept", _is_member),
     )
     bug(
         "stale sync",

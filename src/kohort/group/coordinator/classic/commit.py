@@ -55,9 +55,6 @@ def _error(draft: GroupDraft, commit: Commit) -> ErrorCode | None:
     request = commit.request
     member_id, instance = request.member_id, request.group_instance_id
     generation = request.generation_id_or_member_epoch
-    if generation < 0 and not member_id and instance is None:
-        # No identity at all: only a group without members takes that.
-        return None if draft.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
     return generation_error(draft.group, member_id, instance, generation)
 
 

@@ -16,13 +16,13 @@ Heartbeat: TypeAlias = RequestArrived[HeartbeatRequest]
 _ALIVE = HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
-def is_refused(draft: GroupDraft, heartbeat: Heartbeat) -> bool:
-    """C18, C44: whether the sender or its generation is not the group's."""
-    return _error(draft, heartbeat) is not None
+def is_current(draft: GroupDraft, heartbeat: Heartbeat) -> bool:
+    """Whether the sender is a member of the present generation."""
+    return _error(draft, heartbeat) is None
 
 
 def refuse(draft: GroupDraft, heartbeat: Heartbeat) -> None:
-    """C18, C44."""
+    """C18, C44: of a stranger or an older generation; a group without members has only those."""
     code = _error(draft, heartbeat) or ErrorCode.UNKNOWN_MEMBER_ID
     draft.reply(heartbeat.token, HeartbeatResponse(error_code=code), heartbeat.version)
 
@@ -32,12 +32,6 @@ def _error(draft: GroupDraft, heartbeat: Heartbeat) -> ErrorCode | None:
     return generation_error(
         draft.group, request.member_id, request.group_instance_id, request.generation_id
     )
-
-
-def refuse_unknown(draft: GroupDraft, heartbeat: Heartbeat) -> None:
-    """C44: a group without members has none that could be alive."""
-    response = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    draft.reply(heartbeat.token, response, heartbeat.version)
 
 
 def accept(draft: GroupDraft, heartbeat: Heartbeat) -> None:

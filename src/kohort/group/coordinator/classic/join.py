@@ -72,7 +72,7 @@ def has_member_id(_draft: GroupDraft, join: Join) -> bool:
 
 
 def refuse_unknown(draft: GroupDraft, join: Join) -> None:
-    """C11, C19: no such member; it joins again as a new one."""
+    """C11: no such group, so no such member; it joins again as a new one."""
     _refuse(draft, join, ErrorCode.UNKNOWN_MEMBER_ID)
 
 

@@ -25,7 +25,10 @@ _SEVERAL_SINCE = 3
 
 
 def leave(draft: GroupDraft, leaving: Leave) -> None:
-    """C47: take out who belongs to the group, then see once what that means for it."""
+    """C47: take out who belongs to the group, then see once what that means for it.
+
+    That somebody is not in it, or that there is no group, is an error of each, not of the call.
+    """
     leavers = identities(leaving)
     results = [(identity, _take_out(draft, identity)) for identity in leavers]
     _answer(draft, leaving, results)
@@ -33,12 +36,6 @@ def leave(draft: GroupDraft, leaving: Leave) -> None:
     if gone and draft.state is not GroupState.EMPTY:
         cause, reason = Cause.MEMBER_LEFT, gone[0].reason or ""
         rebalance.start_or_continue(draft, cause, gone[0].member_id, reason)
-
-
-def refuse_unknown(draft: GroupDraft, leaving: Leave) -> None:
-    """C47: there is no such group, so nobody in it; that is an error of each, not of the call."""
-    nobody = [(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities(leaving)]
-    _answer(draft, leaving, nobody)
 
 
 def identities(leaving: Leave) -> tuple[MemberIdentity, ...]:

@@ -29,7 +29,7 @@ def is_refused(draft: GroupDraft, sync: Sync) -> bool:
 
 
 def refuse(draft: GroupDraft, sync: Sync) -> None:
-    """C40."""
+    """C40: also in a group without members, which has none that could ask."""
     _answer_error(draft, sync, _error(draft, sync) or ErrorCode.UNKNOWN_MEMBER_ID)
 
 
@@ -47,11 +47,6 @@ def _error(draft: GroupDraft, sync: Sync) -> ErrorCode | None:
 
 def _answer_error(draft: GroupDraft, sync: Sync, code: ErrorCode) -> None:
     draft.reply(sync.token, sync_refused(code), sync.version)
-
-
-def refuse_unknown(draft: GroupDraft, sync: Sync) -> None:
-    """C40: a group without members has none that could ask."""
-    _answer_error(draft, sync, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def send_back(draft: GroupDraft, sync: Sync) -> None:

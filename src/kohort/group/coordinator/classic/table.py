@@ -71,57 +71,35 @@ JOIN_ROWS: Rows = (
     on(EXISTS, _JOIN, join.refuse_inconsistent, when=join.is_inconsistent, rule="C13"),
     on(EXISTS, _JOIN, join.hand_out_member_id, when=join.needs_member_id, rule="C15 KIP-394"),
     on(EXISTS, _JOIN, join.add_member, when=join.is_new, to=REBALANCE, rule="C15 C17 C20"),
-    on(EXISTS, _JOIN, join.refuse_stranger, when=join.is_stranger, rule="C18"),
-    on(EMPTY, _JOIN, join.refuse_unknown, rule="C19"),
+    on(STABLE, _JOIN, static.swap_quietly, when=static.returns_unchanged, rule="C31"),
     on(
-        PREPARING,
-        _JOIN,
-        static.swap,
-        when=static.returns,
-        to=COMPLETING,
-        rule="C32",
-    ),
-    on(PREPARING, _JOIN, join.rejoin, to=COMPLETING, rule="C19"),
-    on(
-        COMPLETING,
+        (COMPLETING, STABLE),
         _JOIN,
         static.swap_and_rebalance,
         when=static.returns,
         to=REBALANCE,
         rule="C32",
     ),
+    on(PREPARING, _JOIN, static.swap, when=static.returns, to=COMPLETING, rule="C32"),
+    # From here on the sender has a member id.
+    on(HAS_MEMBERS, _JOIN, join.refuse_stranger, when=join.is_stranger, rule="C18"),
+    on(PREPARING, _JOIN, join.rejoin, to=COMPLETING, rule="C19"),
+    on(STABLE, _JOIN, join.rejoin_leader, when=join.is_leader, to=REBALANCE, rule="C19"),
     on(
-        COMPLETING,
+        (COMPLETING, STABLE),
         _JOIN,
         join.rejoin_changed,
         when=join.says_something_new,
         to=REBALANCE,
         rule="C19",
     ),
-    on(COMPLETING, _JOIN, join.tell_generation, rule="C19"),
-    on(
-        STABLE,
-        _JOIN,
-        static.swap_quietly,
-        when=static.returns_unchanged,
-        rule="C31",
-    ),
-    on(
-        STABLE,
-        _JOIN,
-        static.swap_and_rebalance,
-        when=static.returns,
-        to=REBALANCE,
-        rule="C32",
-    ),
-    on(STABLE, _JOIN, join.rejoin_leader, when=join.is_leader, to=REBALANCE, rule="C19"),
-    on(STABLE, _JOIN, join.rejoin_changed, when=join.says_something_new, to=REBALANCE, rule="C19"),
-    on(STABLE, _JOIN, join.tell_generation, rule="C19"),
+    on((COMPLETING, STABLE), _JOIN, join.tell_generation, rule="C19"),
+    on(EMPTY, _JOIN, join.refuse_stranger, rule="C18 C19"),
 )
 
 _SYNC = SyncGroupRequest
 SYNC_ROWS: Rows = (
-    on((DEAD, EMPTY), _SYNC, sync.refuse_unknown, rule="C40"),
+    on((DEAD, EMPTY), _SYNC, sync.refuse, rule="C40"),
     on(HAS_MEMBERS, _SYNC, sync.refuse, when=sync.is_refused, rule="C18 C40"),
     on(PREPARING, _SYNC, sync.send_back, rule="C41"),
     on(COMPLETING, _SYNC, sync.assign, when=sync.is_leader, to=STABLE, rule="C41 C43"),
@@ -131,14 +109,13 @@ SYNC_ROWS: Rows = (
 
 _BEAT = HeartbeatRequest
 HEARTBEAT_ROWS: Rows = (
-    on((DEAD, EMPTY), _BEAT, heartbeat.refuse_unknown, rule="C44"),
-    on(HAS_MEMBERS, _BEAT, heartbeat.refuse, when=heartbeat.is_refused, rule="C18 C44"),
-    on(PREPARING, _BEAT, heartbeat.call_back, rule="C44"),
-    on((COMPLETING, STABLE), _BEAT, heartbeat.accept, rule="C44"),
+    on(PREPARING, _BEAT, heartbeat.call_back, when=heartbeat.is_current, rule="C44"),
+    on((COMPLETING, STABLE), _BEAT, heartbeat.accept, when=heartbeat.is_current, rule="C44"),
+    on(ANY, _BEAT, heartbeat.refuse, rule="C18 C44"),
 )
 
 LEAVE_ROWS: Rows = (
-    on(DEAD, LeaveGroupRequest, leave.refuse_unknown, rule="C47"),
+    on(DEAD, LeaveGroupRequest, leave.leave, rule="C47"),
     on(EXISTS, LeaveGroupRequest, leave.leave, to=REBALANCE, rule="C47 KIP-345"),
 )
 
@@ -147,9 +124,9 @@ COMMIT_ROWS: Rows = (
     on(DEAD, _COMMIT, commit.refuse_unknown, when=commit.has_generation, rule="C50"),
     on(DEAD, _COMMIT, commit.create_and_store, to=EMPTY, rule="C50"),
     on(EMPTY, _COMMIT, commit.store, when=commit.is_simple, rule="C51"),
-    on(EXISTS, _COMMIT, commit.refuse, when=commit.is_refused, rule="C18 C51"),
+    on(EMPTY, _COMMIT, commit.refuse, rule="C51"),
+    on(HAS_MEMBERS, _COMMIT, commit.refuse, when=commit.is_refused, rule="C18 C51"),
     on(COMPLETING, _COMMIT, commit.send_back, rule="C51"),
-    on(EMPTY, _COMMIT, commit.store, rule="C51"),
     on((PREPARING, STABLE), _COMMIT, commit.store_and_stay, rule="C51"),
 )
 

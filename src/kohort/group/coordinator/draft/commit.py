@@ -20,19 +20,23 @@ def is_of_a_tool(_change: GroupChange, commit: Commit) -> bool:
     return not request.member_id and request.generation_id_or_member_epoch < 0
 
 
-def is_unknown(change: GroupChange, commit: Commit) -> bool:
-    """D7: whether the sender's id is not in the group."""
-    return commit.request.member_id not in change.group.consumers
+def is_of_a_consumer(change: GroupChange, commit: Commit) -> bool:
+    """D7: whether the sender's id is in the group."""
+    return commit.request.member_id in change.group.consumers
+
+
+def is_current(change: GroupChange, commit: Commit) -> bool:
+    """Whether the sender is in the group, and has missed no rebalance.
+
+    If it has missed one, others may own its partitions now.
+    """
+    of_now = commit.request.generation_id_or_member_epoch == change.group.generation
+    return of_now and is_of_a_consumer(change, commit)
 
 
 def refuse_unknown(change: GroupChange, commit: Commit) -> None:
     """D7: whose positions these are is not known."""
     _refuse(change, commit, ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def is_of_another_generation(change: GroupChange, commit: Commit) -> bool:
-    """Whether the sender has missed a rebalance: others may own its partitions now."""
-    return commit.request.generation_id_or_member_epoch != change.group.generation
 
 
 def send_back(change: GroupChange, commit: Commit) -> None:
@@ -44,12 +48,9 @@ def _refuse(change: GroupChange, commit: Commit, code: ErrorCode) -> None:
     change.reply(commit.token, commit_refused(commit.request, code), commit.version)
 
 
-def store_and_stay(change: GroupChange, commit: Commit) -> None:
-    """D6: a commit also says that the consumer is alive."""
-    rebalance.restart_session(change, change.group.consumers[commit.request.member_id])
-    store(change, commit)
-
-
 def store(change: GroupChange, commit: Commit) -> None:
-    """Write the positions to the log."""
+    """D6: write the positions to the log; a commit also says that its consumer is alive."""
+    consumer = change.group.consumers.get(commit.request.member_id)
+    if consumer is not None:
+        rebalance.restart_session(change, consumer)
     change.store(commit)

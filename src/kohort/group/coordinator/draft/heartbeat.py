@@ -13,19 +13,20 @@ from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftHeartbeatResp
 Heartbeat: TypeAlias = RequestArrived[DraftHeartbeatRequest]
 
 
-def is_unknown(change: GroupChange, heartbeat: Heartbeat) -> bool:
-    """D7: whether the sender's id is not in the group."""
-    return heartbeat.request.consumer_id not in change.group.consumers
+def is_of_a_consumer(change: GroupChange, heartbeat: Heartbeat) -> bool:
+    """D7: whether the sender's id is in the group."""
+    return heartbeat.request.consumer_id in change.group.consumers
+
+
+def is_current(change: GroupChange, heartbeat: Heartbeat) -> bool:
+    """Whether the sender is in the group, and has missed no rebalance."""
+    of_now = heartbeat.request.group_generation_id == change.group.generation
+    return of_now and is_of_a_consumer(change, heartbeat)
 
 
 def refuse_unknown(change: GroupChange, heartbeat: Heartbeat) -> None:
     """D3, D7: it was given up, or never was a consumer of this group."""
     _answer(change, heartbeat, ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def is_of_another_generation(change: GroupChange, heartbeat: Heartbeat) -> bool:
-    """Whether the sender has missed a rebalance."""
-    return heartbeat.request.group_generation_id != change.group.generation
 
 
 def call_back(change: GroupChange, heartbeat: Heartbeat) -> None:

@@ -88,25 +88,19 @@ def is_new(_change: GroupChange, join: Join) -> bool:
     return not join.request.consumer_id
 
 
-def _wait_for_id(change: GroupChange, join: Join) -> None:
+def wait_for_id(change: GroupChange, join: Join) -> None:
+    """D9: its id is given out when all others have joined.
+
+    If they have already, it is too late for this generation; the next one follows at once.
+    """
     newcomer = Newcomer(_consumer(join), _parked(join))
     change.group = replace(change.group, newcomers=(*change.group.newcomers, newcomer))
 
 
 def call_everybody(change: GroupChange, join: Join) -> None:
     """D10: a new consumer needs a rebalance."""
-    _wait_for_id(change, join)
+    wait_for_id(change, join)
     rebalance.prepare(change, Cause.MEMBER_JOINED)
-
-
-def wait_for_others(change: GroupChange, join: Join) -> None:
-    """D9: its id is given out when all others have joined."""
-    _wait_for_id(change, join)
-
-
-def wait_for_next(change: GroupChange, join: Join) -> None:
-    """D9: too late for this generation; the next one follows at once."""
-    _wait_for_id(change, join)
 
 
 def _consumer(join: Join) -> Consumer:

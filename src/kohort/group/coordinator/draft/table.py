@@ -55,10 +55,9 @@ JOIN_ROWS: Rows = (
     on(ANY, _JOIN, join.refuse_malformed, when=join.is_malformed),
     on(ANY, _JOIN, join.refuse_unknown, when=join.is_unknown, rule="D3 D11"),
     on(ANY, _JOIN, join.refuse_full, when=join.is_full, rule="KIP-389"),
-    on((NONE, STEADY), _JOIN, join.call_everybody, when=join.is_new, to=REBALANCE, rule="D10"),
-    on(PREPARE, _JOIN, join.wait_for_others, when=join.is_new, rule="D9"),
-    on(REBALANCING, _JOIN, join.wait_for_next, when=join.is_new, rule="D9"),
-    on(NONE, _JOIN, join.refuse_unknown, rule="D11"),
+    on(NONE, _JOIN, join.call_everybody, to=REBALANCE, rule="D10"),
+    on(STEADY, _JOIN, join.call_everybody, when=join.is_new, to=REBALANCE, rule="D10"),
+    on((PREPARE, REBALANCING), _JOIN, join.wait_for_id, when=join.is_new, rule="D9"),
     on(PREPARE, _JOIN, join.join_again, to=REBALANCING, rule="D4 D8"),
     on(REBALANCING, _JOIN, join.ask_again, when=join.wants_the_same, rule="D8"),
     on(REBALANCING, _JOIN, join.change_its_mind, rule="D8"),
@@ -68,21 +67,17 @@ JOIN_ROWS: Rows = (
 
 _BEAT = DraftHeartbeatRequest
 HEARTBEAT_ROWS: Rows = (
-    on(ANY, _BEAT, heartbeat.refuse_unknown, when=heartbeat.is_unknown, rule="D3 D7"),
-    on(NONE, _BEAT, heartbeat.refuse_unknown, rule="D7"),
-    on((PREPARE, REBALANCING), _BEAT, heartbeat.call_back, rule="D4"),
-    on(STEADY, _BEAT, heartbeat.call_back, when=heartbeat.is_of_another_generation, rule="D4"),
-    on(STEADY, _BEAT, heartbeat.accept, rule="D2 D6"),
+    on(STEADY, _BEAT, heartbeat.accept, when=heartbeat.is_current, rule="D2 D6"),
+    on(HAS_CONSUMERS, _BEAT, heartbeat.call_back, when=heartbeat.is_of_a_consumer, rule="D4"),
+    on(ANY, _BEAT, heartbeat.refuse_unknown, rule="D3 D7"),
 )
 
 _COMMIT = OffsetCommitRequest
 COMMIT_ROWS: Rows = (
     on(NONE, _COMMIT, commit.store, when=commit.is_of_a_tool),
-    on(ANY, _COMMIT, commit.refuse_unknown, when=commit.is_unknown, rule="D7"),
-    on(NONE, _COMMIT, commit.refuse_unknown, rule="D7"),
-    on((PREPARE, REBALANCING), _COMMIT, commit.send_back, rule="D6"),
-    on(STEADY, _COMMIT, commit.send_back, when=commit.is_of_another_generation, rule="D6"),
-    on(STEADY, _COMMIT, commit.store_and_stay, rule="D6"),
+    on(STEADY, _COMMIT, commit.store, when=commit.is_current, rule="D6"),
+    on(HAS_CONSUMERS, _COMMIT, commit.send_back, when=commit.is_of_a_consumer, rule="D6"),
+    on(ANY, _COMMIT, commit.refuse_unknown, rule="D7"),
 )
 
 JOB_ROWS: Rows = (
