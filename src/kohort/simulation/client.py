@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
 from kohort.simulation.protocols import assignors_of, is_eager, protocol_of
 from kohort.simulation.scenario import MemberPlan
+from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -50,8 +52,6 @@ _TICK = Tick()
 _TICKS_MAX = 1_000
 # By what a member makes its group's assignment.
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-# What says that a member is there, and nothing of what it has.
-_SIGNS_OF_LIFE = (HeartbeatRequest, DraftHeartbeatRequest)
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # What waits for others before it is answered.
@@ -92,6 +92,7 @@ class Client:
         self.machine = self.protocol.make(
             _config(plan, 0.8 + 0.4 * chance.uniform()), self.assignors, f"{plan.name}-{life}"
         )
+        self._shape = self._seen()
         self._rate = 1_000_000 + plan.drift_ppm
         self._offset = chance.between(0, 1_000_000_000)
         self._armed = -1
@@ -133,17 +134,15 @@ class Client:
         if armed != self._armed:
             return
         self._armed = -1
+        now = self.now()
         for _ in range(_TICKS_MAX):
-            if not self.alive or not self._is_due():
+            due = self.machine.next_deadline()
+            if not self.alive or due is None or due > now:
                 break
             self.tell(_TICK)
         else:
             self.world.fail("S18", f"{self.name} never deals with a deadline that is due")
         self._rearm()
-
-    def _is_due(self) -> bool:
-        due = self.machine.next_deadline()
-        return due is not None and due <= self.now()
 
     # ------------------------------------------------------------------------------- the machine
 
@@ -159,7 +158,6 @@ class Client:
         if not self.alive:
             return
         world, machine = self.world, self.machine
-        before = (machine.state, machine.generation_id, machine.assigned)
         session, now = machine.session, self.now()
         try:
             effects = machine.decide(event, now)
@@ -170,10 +168,21 @@ class Client:
             self.die(world.CRASH_RESTART_MS)
             return
         machine.install(effects.session)
-        changed = before != (machine.state, machine.generation_id, machine.assigned)
+        before, self._shape = self._shape, self._seen()
+        changed = before != self._shape
         if world.checking:
             world.check(Told(self, event, session, effects, now))
-        self._report(event, effects, before[1], changed)
+        if world.tracing:
+            world.trace.member(world.engine.now, self, event, effects)
+        self._do(effects, before[1], changed)
+
+    def _do(self, effects: Effects[object], before: int, changed: bool) -> None:
+        """Do what the machine wants done, once whoever watches and checks was told."""
+        world, machine = self.world, self.machine
+        if world.checking and (changed or effects.observed or effects.sends):
+            self._check_move(effects, before, changed)
+        if effects.observed:
+            world.observe(effects.observed)
         if not self._asking_names and self.protocol.unnamed(machine):
             self._asking_names = True
             world.engine.after(_NAMES_MS, self, self._name_topics)
@@ -192,20 +201,18 @@ class Client:
             self.application.news(effects.callbacks, effects.raised)
         self._rearm()
 
-    def _report(
-        self, event: MemberEvent, effects: Effects[object], before: int, changed: bool
-    ) -> None:
-        """Tell whoever watches and checks."""
-        world = self.world
-        if world.tracing:
-            world.trace.member(world.engine.now, self, event, effects)
+    def _seen(self) -> tuple[Enum, int, frozenset[TopicPartition]]:
+        """What there is to see of the member from outside."""
+        machine = self.machine
+        return machine.state, machine.generation_id, machine.assigned
+
+    def _check_move(self, effects: Effects[object], before: int, changed: bool) -> None:
+        """Have it checked that it is another one, or says more than that it lives."""
         sends = tuple(send.request for send in effects.sends)
-        speaks = bool(sends) and not isinstance(sends[0], _SIGNS_OF_LIFE)
-        if world.checking and (changed or effects.observed or speaks):
+        speaks = bool(sends) and not _is_sign_of_life(sends[0])
+        if changed or effects.observed or speaks:
             self._note_membership(before, sends)
-            world.check(Moved(self, sends, effects.observed))
-        if effects.observed:
-            world.observe(effects.observed)
+            self.world.check(Moved(self, sends, effects.observed))
 
     def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
         """Write down since when it is no member any more, until it asks to be one again."""
@@ -433,6 +440,14 @@ class Client:
         if restart_ms:
             self.world.restarting.add(self.name)
             self.world.engine.after(restart_ms, None, self.world.restart, self.name)
+
+
+def _is_sign_of_life(request: Message) -> bool:
+    """Whether a request says that a member is there, and nothing of what it has or wants."""
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        says = (request.topic_partitions, request.subscribed_topic_names)
+        return request.member_epoch > 0 and says == (None, None)
+    return isinstance(request, (HeartbeatRequest, DraftHeartbeatRequest))
 
 
 def _config(plan: MemberPlan, jitter: float) -> MemberConfig:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from kohort.group.coordinator.events import RequestArrived, ShardEvent
 from kohort.group.events import GroupEvent, Ownership
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -52,10 +52,14 @@ class Answered:
 class Recorded:
     """Records were appended to the group log, and applied."""
 
-    about: ClassVar[type] = NoneType
-
     node: Node
     records: tuple[GroupRecord, ...]
+
+    @property
+    def about(self) -> type:
+        """The class of all keys if these are positions, else that of records."""
+        positions = all(isinstance(each.key, OffsetCommitKey) for each in self.records)
+        return OffsetCommitKey if positions else GroupRecord
 
 
 @dataclass(slots=True)

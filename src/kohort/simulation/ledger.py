@@ -20,6 +20,7 @@ from kohort.group.events import (
     RebalanceStarted,
 )
 from kohort.group.subscription import decode_subscription
+from kohort.simulation.log import Encoded
 from kohort.types import TopicPartition
 from kohort.wire import group_log
 from kohort.wire.messages.group_records import (
@@ -82,10 +83,10 @@ class Ledger:
     generations_at_calm: int = 0
     before: dict[str, StoredGroup | None] = field(default_factory=dict)
 
-    def append(self, records: tuple[GroupRecord, ...]) -> None:
-        """Add records to the fold, by way of their bytes."""
-        for record in records:
-            read = group_log.decode_record(*group_log.encode_record(record.key, record.value))
+    def append(self, written: Iterable[Encoded]) -> None:
+        """Add records, as they were written, to the fold."""
+        for key, value in written:
+            read = group_log.decode_record(key, value)
             if read is not None:
                 if isinstance(read.key, GroupMetadataKey):
                     self.before[read.key.group] = self.fold.groups.get(read.key.group)

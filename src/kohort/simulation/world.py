@@ -365,7 +365,7 @@ class World:
         """Records are in the log: check them against the books, then write those on."""
         if self.checking:
             self.check(Recorded(node, records))
-            self.ledger.append(records)
+            self.ledger.append(self.log.batches[-1].records)
 
     def disturbed(self, lasts_ms: int = 0) -> None:
         """Something happened that excuses delays until it is over."""

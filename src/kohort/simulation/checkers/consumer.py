@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,12 +16,15 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 _Partition = tuple[UUID, int]
+# Records of groups, and not of positions alone; and whenever everything is looked at.
+_GROUPS = (GroupRecord, NoneType)
 
 
 def _group(world: World) -> ConsumerGroup | None:
@@ -84,7 +88,13 @@ def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
     return None
 
 
-@rule("S3", "A partition is had, or not yet given up, by one member at most.", Looked, Recorded)
+@rule(
+    "S3",
+    "A partition is had, or not yet given up, by one member at most.",
+    Looked,
+    Recorded,
+    about=_GROUPS,
+)
 def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
     """Look for partitions that two members have, by the log."""
     group = _group(world)
@@ -103,6 +113,7 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
     "Member epoch <= epoch of the target <= group epoch, and the group's never goes back.",
     Looked,
     Recorded,
+    about=_GROUPS,
 )
 def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
     """Compare the epochs that the log has."""
