@@ -15,6 +15,7 @@ from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
 from kohort.group.values import replace
+from kohort.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Session(ABC):
         """The generation or epoch that it is a member in, -1 when it is in none."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request on its way, and who the member was when it was sent."""
@@ -139,10 +141,11 @@ class Change(Generic[S]):
 
     def cancel(self, *deadlines: MemberDeadline) -> None:
         """Stop deadlines, where they run."""
-        left = self.session.deadlines
+        running = left = self.session.deadlines
         for deadline in deadlines:
             left = left.cancel(deadline)
-        self.session = replace(self.session, deadlines=left)
+        if left is not running:
+            self.session = replace(self.session, deadlines=left)
 
     def effects(self) -> Effects[S]:
         """Return what the event leads to."""

@@ -21,7 +21,7 @@ class Remedy(Enum):
     FATAL = "give up"
 
 
-_EVERYWHERE = {
+_EVERYWHERE: dict[int, Remedy] = {
     ErrorCode.NONE: Remedy.NONE,
     ErrorCode.UNKNOWN_MEMBER_ID: Remedy.RESET_MEMBER,
     ErrorCode.ILLEGAL_GENERATION: Remedy.RESET_GENERATION,
@@ -29,23 +29,20 @@ _EVERYWHERE = {
     # Java's client gives up on this one after SyncGroup (C45); a wait cures it.
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Remedy.WAIT,
     ErrorCode.REQUEST_TIMED_OUT: Remedy.WAIT,
-} | dict.fromkeys(coordinator.LOST, Remedy.FIND_COORDINATOR)
+    **dict.fromkeys(coordinator.LOST, Remedy.FIND_COORDINATOR),
+}
 
-_JOIN = _EVERYWHERE | {ErrorCode.MEMBER_ID_REQUIRED: Remedy.KEEP_MEMBER_ID}
+_JOIN: dict[int, Remedy] = {
+    **_EVERYWHERE,
+    ErrorCode.MEMBER_ID_REQUIRED: Remedy.KEEP_MEMBER_ID,
+}
 
 
 def join_remedy(code: int) -> Remedy:
     """Return what to do about a JoinGroup answer; whatever is not known is fatal."""
-    return _remedy(_JOIN, code)
+    return _JOIN.get(code, Remedy.FATAL)
 
 
 def remedy(code: int) -> Remedy:
     """Return what to do about the answer to a SyncGroup, Heartbeat or OffsetCommit."""
-    return _remedy(_EVERYWHERE, code)
-
-
-def _remedy(table: dict[ErrorCode, Remedy], code: int) -> Remedy:
-    try:
-        return table.get(ErrorCode(code), Remedy.FATAL)
-    except ValueError:
-        return Remedy.FATAL
+    return _EVERYWHERE.get(code, Remedy.FATAL)

@@ -155,9 +155,8 @@ def beat(draft: MemberDraft, _ready: object) -> None:
     fields = present_fields(draft.config, draft.session)
     draft.send(heartbeat_request(draft.config, draft.session, fields))
     session = draft.session
-    draft.session = replace(
-        session, sent=fields, pattern_sent=session.pattern_sent or session.pattern is not None
-    )
+    pattern_sent = session.pattern_sent or session.pattern is not None
+    draft.session = replace(session, sent=fields, pattern_sent=pattern_sent)
     draft.cancel(HeartbeatDue())
 
 

@@ -18,7 +18,7 @@ class Remedy(Enum):
     FATAL = "give up"
 
 
-_REMEDIES = {
+_REMEDIES: dict[int, Remedy] = {
     ErrorCode.NONE: Remedy.NONE,
     ErrorCode.FENCED_MEMBER_EPOCH: Remedy.REJOIN,
     ErrorCode.UNKNOWN_MEMBER_ID: Remedy.REJOIN,
@@ -40,7 +40,4 @@ def remedy(code: int, *, is_member: bool) -> Remedy:
     """
     if code == ErrorCode.GROUP_ID_NOT_FOUND and is_member:
         return Remedy.REJOIN
-    try:
-        return _REMEDIES.get(ErrorCode(code), Remedy.FATAL)
-    except ValueError:
-        return Remedy.FATAL
+    return _REMEDIES.get(code, Remedy.FATAL)

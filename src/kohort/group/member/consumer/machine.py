@@ -72,6 +72,7 @@ class ConsumerMember(Face[MemberSession]):
         self.assignors: Mapping[str, Assignor] = {each.name: each for each in assignors}
         if len(self.assignors) != len(assignors):
             raise ConfigError("assignors of one member need different names")
+        self._liked = tuple(assignors)
         # What the session says by topic ids, by names: it is asked for with every record read.
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unnamed: frozenset[UUID] = frozenset()
@@ -168,8 +169,7 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        assignors = tuple(self.assignors.values())
-        draft = MemberDraft(self.config, self._session, now, assignors=assignors)
+        draft = MemberDraft(self.config, self._session, now, assignors=self._liked)
         _run(draft, event)
         _beat_if_due(draft)
         return draft.effects()

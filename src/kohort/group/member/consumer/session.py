@@ -216,10 +216,17 @@ class MemberDraft(Change[MemberSession]):
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> None:
         """Send a heartbeat; one at a time."""
-        assert self.session.heartbeat is None
-        sent = Sent(self.token(), request.member_epoch)
-        self.sends.append(Send(sent.token, request))
-        self.session = replace(self.session, heartbeat=sent, is_due=False, greeted=True)
+        session = self.session
+        assert session.heartbeat is None
+        token = session.next_token
+        self.sends.append(Send(token, request))
+        self.session = replace(
+            session,
+            next_token=token + 1,
+            heartbeat=Sent(token, request.member_epoch),
+            is_due=False,
+            greeted=True,
+        )
 
     def call(self, change: Ownership, partitions: Partitions) -> None:
         """Call the application; one call at a time."""
