@@ -7,6 +7,8 @@ import re
 import pytest
 
 from kohort.client import AsyncConsumer, Consumer
+from kohort.client.config import ConsumerConfig, make
+from kohort.client.membership import _member_config
 from kohort.client.patterns import whole_name
 from kohort.errors import ConfigError
 from kohort.spark.options import OptionError, parse_options
@@ -34,6 +36,13 @@ def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
         assert consumer._config.group_protocol == "classic"
     with pytest.raises(ConfigError, match=r"group\.protocol"):
         AsyncConsumer(group_id="g", group_protocol="streams")
+
+
+def test_l9_a_member_beats_soon_after_a_rebalance_and_then_a_little_late() -> None:
+    """What for is said where the client does it."""
+    config = _member_config(make(ConsumerConfig, {"group_id": "g", "heartbeat_interval_ms": 1_000}))
+    assert 0 < config.until_first_heartbeat_ms < 200
+    assert 1_000 < config.heartbeat_interval_ms < 1_050
 
 
 OPTIONS = {

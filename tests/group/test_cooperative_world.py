@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.events import GenerationStarted, Ownership
 from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import Closing, RejoinAsked, Subscribed
 from kohort.types import TopicPartition
 from tests.group.cooperative import AtOnce, Keep
@@ -50,6 +53,32 @@ def test_a_newcomer_costs_its_share_and_nobody_more() -> None:
     for each in members:
         assert each.member.assigned <= before[each.name]
         assert all(not words for change, words in each.words if change is ASSIGNED)
+
+
+class HearsSoon(World):
+    """Its members send the first heartbeat of a generation after half a second."""
+
+    @staticmethod
+    def settings(instance: str | None = None) -> MemberConfig:
+        return replace(World.settings(instance), first_heartbeat_ms=500)
+
+
+@pytest.mark.parametrize(("world", "most_ms"), [(World(), 3_000), (HearsSoon(), 500)])
+def test_l9_who_moves_partitions_waits_for_the_next_heartbeat_of_those_who_move_none(
+    world: World, most_ms: int
+) -> None:
+    """There are two rebalances then, and only those who give something up begin the second."""
+    group(world, "east", "north", "south")
+    join(world, "west")
+    pauses: dict[TopicPartition, int] = {}
+    for _ in range(40):
+        world.advance(250)
+        for number in range(8):
+            partition = TopicPartition("flights", number)
+            if partition not in world.owners():
+                pauses[partition] = pauses.get(partition, 0) + 250
+    assert is_shared(world)
+    assert max(pauses.values()) == most_ms
 
 
 def test_who_leaves_leaves_its_partitions_and_the_others_keep_theirs() -> None:

@@ -59,6 +59,12 @@ log = logging.getLogger("kohort.client")
 
 # How often a blocked loop is complained about.
 _QUIET_MS = 10_000
+# A heartbeat is sent so much later than asked. The members of a classic group get their assignments
+# at one moment and beat in step from then on; when one is killed, its session ends at the very
+# moment at which all others beat. Who is early hears of it one interval later, and all wait for it.
+_LATE_MS = 10
+# The first heartbeat after a rebalance comes after this part of the interval: see `MemberConfig`.
+_FIRST_PART = 8
 
 
 class Membership:
@@ -414,7 +420,8 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
         group_id=config.group_id,
         group_instance_id=config.group_instance_id,
         session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms + _LATE_MS,
+        first_heartbeat_ms=config.heartbeat_interval_ms // _FIRST_PART,
         max_poll_interval_ms=config.max_poll_interval_ms,
         retry_backoff_ms=config.retry_backoff_ms,
         retry_backoff_max_ms=config.retry_backoff_max_ms,

@@ -14,6 +14,9 @@ class MemberConfig:
         group_instance_id: Id of a static member (KIP-345), None for a dynamic one.
         session_timeout_ms: Silence after which the coordinator gives the member up.
         heartbeat_interval_ms: Time between heartbeats.
+        first_heartbeat_ms: Time from the start of a generation to the first heartbeat in it; None:
+            the same. When partitions move between cooperative members (KIP-429) a second rebalance
+            follows at once, of which those who give nothing up hear with that heartbeat only.
         max_poll_interval_ms: Longest time between polls; also the time to join again in a
             rebalance (KIP-62).
         retry_backoff_ms: First wait before a request is tried again.
@@ -29,12 +32,19 @@ class MemberConfig:
     group_instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
+    first_heartbeat_ms: int | None = None
     max_poll_interval_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     jitter: float = 1.0
     rack_id: str | None = None
     server_assignor: str | None = None
+
+    @property
+    def until_first_heartbeat_ms(self) -> int:
+        """Time from the start of a generation to the first heartbeat in it."""
+        first = self.first_heartbeat_ms
+        return self.heartbeat_interval_ms if first is None else first
 
     def backoff_ms(self, attempt: int) -> int:
         """Return how long to wait after the `attempt`-th failure in a row, the first being 1."""

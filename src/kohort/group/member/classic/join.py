@@ -135,7 +135,7 @@ def become_part(draft: MemberDraft, answer: JoinGroupResponse) -> None:
         failures=0,
     )
     draft.enter(MemberState.COMPLETING_REBALANCE)
-    draft.start(HeartbeatDue(), draft.config.heartbeat_interval_ms)
+    draft.start(HeartbeatDue(), draft.config.until_first_heartbeat_ms)
     draft.start(SessionOverdue(), draft.config.session_timeout_ms)
     if answer.leader == answer.member_id:
         _lead(draft, answer)
