@@ -27,6 +27,7 @@ from kohort.wire.messages.metadata import (
 )
 
 _BROKERS, _CONTROLLERS = 1, 2
+_NAME_MAY_BE_NULL = 12  # since this version, where a topic is asked for by an id
 
 
 def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) -> MetadataResponse:
@@ -40,7 +41,8 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
         topics = [_describe(topic) for topic in broker.data.topics.values()]
     else:
         topics = [
-            _answer(broker, request, wanted) for wanted in dict.fromkeys(request.topics or ())
+            _answer(broker, request, caller.version, wanted)
+            for wanted in dict.fromkeys(request.topics or ())
         ]
     if request.include_topic_authorized_operations:
         operations = EVERYTHING_WITH_A_TOPIC
@@ -57,12 +59,13 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
 
 
 def _answer(
-    broker: BrokerContext, request: MetadataRequest, wanted: MetadataRequestTopic
+    broker: BrokerContext, request: MetadataRequest, version: int, wanted: MetadataRequestTopic
 ) -> MetadataResponseTopic:
     if wanted.name is None:
         by_id = broker.topic_by_id(wanted.topic_id)
         if by_id is None:
-            return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted)
+            no_name = None if version >= _NAME_MAY_BE_NULL else ""
+            return _error(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
         return _describe(by_id)
     topic = broker.data.topics.get(wanted.name)
     if topic is None:
