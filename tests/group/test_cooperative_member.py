@@ -18,6 +18,7 @@ from kohort.group.member.events import (
     CommitAnswered,
     CoordinatorLost,
     Polled,
+    PollOverdue,
     RejoinAsked,
     ResponseArrived,
     Subscribed,
@@ -337,6 +338,30 @@ def test_l7_an_application_that_does_not_poll_has_lost_what_it_was_asked_to_give
     changes = [each.change for each in world.observed if isinstance(each, OwnershipChanged)]
     assert changes == [LOST, LOST]
     assert north.believes == set()
+
+
+@pytest.mark.parametrize("stays_away", [False, True])
+def test_l24_a_static_member_that_lost_its_place_still_owes_the_second_round(
+    stays_away: bool,
+) -> None:
+    """KIP-345, KIP-429: it comes back quietly, and what it gave up would be nobody's for ever."""
+    world = World()
+    world.topics = {"flights": 4}
+    north, south = (world.start(name, Keep(), instance=name) for name in ("north", "south"))
+    world.tell(north, Subscribed(FLIGHTS))
+    world.settle()
+    world.tell(south, Subscribed(FLIGHTS))
+    north.deferring = True
+    until(world, north, S.ASSIGNING)
+    world.tell(north, CommitAnswered(north.member.identity, ErrorCode.UNKNOWN_MEMBER_ID))
+    if stays_away:
+        world.tell(north, PollOverdue())
+        assert state(north) is S.STALE
+    north.deferring = False
+    world.tell(north, Polled())
+    world.advance(20_000)
+    assert world.everybody_is_stable()
+    assert sorted(len(each.member.assigned) for each in (north, south)) == [2, 2]
 
 
 @pytest.mark.parametrize("event", [Closing(), Unsubscribed()])

@@ -54,6 +54,8 @@ _TICKS_MAX = 1_000
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
+# States between the rounds of a cooperative rebalance.
+_BETWEEN = frozenset({"REVOKING", "PREPARING_REBALANCE", "COMPLETING_REBALANCE", "ASSIGNING"})
 # What waits for others before it is answered.
 _PARKED = (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest)
 
@@ -237,6 +239,12 @@ class Client:
             for send in sends:
                 self._send(send)
         self.die(self.world.CRASH_RESTART_MS)
+
+    @property
+    def owes_a_round(self) -> bool:
+        """Whether it is a static member in the middle of a cooperative rebalance (KIP-429)."""
+        cooperative = self.protocol.is_classic and not self.is_eager
+        return bool(self.plan.instance) and cooperative and self.machine.state.name in _BETWEEN
 
     # ------------------------------------------------------------------------------- requests
 

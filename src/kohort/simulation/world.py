@@ -77,7 +77,9 @@ class World:
         notes: How often which rare thing happened.
         failing_jobs: How many of the coordinator's next jobs fail.
         garbage: Whose next assignment is one that cannot be, and in what way.
-        unseen: Topics that changed while the group had no leader to notice (KIP-814).
+        unseen: Topics that nobody looks after until the next rebalance: they changed while the
+            group had no leader to notice (KIP-814), or moved from a static member that died before
+            it had asked for the second round, and came back quietly (KIP-345).
         disturbed_until: When the last thing that excuses delays is over.
     """
 
@@ -210,6 +212,9 @@ class World:
         application = client.application
         for partition in sorted(application.believes):
             self.ledger.reading(partition).is_clean = False
+        if client.owes_a_round:
+            self.note("static member died between two rounds")
+            self.unseen |= application.topics
         if self.tracing:
             self.trace.line(self.engine.now, client.name, "died", f"life {client.life}")
         for listener in self.listeners:

@@ -37,7 +37,8 @@ _REASON_LENGTH = 255  # KIP-800
 
 def rejoin(draft: MemberDraft, reason: str) -> None:
     """Begin a rebalance on our side. The application first gives up what it has to (L3, L4)."""
-    session = draft.session = replace(draft.session, reason=reason, rejoin=None)
+    owed = None if draft.session.is_member else still_owed(draft)
+    session = draft.session = replace(draft.session, reason=reason, rejoin=owed)
     given_up = None if session.prepared else _given_up(draft)
     draft.session = replace(session, prepared=True)
     if given_up is None:
@@ -45,6 +46,16 @@ def rejoin(draft: MemberDraft, reason: str) -> None:
     else:
         draft.enter(MemberState.REVOKING, reason)
         draft.call(*given_up)
+
+
+def still_owed(draft: MemberDraft) -> str | None:
+    """Return why a member that has lost its place has to join twice; None: once is enough.
+
+    A dynamic member's return is a rebalance. A static one may come back quietly (KIP-345), and then
+    the rebalance that it was about to ask for is still to come: what it gave up for others in the
+    first round of a cooperative rebalance would be nobody's (KIP-429). Java's client forgets it.
+    """
+    return draft.session.rejoin if draft.config.group_instance_id is not None else None
 
 
 def _given_up(draft: MemberDraft) -> tuple[Ownership, frozenset[TopicPartition]] | None:

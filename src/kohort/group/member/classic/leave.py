@@ -161,7 +161,7 @@ def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
         job=None,
         assignment=None,
         prepared=False,
-        rejoin=None,
+        rejoin=join.still_owed(draft),
     )
     draft.enter(MemberState.STALE, reason)
 
