@@ -122,6 +122,7 @@ class World:
         self.failing_jobs = 0
         self.lookup_error: ErrorCode | None = None
         self.failing_assignors: set[str] = set()
+        self.slow_assignors: set[str] = set()
         self.garbage: dict[str, str] = {}
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}
@@ -249,6 +250,9 @@ class World:
         if stream is None:
             stream = self._jobs[client.name] = Stream(self.scenario.seed, "job", client.name)
         slow = stream.happens(0.02) and not self.calm
+        if client.name in self.slow_assignors:
+            self.slow_assignors.clear()
+            slow = True
         return 15_000 if slow else stream.between(1, 10)
 
     def coordinator_job_ms(self) -> int:
@@ -353,8 +357,13 @@ class World:
     def _is_led_by_nobody(self) -> bool:
         """Whether a classic group came back from KIP-848 without a rebalance: who joined leads not.
 
-        Kafka has it so; its topics are looked at in the next rebalance.
+        Or whether it is a group of KIP-848 in which nobody speaks that, for its coordinator looks
+        at topics upon ConsumerGroupHeartbeats only. Kafka has both so; such topics are looked at in
+        the next rebalance.
         """
+        consumers = self.ledger.fold.consumer_groups.get(GROUP)
+        if consumers is not None and consumers.members:
+            return all(member.classic is not None for member in consumers.members.values())
         node = self.coordinator.ready
         group = node.shard.session.groups.get(GROUP) if node is not None else None
         if group is None or not group.members:
