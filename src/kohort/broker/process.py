@@ -20,7 +20,7 @@ from kohort.errors import ConfigError, KohortError
 _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
 # How long the thread that makes a target assignment may go on when the loop has something to do.
 # The loop asks for its turn anew after every answer that it sends.
-_SWITCH_S = 0.001
+_SWITCH_S = 0.0002
 
 
 def parser() -> argparse.ArgumentParser:
