@@ -181,3 +181,17 @@ def test_b1_a_log_that_is_read_twice_is_the_log() -> None:
         assert record is not None
         twice = twice.apply(record)
     assert twice == group.shard.log
+
+
+def test_b1_a_compacted_log_that_is_read_twice_is_the_log() -> None:
+    """A tombstone takes back what a member had; it does not say that who is in the log has gone."""
+    group = ConsumerDialogue()
+    group.topics(t=4)
+    group.enter("a", "t")
+    group.heartbeat("a", -1)
+    group.holds_jobs = True
+    wants: dict[str, Any] = {"subscribed_topic_names": ("t",), "rebalance_timeout_ms": 30_000}
+    group.beat_token("a", 0, held={}, **wants)
+    last = {key: at for at, (key, _) in enumerate(group.log)}
+    compacted = [entry for at, entry in enumerate(group.log) if last[entry[0]] == at]
+    assert folded([*compacted, *compacted]) == folded(group.log)

@@ -145,7 +145,10 @@ def at_target(world: World, _fact: Looked) -> str | None:
             wanted = {(topic, number) for topic, numbers in target.items() for number in numbers}
             # What it does not want any more it has given up; the next target says so too.
             ids = world.image.ids(group.topics_of(member))
-            differ = {each for each in _flat(member.assigned) ^ wanted if each[0] in ids}
+            has = _flat(member.assigned)
+            # Who wanted something else in between lacks what a newer target will give it.
+            lacks = wanted - has if group.assignment_epoch == group.epoch else set()
+            differ = {each for each in (has - wanted) | lacks if each[0] in ids}
             if differ:
                 return f"{member_id} is in the target's epoch, but differs in {len(differ)}"
     return None

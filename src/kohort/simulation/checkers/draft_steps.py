@@ -274,6 +274,7 @@ def _wanted(group: DraftGroup | None) -> object:
     "Draft: an assignment is made when there is something new to share out, and not otherwise"
     " (D5, D8).",
     Stepped,
+    about=(DraftJoinGroupRequest, DraftJobDone, Tick, TopicsChanged),
 )
 def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
     """Look for groups that begin to share out, or do so for something else than before."""

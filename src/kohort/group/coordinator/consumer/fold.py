@@ -12,8 +12,6 @@ from typing import TypeVar, cast
 from immutables import Map
 
 from kohort.group.coordinator.consumer.group import (
-    LEAVE_EPOCH,
-    NOTHING,
     ConsumerGroup,
     Member,
     MemberState,
@@ -146,14 +144,16 @@ def _current(
     if value is None:
         if member is None:
             return group
-        gone = replace(
+        nothing = Member(member_id=key.member_id)
+        known = replace(
             member,
-            epoch=LEAVE_EPOCH,
-            previous_epoch=LEAVE_EPOCH,
-            assigned=NOTHING,
-            revoking=NOTHING,
+            epoch=nothing.epoch,
+            previous_epoch=nothing.previous_epoch,
+            state=nothing.state,
+            assigned=nothing.assigned,
+            revoking=nothing.revoking,
         )
-        return group.with_member(gone)
+        return group.with_member(known)
     member = member or Member(member_id=key.member_id)
     return group.with_member(
         replace(
