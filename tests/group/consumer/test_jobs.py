@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
 from kohort.group.coordinator.events import JobDone
@@ -78,6 +80,30 @@ def test_k11_who_was_replaced_meanwhile_leaves_its_share_to_its_successor() -> N
     assert group.target("new") == {"t": {0, 1, 2, 3}}
     assert set(group.group.target) == {"new"}
     group.reload()
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_k11_k32_who_left_for_a_while_is_not_brought_back_by_its_earlier_heartbeat(
+    joins: bool,
+) -> None:
+    """U7: its successor would be kept out until the session of nobody ends."""
+    group = ConsumerDialogue()
+    group.topics(t=4, u=1)
+    epoch, more = 0, dict(FULL)
+    if not joins:
+        group.settled("old", instance_id="i")
+        epoch, more = 2, {"subscribed_topic_names": ("t", "u")}
+    group.holds_jobs = True
+    token = group.beat_token("old", epoch, instance_id="i", **more)
+    (job,) = group.held_back
+    group.held_back.clear()
+    group.heartbeat("old", -2, instance_id="i")
+    group.finish(job)
+    assert group.answers[token].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.member("old").epoch == -2
+    group.holds_jobs = False
+    assert group.heartbeat("new", 0, instance_id="i", **FULL).error_code == 0
+    assert set(group.group.members) == {"new"}
 
 
 def test_k11_a_result_that_comes_twice_or_too_late_is_passed_over() -> None:

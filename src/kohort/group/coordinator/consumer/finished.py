@@ -14,6 +14,7 @@ from kohort.group.coordinator.consumer import (
     validate,
 )
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
@@ -86,12 +87,16 @@ def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerD
 
 
 def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
-    """K12: the heartbeat goes on where it stopped, if its member is still there."""
+    """K12: the heartbeat goes on where it stopped, if its member is still there.
+
+    A static member that has said it will be back (K32) is not, and must not be brought back by what
+    it sent before: its successor would be refused.
+    """
     if made.error is not None:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, made.error)
     group = draft.group
     member = group.members.get(waiting.member_id) if group else None
-    if member is None:
+    if member is None or member.epoch == LEAVE_STATIC_EPOCH:
         raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
     match waiting.arrived:
         case RequestArrived(request=JoinGroupRequest()) as joined:
