@@ -26,6 +26,7 @@ from kohort.group.member.events import (
 )
 from kohort.simulation import positions
 from kohort.simulation.chance import Stream
+from kohort.simulation.departures import refuse
 from kohort.simulation.facts import Called, Committing, Delivered, Positioned
 from kohort.simulation.operator import remedy
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -51,7 +52,8 @@ class Application:
         consumed: Offset after the last record that it is done with.
         stored: What it knows to be committed.
         stalled_until: Until when it does not come back to poll.
-        listener: What its next calls do: "" returns, "raises", "commits", "rejoins", "slow".
+        listener: What its next calls do: "" returns, "raises", "commits", "rejoins"; "is refused":
+            its member may not be in the group any more.
     """
 
     def __init__(self, client: Client) -> None:
@@ -211,7 +213,9 @@ class Application:
         if change is Ownership.ASSIGNED:
             self.believes |= callback.partitions
         self.listen(change, callback.partitions)
-        if self.listener == "commits":
+        if self.listener == "is refused" and change is Ownership.ASSIGNED:
+            refuse(client)
+        elif self.listener == "commits":
             self._commit_news(None)
         elif self.listener == "rejoins":
             client.ask(RejoinAsked("the listener wants it"))

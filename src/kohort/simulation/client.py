@@ -24,7 +24,7 @@ from kohort.group.member.events import (
     TopicsNamed,
 )
 from kohort.simulation.chance import Stream
-from kohort.simulation.facts import Moved, Told
+from kohort.simulation.facts import Moved, Refused, Told
 from kohort.simulation.garbage import spoiled
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Connection, Done, Pending
@@ -153,6 +153,7 @@ class Client:
         try:
             self._tell(event)
         except LocalProtocolError as error:
+            self._refused(event)
             self.world.machine_failed(self.name, error)
             self.die(self.world.CRASH_RESTART_MS)
 
@@ -230,8 +231,13 @@ class Client:
             self._tell(event)
         except LocalProtocolError:
             self.world.note("call refused")
+            self._refused(event)
             return False
         return True
+
+    def _refused(self, event: MemberEvent) -> None:
+        if self.world.checking:
+            self.world.check(Refused(self, event))
 
     def _die_in_the_middle(self, sends: tuple[Send, ...]) -> None:
         self.world.note(f"member died {self.crash_at}")

@@ -61,7 +61,8 @@ class Node:
         shard: The machine.
         crash_at: Where to die the next time it has something to do; empty: nowhere.
         refuse_appends: The code with which the log refuses the next append; None: it does not.
-        answers: Requests by type that are answered with an error next time, and that error.
+        answers: Requests by type that are answered with an error next time, and that error; with
+            the name of a member before it, those of that member only.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -101,7 +102,9 @@ class Node:
         self.tell_topics()
         self._waiting[token] = (connection, pending, arrived)
         if self.answers:
-            code = self.answers.pop(type(pending.request).__name__, None)
+            kind = type(pending.request).__name__
+            code = self.answers.pop(kind, None)
+            code = code or self.answers.pop(f"{connection.client.name} {kind}", None)
             if code is not None:
                 request = cast("Request[Message]", pending.request)
                 world.note("injected error")

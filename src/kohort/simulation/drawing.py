@@ -61,6 +61,9 @@ _CALLS = (
     "unsubscribe+subscribe",
     "close",
 )
+# Who leaves slowly can make up its mind more than once before it has left.
+_MORE_CALLS = ("unsubscribe+subscribe+unsubscribe+subscribe", "unsubscribe+subscribe+close")
+_TOPICS = ("flights", "delays", "flights,delays")
 _ASSIGNING = ("ConsumerGroupPrepareAssignment", "ConsumerGroupInstallAssignment")
 _PATTERNS = ("flights.*", "flights|delays", ".*", "(flights|weather).*|delays")
 _COMING = ("flights-east", "flights-west", "weather")
@@ -121,14 +124,19 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "close": (_on_member("close", 0, 60 * _S), 6),
     "unsubscribe": (_on_member("unsubscribe", 1 * _S, 60 * _S), 5),
     "leave": (_on_member("leave", 0, 400, *_CALLS), 6),
-    "resubscribe": (
-        _on_member("resubscribe", 0, 0, "flights", "delays", "flights,delays"),
-        6,
-    ),
+    "leave_slowly": (_on_member("leave_slowly", 0, 1 * _S, *_CALLS, *_MORE_CALLS), 6),
+    "leave_lost": (_on_member("leave_lost", 0, 20 * _S, *_CALLS), 6),
+    "leave_refused": (_on_member("leave_refused", 0, 400, *_CALLS), 4),
+    "leave_early": (_on_member("leave_early", 0, 60, *_CALLS), 6),
+    "stall_unheard": (_on_member("stall_unheard", 0, 20 * _S, *_TOPICS), 3),
+    "refused_in_call": (_on_member("refused_in_call", 0, 0), 4),
+    "resubscribe": (_on_member("resubscribe", 0, 0, *_TOPICS), 6),
     "rejoin": (_on_member("rejoin", 0, 0), 8),
     "twin": (_on_member("twin", 0, 0), 6),
     "upgrade": (_on_member("upgrade", 1 * _S, 5 * _S, "range", "roundrobin,range"), 4),
     "assignor_raises": (_on_member("assignor_raises", 0, 0), 4),
+    "long_assignment": (_on_member("long_assignment", 4 * _S, 12 * _S, *CODES), 4),
+    "fence": (_on_member("fence", 0, 0), 3),
     "clock_jump": (_on_member("clock_jump", 1 * _S, 70 * _S), 4),
     "wall_step": (_on_cluster("wall_step", 1 * _S, 86_400 * _S, "back", ""), 2),
     "failover": (_on_cluster("failover", 10, 20 * _S, "0", "500", "15000", "60000"), 5),
@@ -160,6 +168,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
 # Kinds that mean something under some protocols only.
 _WITH_EPOCHS = frozenset({"consumer", "client-side", MIGRATION})
 ONLY_IN: dict[str, frozenset[str]] = {
+    "long_assignment": frozenset({"classic", "cooperative", MIGRATION}),
     "inject_draft": frozenset({"draft"}),
     "draft_stranger": frozenset({"draft"}),
     "migrate": frozenset({MIGRATION}),

@@ -159,6 +159,21 @@ class Told:
 
 
 @dataclass(slots=True)
+class Refused:
+    """A member refused a call of its application.
+
+    Attributes:
+        client: The member.
+        event: The call.
+    """
+
+    about: ClassVar[type] = NoneType
+
+    client: Client
+    event: MemberEvent
+
+
+@dataclass(slots=True)
 class Called:
     """A call into an application begins or has ended.
 
@@ -245,6 +260,7 @@ Fact: TypeAlias = (
     | Loaded
     | Moved
     | Told
+    | Refused
     | Called
     | Delivered
     | Positioned

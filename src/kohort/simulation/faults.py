@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
-from kohort.simulation import log_faults
+from kohort.simulation import departures, log_faults
 from kohort.simulation.client import Client
+from kohort.simulation.departures import client_of
 from kohort.simulation.scenario import Fault, TopicPlan
 from kohort.simulation.strangers import send_stranger
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _IS_NO_DURATION = frozenset({"wall_step", "clock_jump", "log_damage"})
 # How long news of topics travel at most.
 _NEWS_MS = 35_000
+# How long after a member was fenced its process is started again.
+_FENCED_MS = 30_000
 # How often to look whether a process that closes has ended.
 _CLOSING_MS = 100
 Act = Callable[["World", Fault], None]
@@ -29,6 +32,18 @@ def fault(act: Act) -> Act:
     """Register a fault under the name of its function."""
     FAULTS[act.__name__] = act
     return act
+
+
+fault(departures.leave)
+fault(departures.leave_slowly)
+fault(departures.leave_lost)
+fault(departures.leave_refused)
+fault(departures.leave_early)
+fault(departures.refused_in_call)
+fault(departures.stall_unheard)
+fault(log_faults.compact)
+fault(log_faults.compact_while_loading)
+fault(log_faults.log_damage)
 
 
 def plan_faults(world: World) -> None:
@@ -48,17 +63,13 @@ def _happen(world: World, each: Fault) -> None:
     FAULTS[each.kind](world, each)
 
 
-def _client(world: World, each: Fault) -> Client | None:
-    client = world.members.get(each.target)
-    return client if client is not None and client.alive else None
-
-
 def stop_faults(world: World) -> int:
     """Let no new fault begin; return when those that have begun are over."""
     world.calm = True
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookup_error = None
     world.failing_assignors.clear()
+    world.slow_assignors.clear()
     world.garbage.clear()
     world.repeat_next = world.failing_jobs = 0
     for node in world.coordinator.nodes:
@@ -81,7 +92,7 @@ def stop_faults(world: World) -> int:
 @fault
 def reset(world: World, each: Fault) -> None:
     """Connections break; what is on its way may arrive all the same ("lingers")."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.reset(lingers=each.detail == "lingers")
 
@@ -89,7 +100,7 @@ def reset(world: World, each: Fault) -> None:
 @fault
 def half_open(world: World, each: Fault) -> None:
     """Connections are dead and nobody is told."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.fall_silent()
 
@@ -97,7 +108,7 @@ def half_open(world: World, each: Fault) -> None:
 @fault
 def cut(world: World, each: Fault) -> None:
     """A member and the cluster do not reach each other: "up", "down" or both ways."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         until = world.engine.now + each.lasts_ms
         if each.detail != "down":
@@ -126,7 +137,7 @@ def repeat(world: World, _each: Fault) -> None:
 @fault
 def kill(world: World, each: Fault) -> None:
     """A member's process ends without a word, and starts again after a while, or never (0)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.die(each.lasts_ms)
 
@@ -134,7 +145,7 @@ def kill(world: World, each: Fault) -> None:
 @fault
 def die_in_the_middle(world: World, each: Fault) -> None:
     """A member's process ends the next time it has something to do: "before" or "after sends"."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.crash_at = each.detail
 
@@ -142,7 +153,7 @@ def die_in_the_middle(world: World, each: Fault) -> None:
 @fault
 def pause(world: World, each: Fault) -> None:
     """A member's process stands still: it is a zombie when it goes on."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.paused_until = max(client.paused_until, world.engine.now + each.lasts_ms)
 
@@ -150,7 +161,7 @@ def pause(world: World, each: Fault) -> None:
 @fault
 def stall(world: World, each: Fault) -> None:
     """An application does not come back to poll for a while."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         until = world.engine.now + each.lasts_ms
         client.application.stall(until)
@@ -159,7 +170,7 @@ def stall(world: World, each: Fault) -> None:
 @fault
 def listener(world: World, each: Fault) -> None:
     """Calls into an application: "raises", "commits", "rejoins", or are slow."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.application.listener = each.detail
         client.application.slow_ms = each.lasts_ms
@@ -168,7 +179,7 @@ def listener(world: World, each: Fault) -> None:
 @fault
 def close(world: World, each: Fault) -> None:
     """An application closes its consumer; a new process starts later, or never (0)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None and not client.application.closing:
         client.application.close()
         if each.lasts_ms:
@@ -178,7 +189,7 @@ def close(world: World, each: Fault) -> None:
 @fault
 def restart(world: World, each: Fault) -> None:
     """An application closes its consumer, and a new process starts a while after it has ended."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         if not client.application.closing:
             client.application.close()
@@ -195,7 +206,7 @@ def _start_again(world: World, name: str) -> None:
 @fault
 def unsubscribe(world: World, each: Fault) -> None:
     """An application wants nothing for a while."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None and not client.application.closing:
         client.application.unsubscribe()
         application = client.application
@@ -203,26 +214,9 @@ def unsubscribe(world: World, each: Fault) -> None:
 
 
 @fault
-def leave(world: World, each: Fault) -> None:
-    """An application makes several calls at once: "unsubscribe", "subscribe", "close", with "+"."""
-    client = _client(world, each)
-    if client is None or client.application.closing:
-        return
-    application = client.application
-    calls = {
-        "unsubscribe": application.unsubscribe,
-        "subscribe": application.subscribe_again,
-        "close": application.close,
-    }
-    for number, call in enumerate(each.detail.split("+")):
-        world.engine.after(number * each.lasts_ms, client, calls[call])
-    world.engine.after(30_000, None, world.restart, each.target)
-
-
-@fault
 def resubscribe(world: World, each: Fault) -> None:
     """An application wants other topics (`detail`, separated by commas)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None and not client.application.closing:
         client.application.subscribe(tuple(each.detail.split(",")))
 
@@ -230,7 +224,7 @@ def resubscribe(world: World, each: Fault) -> None:
 @fault
 def rejoin(world: World, each: Fault) -> None:
     """An application asks for a rebalance (KIP-568)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.application.rejoin()
 
@@ -247,7 +241,7 @@ def twin(world: World, each: Fault) -> None:
 @fault
 def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     # Who knows none of the assignors of a cooperative group is refused for good: its operator's
     # mistake, which no calm would cure.
     if client is not None and client.is_eager and client.protocol.is_classic:
@@ -260,7 +254,7 @@ def upgrade(world: World, each: Fault) -> None:
 @fault
 def migrate(world: World, each: Fault) -> None:
     """A process is replaced by one of another protocol (`detail`): a rolling bounce."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None and not client.application.closing:
         world.change_plan(each.target, protocol=each.detail)
         restart(world, each)
@@ -273,6 +267,32 @@ def assignor_raises(world: World, each: Fault) -> None:
 
 
 @fault
+def long_assignment(world: World, each: Fault) -> None:
+    """A leader takes long to assign; a heartbeat in that time is told an error (`detail`)."""
+    client = client_of(world, each)
+    if client is not None:
+        world.slow_assignors.update(other.name for other in world.living())
+        client.application.rejoin()
+        world.engine.after(each.lasts_ms, client, _refuse_once, client, "Heartbeat", each.detail)
+
+
+@fault
+def fence(world: World, each: Fault) -> None:
+    """A commit is told that another process has the instance id; a new process starts later."""
+    client = client_of(world, each)
+    if client is not None:
+        _refuse_once(client, "OffsetCommit", "FENCED_INSTANCE_ID")
+        world.engine.after(_FENCED_MS, None, world.restart, each.target)
+
+
+def _refuse_once(client: Client, kind: str, code: str) -> None:
+    """Answer a member's next request of a kind with an error."""
+    if not client.world.calm:
+        for node in client.world.coordinator.nodes:
+            node.answers[f"{client.name} {kind}Request"] = ErrorCode[code]
+
+
+@fault
 def assignor_garbage(world: World, each: Fault) -> None:
     """The next assignment that a member makes for the coordinator is none (`detail` says why)."""
     world.garbage[each.target] = each.detail
@@ -281,7 +301,7 @@ def assignor_garbage(world: World, each: Fault) -> None:
 @fault
 def computation_breaks(world: World, each: Fault) -> None:
     """A member's connections break while it makes its group's assignment."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.breaks_computing = True
 
@@ -289,7 +309,7 @@ def computation_breaks(world: World, each: Fault) -> None:
 @fault
 def repattern(world: World, each: Fault) -> None:
     """An application subscribes to a regular expression (`detail`)."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None and client.protocol.has_epochs and not client.application.closing:
         client.application.subscribe(client.plan.topics, each.detail)
 
@@ -300,7 +320,7 @@ def repattern(world: World, each: Fault) -> None:
 @fault
 def clock_jump(world: World, each: Fault) -> None:
     """A member's clock jumps forward."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.skip(each.lasts_ms)
 
@@ -355,11 +375,6 @@ def append_fails(world: World, each: Fault) -> None:
         leader.refuse_appends = ErrorCode[each.detail]
 
 
-fault(log_faults.compact)
-fault(log_faults.compact_while_loading)
-fault(log_faults.log_damage)
-
-
 @fault
 def inject(world: World, each: Fault) -> None:
     """The coordinator answers the next request of a kind with an error: "Kind=CODE"."""
@@ -400,7 +415,7 @@ def _lookups_work(world: World) -> None:
 @fault
 def stale_lookups(world: World, each: Fault) -> None:
     """A member's look-ups find the old leader for a while."""
-    client = _client(world, each)
+    client = client_of(world, each)
     if client is not None:
         client.looks_at_old_leader = True
         world.engine.after(each.lasts_ms, client, _look_up_to_date, client)

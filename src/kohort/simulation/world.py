@@ -121,8 +121,7 @@ class World:
         self.repeat_next = 0
         self.failing_jobs = 0
         self.lookup_error: ErrorCode | None = None
-        self.failing_assignors: set[str] = set()
-        self.slow_assignors: set[str] = set()
+        self.failing_assignors, self.slow_assignors = set[str](), set[str]()
         self.garbage: dict[str, str] = {}
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}

@@ -193,11 +193,9 @@ class HeartbeatAnswered:
     """A heartbeat was answered.
 
     Attributes:
-        sent: As whom it was sent.
         error_code: What the coordinator said.
     """
 
-    sent: CommitIdentity
     error_code: int
 
 

@@ -11,7 +11,6 @@ from kohort.errors import KohortError
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership, OwnershipChanged
 from kohort.group.machine import Deadlines
-from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
 from kohort.group.values import replace
@@ -58,11 +57,6 @@ class Sent:
     token: int
     member_id: str
     generation: int
-
-    @property
-    def identity(self) -> CommitIdentity:
-        """Who the member was."""
-        return CommitIdentity(self.member_id, self.generation)
 
 
 S = TypeVar("S", bound=Session)

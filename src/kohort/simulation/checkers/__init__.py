@@ -16,6 +16,7 @@ from kohort.simulation.checkers import (
     draft_steps,
     liveness,
     member_steps,
+    members,
     ownership,
 )
 from kohort.simulation.rules import RULES, Checkers
@@ -35,6 +36,7 @@ MODULES = (
     delivery,
     liveness,
     member_steps,
+    members,
 )
 
 CHECKERS = Checkers(RULES)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
@@ -15,6 +14,7 @@ from kohort.group.member.events import (
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
+    JobDone,
     LookupDue,
     LookupFailed,
     Polled,
@@ -24,10 +24,25 @@ from kohort.group.member.events import (
     RetryDue,
     Subscribed,
     Tick,
+    TopicsNamed,
     Unsubscribed,
+)
+from kohort.simulation.checkers.members import (
+    MOVED,
+    WAIT,
+    Look,
+    counts_anew,
+    due_now,
+    look_at,
+    raises,
+    runs,
+    says_it_leaves,
+    seeks,
+    sends,
 )
 from kohort.simulation.facts import Told
 from kohort.simulation.rules import rule
+from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -37,66 +52,69 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 S = MemberState
-Look: TypeAlias = Callable[[Told, MemberSession, MemberSession], "str | None"]
 _JOINED = (S.JOINING, S.RECONCILING, S.ACKNOWLEDGING, S.STABLE)
 _LIVE = (*_JOINED, S.PREPARE_LEAVING)
 _GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_WAIT = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _seeks(told: Told, after: MemberSession) -> bool:
-    """Whether it looks for the coordinator, or will in a moment."""
-    waits = after.deadlines.get(LookupDue()) is not None
-    return told.effects.find_coordinator or after.looking_up or waits
 
 
 def _beats(told: Told, after: MemberSession) -> bool:
     """Whether a heartbeat goes out now, is on its way, or will go out as soon as it can."""
-    sent = any(isinstance(s.request, ConsumerGroupHeartbeatRequest) for s in told.effects.sends)
+    sent = sends(told, ConsumerGroupHeartbeatRequest)
     return sent or after.is_due or after.heartbeat is not None
 
 
 def _will_beat(told: Told, after: MemberSession) -> bool:
     """Whether there is a next heartbeat at all."""
-    due = (HeartbeatDue(), RetryDue())
-    timed = any(after.deadlines.get(each) is not None for each in due)
+    timed = runs(after, HeartbeatDue()) or runs(after, RetryDue())
     return _beats(told, after) or timed or not after.coordinator_known
+
+
+def _stirs(was: MemberSession, after: MemberSession) -> bool:
+    """Whether it wants to beat, or waits for it, as it did not before."""
+    waits = runs(after, RetryDue()) and not runs(was, RetryDue())
+    return waits or (after.is_due and not was.is_due)
 
 
 def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L32, L33, L35, L36: the answer to a heartbeat."""
     event = cast("ResponseArrived", told.event)
+    if _is_of_computation(was, event.token):
+        return _computes(told, after)
     current = was.heartbeat is not None and was.heartbeat.token == event.token
     answer = event.response
     if not current or not isinstance(answer, ConsumerGroupHeartbeatResponse):
         return None
-    if was.state is S.LEAVING:
-        good_bye = was.heartbeat is not None and was.heartbeat.epoch < 0
-        return "has said good-bye and stays" if good_bye and after.state is S.LEAVING else None
-    if was.heartbeat is not None and was.heartbeat.epoch < 0:
-        return None  # a good-bye for which nobody waits any more
-    if was.state not in _LIVE:
-        return None if after.state is was.state else "listens to an answer for somebody else"
+    says_good_bye = was.heartbeat is not None and was.heartbeat.epoch < 0
+    if was.state is S.LEAVING and says_good_bye:
+        return "has said good-bye and stays" if after.state is S.LEAVING else None
+    if was.state not in _LIVE or says_good_bye:
+        # Only now can who is leaving say good-bye, after which it has left.
+        same = after.state is was.state or was.state is S.LEAVING
+        deaf = same and (says_good_bye or not _stirs(was, after))
+        return None if deaf else "listens to an answer for somebody else"
     code = answer.error_code
-    if code == ErrorCode.GROUP_ID_NOT_FOUND and was.is_member:
-        code = ErrorCode.UNKNOWN_MEMBER_ID
-    if code == ErrorCode.NONE:
-        if answer.member_epoch < max(was.epoch, 1):
-            return None
+    if code != ErrorCode.NONE:
+        return _refused(told, was, after, code)
+    if answer.member_epoch >= max(was.epoch, 1):
         return _welcome(told, was, after, answer)
-    if code in _GONE:
+    same = (after.state, after.epoch) == (was.state, was.epoch)
+    return None if same and runs(after, RetryDue()) else "believes an epoch that is over"
+
+
+def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
+    """L35, L36: the error that a heartbeat was answered with."""
+    is_deleted = code == ErrorCode.GROUP_ID_NOT_FOUND and was.is_member
+    if code in _GONE or is_deleted:
         return _removed(told, was, after)
-    if code in _MOVED:
-        return None if _seeks(told, after) else "does not look for the coordinator that has moved"
-    if code in _WAIT:
-        waits = after.deadlines.get(RetryDue()) is not None and not told.effects.raised
-        same = after.state is was.state and after.epoch == was.epoch
-        return None if waits and same else "does not wait for the coordinator that is busy"
-    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return None
-    ended = after.state is S.FATAL and told.effects.raised
-    return None if ended else "goes on after an error that nothing cures"
+    if code in MOVED:
+        return None if seeks(told, after) else "does not look for the coordinator that has moved"
+    if code in (*WAIT, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        same = (after.state, after.epoch) == (was.state, was.epoch)
+        says_so = raises(told, code) == (code not in WAIT)
+        right = same and says_so and runs(after, RetryDue())
+        return None if right else "does not wait for what will pass"
+    ended = after.state is S.FATAL and raises(told, code)
+    return None if ended else "does not end, by its code, with an error that nothing cures"
 
 
 def _welcome(
@@ -145,14 +163,17 @@ def _removed(told: Told, was: MemberSession, after: MemberSession) -> str | None
 def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L36, L37."""
     code = cast("CommitAnswered", told.event).error_code
-    if code in _MOVED and was.state in _LIVE and was.coordinator_known:
-        return None if _seeks(told, after) else "does not look for the coordinator that has moved"
-    return None if after.state is was.state else "changes its state because of a commit"
+    if code in MOVED and was.state in _LIVE and was.coordinator_known:
+        return None if seeks(told, after) else "does not look for the coordinator that has moved"
+    same = (after.state, after.coordinator_known) == (was.state, was.coordinator_known)
+    return None if same else "changes more than the commit's answer says"
 
 
 def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L36."""
     event = cast("RequestFailed", told.event)
+    if _is_of_computation(was, event.token):
+        return _computes(told, after)
     if was.heartbeat is None or was.heartbeat.token != event.token:
         return None
     if was.state in _LIVE and was.heartbeat.epoch >= 0:
@@ -167,8 +188,10 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return "has lost the coordinator and believes in it"
     if was.state is S.LEAVING:
         return "waits for an answer in vain" if after.state is S.LEAVING else None
-    if was.state in _LIVE and not _seeks(told, after):
+    if was.state in _LIVE and not seeks(told, after):
         return "has lost the coordinator and does not look for it"
+    if was.state not in _LIVE and _stirs(was, after):
+        return "is in no group and wants to beat"
     same = after.state is was.state and after.owned == was.owned
     return None if same else "changes its state though it owns what it owned"
 
@@ -178,7 +201,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     if was.state in _LIVE and not _beats(told, after):
-        waits = after.deadlines.get(RetryDue()) is not None
+        waits = runs(after, RetryDue())
         return None if waits else "does not greet the new coordinator"
     return None
 
@@ -190,7 +213,7 @@ def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | No
     code = cast("LookupFailed", told.event).error_code
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and was.state in _JOINED:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
-    if was.state in _LIVE and after.deadlines.get(LookupDue()) is None:
+    if was.state in _LIVE and not runs(after, LookupDue()):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 
@@ -206,7 +229,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
         calm = after.state is was.state and not told.effects.sends and not after.is_due
         return None if calm or was.is_due else "tells the coordinator before it joins"
     if topics != was.topics and not _beats(told, after):
-        waits = after.deadlines.get(RetryDue()) is not None or not after.coordinator_known
+        waits = runs(after, RetryDue()) or not after.coordinator_known
         return None if waits else "does not tell the coordinator of another subscription"
     return None
 
@@ -219,6 +242,8 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return "is closed and does not know it"
     if was.state in _JOINED and after.state in _JOINED:
         return "does not leave"
+    if was.state not in _JOINED and says_it_leaves(told):
+        return "has nothing to leave and says that it leaves"
     if was.state not in _JOINED and after.state is not was.state:
         return "leaves what it has left, or does not finish what it is at"
     return None
@@ -229,13 +254,12 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if was.state is S.STALE:
         waits = was.callback is not None or not after.topics
         return None if after.state is S.JOINING or waits else "polls again and does not come back"
-    if was.state is S.UNSUBSCRIBED and was.topics and was.closing is None:
+    if was.state is S.UNSUBSCRIBED and was.wants and was.closing is None:
         return None if after.state is S.JOINING else "has a subscription and does not join"
     if was.state in _JOINED:
-        due = after.deadlines.get(PollOverdue())
-        fresh = due is not None and due >= told.now + told.client.plan.max_poll_interval_ms
+        fresh = counts_anew(told, after, PollOverdue(), told.client.plan.max_poll_interval_ms)
         return None if fresh else "has polled and counts from before"
-    return None
+    return None if after.state is was.state else "changes its state because of a poll"
 
 
 def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | None:
@@ -247,36 +271,63 @@ def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     taken = callback.change is not Ownership.ASSIGNED and callback.partitions
     if taken and len(after.owned) == len(was.owned):
         return "keeps what the application has given up"
-    if was.state is S.RECONCILING and callback.change is Ownership.REVOKED:
-        missing = (was.target or frozenset()) - after.owned
-        if missing and not told.effects.callbacks and after.state is S.ACKNOWLEDGING:
-            named = {each for each in missing if each.topic_id in after.names}
-            return "does not give the application what was added" if named else None
-    if was.state is S.STALE and was.topics and after.callback is None:
+    if was.state is S.RECONCILING and taken:
+        calls = [each.change for each in told.effects.callbacks]
+        right = after.state is S.RECONCILING and calls == [Ownership.ASSIGNED]
+        return None if right else "has given up and is not told what it gets"
+    if was.state is S.STALE and was.wants and after.callback is None:
         return None if after.state is S.JOINING else "is back in its poll and does not join"
     if was.state in (S.FATAL, S.FENCED) and after.owned and after.callback is None:
         return "does not tell the application what is lost"
+    if was.state is S.FENCED and was.wants and after.callback is None:
+        return None if after.state is S.JOINING else "was removed and does not join again"
+    if was.state is S.LEAVING and (told.effects.callbacks or after.state is not S.LEAVING):
+        return "goes on before its good-bye is said"
     return None
+
+
+def _named(told: Told, _was: MemberSession, after: MemberSession) -> str | None:
+    """L32: names are what partitions are known by."""
+    names = cast("TopicsNamed", told.event).names
+    missing = {each.topic_id for each in after.claimed if each.topic_id not in after.names}
+    return "does not take note of the names of its topics" if missing & names.keys() else None
+
+
+# ------------------------------------------------------------------------------------ computing
+
+
+def _is_of_computation(was: MemberSession, token: int) -> bool:
+    return was.computation is not None and was.computation.token == token
+
+
+def _computes(told: Told, after: MemberSession) -> str | None:
+    """K61: the next step of the group's assignment, or the end of it."""
+    goes_on = told.effects.jobs or sends(told, ConsumerGroupInstallAssignmentRequest)
+    waits = after.computation is not None and not goes_on
+    return "waits for an assignment that nobody makes" if waits else None
+
+
+def _computed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+    """K61: the assignor is done."""
+    known = _is_of_computation(was, cast("JobDone", told.event).token)
+    return _computes(told, after) if known else None
 
 
 def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L31, L35, KIP-580: what is due is done."""
-    earliest = was.deadlines.next()
-    if earliest is None or earliest[0] > told.now:
-        return None
-    due = earliest[1]
+    due = due_now(told, was)
     if isinstance(due, PollOverdue):
         return "is not polled and stays" if after.state in _JOINED else None
     if isinstance(due, LookupDue):
         return None if told.effects.find_coordinator else "does not look for the coordinator"
     if isinstance(due, (HeartbeatDue, RetryDue)) and was.state in _LIVE:
-        if not was.coordinator_known or was.deadlines.get(RetryDue()) not in (None, earliest[0]):
+        if not was.coordinator_known or (not isinstance(due, RetryDue) and runs(was, RetryDue())):
             return None
         return None if _beats(told, after) else "does not send the heartbeat that is due"
     return None
 
 
-_LOOKS: dict[type, Look] = {
+_LOOKS: dict[type, Look[MemberSession]] = {
     ResponseArrived: _answered,
     RequestFailed: _failed,
     CommitAnswered: _committed,
@@ -288,6 +339,8 @@ _LOOKS: dict[type, Look] = {
     CoordinatorKnown: _known,
     CoordinatorLost: _lost,
     LookupFailed: _not_found,
+    TopicsNamed: _named,
+    JobDone: _computed,
     Tick: _time,
 }
 
@@ -300,11 +353,4 @@ _LOOKS: dict[type, Look] = {
 )
 def consumer_member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the member after an event with the one before."""
-    was = told.before
-    if not isinstance(was, MemberSession):
-        return None
-    look = _LOOKS.get(type(told.event))
-    complaint = look(told, was, cast("MemberSession", told.effects.session)) if look else None
-    if complaint is None:
-        return None
-    return f"{told.client.name}, {was.state.name}, {type(told.event).__name__}: {complaint}"
+    return look_at(told, _LOOKS)

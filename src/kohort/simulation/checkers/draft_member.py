@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
@@ -27,6 +26,17 @@ from kohort.group.member.events import (
     Tick,
     Unsubscribed,
 )
+from kohort.simulation.checkers.members import (
+    Look,
+    counts_anew,
+    due_now,
+    look_at,
+    raises,
+    runs,
+    says_it_leaves,
+    seeks,
+    sends,
+)
 from kohort.simulation.facts import Told
 from kohort.simulation.rules import rule
 from kohort.wire.messages.draft import (
@@ -40,8 +50,7 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 S = DraftMemberState
-Session: TypeAlias = DraftMemberSession
-Look: TypeAlias = Callable[[Told, Session, Session], "str | None"]
+Session = DraftMemberSession
 _CONSUMING = (S.PART_OF_GROUP, S.REDISCOVER_COORDINATOR)
 _JOINING = (S.DISCOVER_COORDINATOR, S.STOPPED_CONSUMPTION)
 _BEATING = (*_CONSUMING, S.STOPPED_CONSUMPTION, S.LEAVING)
@@ -53,16 +62,10 @@ _MOVED = (
 _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _seeks(told: Told, after: Session) -> bool:
-    """Whether it looks for the coordinator, or will in a moment."""
-    waits = after.deadlines.get(LookupDue()) is not None
-    return told.effects.find_coordinator or after.looking_up or waits
-
-
 def _goes_on(told: Told, after: Session) -> bool:
     """Whether joining goes on: a call is open, a join on its way, or a next try is planned."""
-    planned = after.deadlines.get(RetryDue()) is not None
-    return after.callback is not None or after.request is not None or planned or _seeks(told, after)
+    planned = runs(after, RetryDue())
+    return after.callback is not None or after.request is not None or planned or seeks(told, after)
 
 
 def _joined(told: Told, was: Session, after: Session) -> str | None:
@@ -82,13 +85,13 @@ def _joined(told: Told, was: Session, after: Session) -> str | None:
         new = not after.member_id and after.generation == -1
         return None if new and _goes_on(told, after) else "does not join as a new consumer"
     if code in _MOVED:
-        seeks = _seeks(told, after) and not after.coordinator_known
-        return None if seeks else "does not look for the coordinator that has moved"
+        right = seeks(told, after) and not after.coordinator_known
+        return None if right else "does not look for the coordinator that has moved"
     if code in _WAIT:
-        waits = after.deadlines.get(RetryDue()) is not None and after.state is was.state
+        waits = runs(after, RetryDue()) and after.state is was.state
         return None if waits else "does not try to join again"
-    ended = after.state is S.FATAL and told.effects.raised
-    return None if ended else "goes on after an error that nothing cures"
+    ended = after.state is S.FATAL and raises(told, code)
+    return None if ended else "does not end, by its code, with an error that nothing cures"
 
 
 def _membership(
@@ -105,13 +108,15 @@ def _membership(
         return None if stops else "was given up and goes on"
     if code in _MOVED:
         if state in _CONSUMING:
-            seeks = _seeks(told, after) and not after.coordinator_known
-            right = seeks and after.state is S.REDISCOVER_COORDINATOR
-            return None if right else "does not look for the coordinator that has moved"
-        if not is_commit and (after.coordinator_known or not _seeks(told, after)):
+            right = seeks(told, after) and not after.coordinator_known
+            there = after.state is S.REDISCOVER_COORDINATOR
+            return None if right and there else "does not look for the coordinator that has moved"
+        if not is_commit and (after.coordinator_known or not seeks(told, after)):
             return "does not look for the coordinator that has moved"
         return None if after.state is state else "changes its state while it gives up"
     calm = (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION, *_WAIT)
+    if state is S.LEAVING and runs(after, SessionOverdue()):
+        return "counts its session though it leaves"
     if code in calm or is_commit or state is S.LEAVING:
         same = (after.state, after.owned) == (state, was.owned)
         return None if same else "changes its state though nothing has happened"
@@ -126,13 +131,12 @@ def _answered(told: Told, was: Session, after: Session) -> str | None:
     if was.heartbeat is None or was.heartbeat.token != event.token or was.state not in _BEATING:
         return None
     if (was.heartbeat.member_id, was.heartbeat.generation) != (was.member_id, was.generation):
-        return None if after.state is was.state else "listens to an answer for somebody else"
+        return "has waited for an answer for somebody else"
     code = cast("DraftHeartbeatResponse", event.response).error_code
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION)
-    if complaint is None and heard and after.state is was.state:
-        due = after.deadlines.get(SessionOverdue())
-        fresh = due is not None and due >= told.now + told.client.plan.session_timeout_ms
+    if complaint is None and heard and after.state is was.state and was.state is not S.LEAVING:
+        fresh = counts_anew(told, after, SessionOverdue(), told.client.plan.session_timeout_ms)
         complaint = None if fresh else "was heard and does not count its session from now"
     return complaint
 
@@ -158,13 +162,15 @@ def _lost(told: Told, was: Session, after: Session) -> str | None:
     if after.coordinator_known:
         return "has lost the coordinator and believes in it"
     if was.state in _CONSUMING:
-        right = after.state is S.REDISCOVER_COORDINATOR and _seeks(told, after)
+        right = after.state is S.REDISCOVER_COORDINATOR and seeks(told, after)
         return None if right else "does not read on and look for the coordinator"
-    if was.state in _JOINING and not _seeks(told, after):
+    if was.state in _JOINING and not seeks(told, after):
         return "has lost the coordinator and does not look for it"
     if was.state in _JOINING and was.callback is None:
-        planned = after.deadlines.get(RetryDue()) is not None and after.request is None
+        planned = runs(after, RetryDue()) and after.request is None
         return None if planned else "waits for an answer that will not come"
+    if was.state not in _JOINING and (runs(after, RetryDue()) or told.effects.find_coordinator):
+        return "wants nothing of the coordinator and looks for it"
     return None if after.state is was.state else "changes its state for nothing"
 
 
@@ -178,6 +184,8 @@ def _known(told: Told, was: Session, after: Session) -> str | None:
         return None if greets or after.state is S.STOPPED_CONSUMPTION else "does not greet it"
     if was.state in _JOINING and not _goes_on(told, after):
         return "has found the coordinator and does not join"
+    if was.state not in _JOINING and told.effects.sends:
+        return "wants nothing of the coordinator and joins"
     return None if after.state is was.state else "changes its state for nothing"
 
 
@@ -189,7 +197,7 @@ def _not_found(told: Told, was: Session, after: Session) -> str | None:
     code = cast("LookupFailed", told.event).error_code
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and active:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
-    if active and after.deadlines.get(LookupDue()) is None:
+    if active and not runs(after, LookupDue()):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 
@@ -217,8 +225,12 @@ def _left(told: Told, was: Session, after: Session) -> str | None:
     """D20."""
     closes = isinstance(told.event, Closing)
     if was.state in (S.DOWN, S.CLOSED):
+        if says_it_leaves(told):
+            return "has nothing to leave and says that it leaves"
         wanted = S.CLOSED if closes else was.state
         return None if after.state is wanted else "has nothing to leave and does not end"
+    if after.topics and not closes:
+        return "wants nothing and keeps its subscription"
     if was.state is S.LEAVING and after.state is not S.LEAVING:
         return "ends before it has given everything up"
     if after.state is S.LEAVING:
@@ -230,8 +242,7 @@ def _left(told: Told, was: Session, after: Session) -> str | None:
 
 def _polled(told: Told, was: Session, after: Session) -> str | None:
     """D25."""
-    active = was.state in (*_CONSUMING, *_JOINING)
-    if active and after.polled_at != told.now:
+    if after.polled_at != told.now:
         return "has polled and counts from before"
     return None if after.state is was.state else "changes its state because of a poll"
 
@@ -257,27 +268,26 @@ def _returned(told: Told, was: Session, after: Session) -> str | None:
 
 def _time(told: Told, was: Session, after: Session) -> str | None:
     """D23, D25, KIP-580: what is due is done."""
-    earliest = was.deadlines.next()
-    if earliest is None or earliest[0] > told.now:
-        return None
-    due = earliest[1]
+    due = due_now(told, was)
     silent = told.now - was.polled_at > told.client.plan.max_poll_interval_ms
     if isinstance(due, HeartbeatDue) and was.is_member:
         if after.deadlines.get(due) is None:
             return "will send no more heartbeats"
-        sends = any(isinstance(s.request, DraftHeartbeatRequest) for s in told.effects.sends)
         can = was.coordinator_known and was.heartbeat is None and not silent
-        return None if sends == can else "does not send the heartbeat that is due"
+        beats = sends(told, DraftHeartbeatRequest)
+        return None if beats == can else "does not send the heartbeat that is due"
     if isinstance(due, RetryDue) and was.state in _JOINING:
         return None if _goes_on(told, after) else "does not try again"
     if isinstance(due, LookupDue) and was.state in (*_CONSUMING, *_JOINING):
-        return None if _seeks(told, after) else "does not look for the coordinator"
-    if isinstance(due, SessionOverdue) and not silent and was.state is not S.LEAVING:
-        return None if _seeks(told, after) else "hears nothing and does not look for another one"
+        return None if seeks(told, after) else "does not look for the coordinator"
+    if isinstance(due, SessionOverdue) and not silent:
+        wanted = S.STOPPED_CONSUMPTION if was.state in _JOINING else S.REDISCOVER_COORDINATOR
+        right = after.state is wanted and seeks(told, after)
+        return None if right else "hears nothing and does not look for another one"
     return None
 
 
-_LOOKS: dict[type, Look] = {
+_LOOKS: dict[type, Look[Session]] = {
     ResponseArrived: _answered,
     RequestFailed: _failed,
     CommitAnswered: _committed,
@@ -301,17 +311,20 @@ _LOOKS: dict[type, Look] = {
 )
 def draft_member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the consumer after an event with the one before."""
-    was = told.before
-    if not isinstance(was, DraftMemberSession):
-        return None
-    after = cast("DraftMemberSession", told.effects.session)
+    return look_at(told, _LOOKS)
+
+
+@rule(
+    "L2",
+    "Draft: whoever joins says what its application wants (D8).",
+    Told,
+    about=(DraftMemberSession,),
+)
+def draft_joins_with_its_topics(_world: World, told: Told) -> str | None:
+    """Look at what a join subscribes to."""
+    topics = cast("DraftMemberSession", told.effects.session).topics
     for send in told.effects.sends:
-        if isinstance(send.request, DraftJoinGroupRequest) and set(send.request.topics) != set(
-            after.topics
-        ):
+        request = send.request
+        if isinstance(request, DraftJoinGroupRequest) and set(request.topics) != set(topics):
             return f"{told.client.name} joins with another subscription"
-    look = _LOOKS.get(type(told.event))
-    complaint = look(told, was, after) if look else None
-    if complaint is None:
-        return None
-    return f"{told.client.name}, {was.state.name}, {type(told.event).__name__}: {complaint}"
+    return None

@@ -5,8 +5,7 @@ Each function looks at one event, at the member's session before and after it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
@@ -34,6 +33,19 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.subscription import decode_assignment, decode_subscription
+from kohort.simulation.checkers.members import (
+    MOVED,
+    WAIT,
+    Look,
+    counts_anew,
+    due_now,
+    look_at,
+    raises,
+    runs,
+    says_it_leaves,
+    seeks,
+    sends,
+)
 from kohort.simulation.facts import Told
 from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import (
@@ -51,7 +63,6 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 S = MemberState
-Look: TypeAlias = Callable[[Told, MemberSession, MemberSession], "str | None"]
 
 _JOINED = (
     S.UNJOINED,
@@ -64,19 +75,7 @@ _JOINED = (
 _BEATING = (S.REVOKING, S.COMPLETING_REBALANCE, S.ASSIGNING, S.STABLE, S.LEAVING)
 # Joining again has begun.
 _ON_ITS_WAY = (S.REVOKING, S.PREPARING_REBALANCE, S.UNJOINED)
-_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_WAIT = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 _GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
-
-
-def _sends(told: Told, kind: type) -> bool:
-    return any(isinstance(each.request, kind) for each in told.effects.sends)
-
-
-def _seeks(told: Told, after: MemberSession) -> bool:
-    """Whether it looks for the coordinator, or will in a moment."""
-    waits = after.deadlines.get(LookupDue()) is not None
-    return told.effects.find_coordinator or after.looking_up or waits
 
 
 def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None:
@@ -98,15 +97,16 @@ def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     code = answer.error_code
     if code == ErrorCode.NONE:
         if answer.protocol_name not in {each.name for each in told.client.assignors}:
-            return None if after.state is S.FATAL else "takes part with an assignor it never named"
+            ended = after.state is S.FATAL and raises(told, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return None if ended else "takes part with an assignor it never named"
         same = (after.member_id, after.generation) == (answer.member_id, answer.generation_id)
         if not same or after.state is not S.COMPLETING_REBALANCE:
             return f"is in generation {answer.generation_id} and goes to {after.state.name}"
         leads = answer.leader == answer.member_id and not answer.skip_assignment
-        works = bool(told.effects.jobs) if leads else _sends(told, SyncGroupRequest)
+        works = bool(told.effects.jobs) if leads else sends(told, SyncGroupRequest)
         return None if works else "is in a new generation and does nothing"
     if code == ErrorCode.MEMBER_ID_REQUIRED:
-        again = after.member_id == answer.member_id and _sends(told, JoinGroupRequest)
+        again = after.member_id == answer.member_id and sends(told, JoinGroupRequest)
         return None if again else "does not come back with the id that it was given"
     return _not_joined(told, was, after, code)
 
@@ -115,22 +115,22 @@ def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int)
     """L10: what JoinGroup and SyncGroup have in common."""
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         kept = (after.member_id, after.generation) == (was.member_id, was.generation)
-        again = kept and _sends(told, JoinGroupRequest)
+        again = kept and sends(told, JoinGroupRequest)
         return None if again else "is called to the next rebalance and does not join as who it is"
     if code in _GONE:
         wrong = _identity(was, after, code)
         if wrong is None and after.state not in _ON_ITS_WAY:
             wrong = "does not join anew"
         return wrong
-    if code in _MOVED:
-        seeks = after.state is S.UNJOINED and _seeks(told, after) and not after.coordinator_known
-        return None if seeks else "does not look for the coordinator that has moved"
-    if code in _WAIT:
-        waits = after.state is S.UNJOINED and after.deadlines.get(RetryDue()) is not None
+    if code in MOVED:
+        right = after.state is S.UNJOINED and seeks(told, after) and not after.coordinator_known
+        return None if right else "does not look for the coordinator that has moved"
+    if code in WAIT:
+        waits = after.state is S.UNJOINED and runs(after, RetryDue())
         stays = after.coordinator_known == was.coordinator_known
         return None if waits and stays else "does not wait for the coordinator that is busy"
-    ended = after.state is S.FATAL and told.effects.raised
-    return None if ended else "goes on after an error that nothing cures"
+    ended = after.state is S.FATAL and raises(told, code)
+    return None if ended else "does not end, by its code, with an error that nothing cures"
 
 
 def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
@@ -168,12 +168,12 @@ def _membership(
         if wrong is None and state is S.STABLE and was.owned and after.state is not S.REVOKING:
             wrong = "does not tell the application what is lost"
         return wrong
-    if code in _MOVED:
+    if code in MOVED:
         if state is S.LEAVING and was.request is not None:
             return None if after.state is not S.LEAVING else "waits for an answer in vain"
-        seeks = _seeks(told, after) and not after.coordinator_known
-        return None if seeks else "does not look for the coordinator that has moved"
-    if code in (ErrorCode.NONE, *_WAIT):
+        right = seeks(told, after) and not after.coordinator_known
+        return None if right else "does not look for the coordinator that has moved"
+    if code in (ErrorCode.NONE, *WAIT):
         same = (after.state, after.owned) == (state, was.owned)
         return None if same else "changes its state though nothing has happened"
     fatal = code == ErrorCode.FENCED_INSTANCE_ID if is_commit else True
@@ -188,14 +188,12 @@ def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if was.heartbeat is None or was.heartbeat.token != event.token or was.state not in _BEATING:
         return None
     code = cast("HeartbeatResponse", event.response).error_code
-    now = (was.member_id, was.generation)
-    if (was.heartbeat.member_id, was.heartbeat.generation) != now:
-        return None if after.state is was.state else "listens to an answer for somebody else"
+    if (was.heartbeat.member_id, was.heartbeat.generation) != (was.member_id, was.generation):
+        return "has waited for an answer for somebody else"
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
     if complaint is None and heard and after.state is was.state:
-        due = after.deadlines.get(SessionOverdue())
-        fresh = due is not None and due >= told.now + told.client.plan.session_timeout_ms
+        fresh = counts_anew(told, after, SessionOverdue(), told.client.plan.session_timeout_ms)
         complaint = None if fresh else "was heard and does not count its session from now"
     return complaint
 
@@ -204,7 +202,8 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
     """L11: the answer to a commit."""
     event = cast("CommitAnswered", told.event)
     if was.state not in _BEATING or event.sent != CommitIdentity(was.member_id, was.generation):
-        return None if after.state is was.state else "listens to an answer for somebody else"
+        calm = after.state is was.state and not told.effects.sends
+        return None if calm else "listens to an answer for somebody else"
     return _membership(told, was, after, event.error_code, is_commit=True)
 
 
@@ -214,7 +213,7 @@ def _good_bye(_told: Told, was: MemberSession, after: MemberSession) -> str | No
     return None if out else "has said good-bye and stays"
 
 
-_ANSWERS: dict[type, Look] = {
+_ANSWERS: dict[type, Look[MemberSession]] = {
     JoinGroupResponse: _joined,
     SyncGroupResponse: _synced,
     LeaveGroupResponse: _good_bye,
@@ -251,6 +250,8 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
         return "does not take note of another subscription"
     if was.state is S.LEAVING:
         return None if after.after_leaving is S.UNJOINED else "will not come back"
+    if was.state is S.UNSUBSCRIBED and not runs(after, PollOverdue()):
+        return "joins and does not count the time between polls"
     differs = topics != was.joined_topics
     if was.state is S.UNSUBSCRIBED or (was.state is S.STABLE and differs):
         return None if after.state in _ON_ITS_WAY else "has another subscription and does not join"
@@ -260,10 +261,11 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
 def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L7: unsubscribing and closing."""
     closes = isinstance(told.event, Closing)
-    if closes and was.state in (S.UNSUBSCRIBED, S.CLOSED):
-        return None if after.state is S.CLOSED else "has nothing to leave and does not end"
-    if not closes and was.state in (S.UNSUBSCRIBED, S.CLOSED):
-        return None if after.state is was.state else "wants nothing already"
+    if was.state in (S.UNSUBSCRIBED, S.CLOSED):
+        if says_it_leaves(told):
+            return "has nothing to leave and says that it leaves"
+        wanted = S.CLOSED if closes else was.state
+        return None if after.state is wanted else "has nothing to leave and does not end"
     if after.topics and not closes:
         return "wants nothing and keeps its subscription"
     if was.state is S.LEAVING and after.state is not S.LEAVING:
@@ -290,10 +292,11 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         # An open call has to end first.
         back = after.state in _ON_ITS_WAY or was.callback is not None
         return None if back else "polls again and does not come back"
-    due = after.deadlines.get(PollOverdue())
-    wanted = told.now + told.client.plan.max_poll_interval_ms
-    alive = was.state not in _JOINED or (due is not None and due >= wanted)
-    return None if alive else "has polled and counts from before"
+    if was.state not in _JOINED:
+        counts = runs(after, PollOverdue())
+        return "counts the time between polls, and is in no group" if counts else None
+    fresh = counts_anew(told, after, PollOverdue(), told.client.plan.max_poll_interval_ms)
+    return None if fresh else "has polled and counts from before"
 
 
 def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
@@ -309,10 +312,9 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
         # The group threw it out meanwhile: first its application hears what else is lost.
         loses = after.callback is not None and after.callback.change is Ownership.LOST
         return None if joins or loses else "has given up and does not join"
-    if was.state is S.ASSIGNING and was.assignment is not None and was.member_id:
+    if was.state is S.ASSIGNING and was.assignment is not None and was.is_member:
         calls = [each.change for each in _told.effects.callbacks]
-        kept = Ownership.ASSIGNED in calls or after.state in _ON_ITS_WAY
-        return None if kept else "does not give the application what was added"
+        return None if Ownership.ASSIGNED in calls else "does not give out what was added"
     if was.state is S.ASSIGNING and was.assignment is None:
         again = was.rejoin is not None or was.topics != was.joined_topics or not was.member_id
         rests = after.state is S.STABLE
@@ -333,7 +335,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     idle = was.state not in (*_JOINED, S.LEAVING)
-    if idle or (was.state is S.UNJOINED and was.deadlines.get(RetryDue()) is not None):
+    if idle or (was.state is S.UNJOINED and runs(was, RetryDue())):
         return None if after.state is was.state else "joins before its time"
     if was.state is S.UNJOINED:
         joins = after.state in (S.PREPARING_REBALANCE, S.REVOKING)
@@ -351,7 +353,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return "has lost the coordinator and believes in it"
     if was.state is S.LEAVING and was.request is not None:
         return None if after.state is not S.LEAVING else "waits for an answer in vain"
-    if was.state in (*_JOINED, S.LEAVING) and not _seeks(told, after):
+    if was.state in (*_JOINED, S.LEAVING) and not seeks(told, after):
         return "has lost the coordinator and does not look for it"
     if was.state in (S.PREPARING_REBALANCE, S.COMPLETING_REBALANCE):
         return None if after.state is S.UNJOINED else "waits for an answer that will not come"
@@ -366,7 +368,7 @@ def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | N
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and was.state in _JOINED:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
     active = was.state in (*_JOINED, S.LEAVING)
-    if active and after.deadlines.get(LookupDue()) is None:
+    if active and not runs(after, LookupDue()):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 
@@ -379,7 +381,7 @@ def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | N
     if event.assignments is None:
         retries = after.state is S.UNJOINED and told.effects.raised
         return None if retries else "has no assignment and does not try again"
-    return None if _sends(told, SyncGroupRequest) else "keeps the assignment for itself"
+    return None if sends(told, SyncGroupRequest) else "keeps the assignment for itself"
 
 
 # ------------------------------------------------------------------------------------- time
@@ -387,30 +389,26 @@ def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | N
 
 def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L7, L9, KIP-580: what is due is done."""
-    earliest = was.deadlines.next()
-    if earliest is None or earliest[0] > told.now:
-        return None
-    due, state = earliest[1], was.state
-    member = bool(was.member_id) and was.generation >= 0
+    due, state, member = due_now(told, was), was.state, was.is_member
     if isinstance(due, HeartbeatDue) and member and was.coordinator_known:
-        if was.heartbeat is None and not _sends(told, HeartbeatRequest):
+        if was.heartbeat is None and not sends(told, HeartbeatRequest):
             return "does not send the heartbeat that is due"
-        return None if after.deadlines.get(due) is not None else "will send no more heartbeats"
+        return None if runs(after, due) else "will send no more heartbeats"
     if isinstance(due, PollOverdue):
         return "is not polled and stays" if after.state is not S.STALE else None
     if isinstance(due, RetryDue):
-        tries = after.state in (S.PREPARING_REBALANCE, S.REVOKING) or _seeks(told, after)
+        tries = after.state in (S.PREPARING_REBALANCE, S.REVOKING) or seeks(told, after)
         return None if tries else "does not try again"
     if isinstance(due, LookupDue):
         return None if told.effects.find_coordinator else "does not look for the coordinator"
     if isinstance(due, SessionOverdue) and state is S.LEAVING and was.request is not None:
         return None if after.state is not S.LEAVING else "waits for an answer in vain"
     if isinstance(due, SessionOverdue) and member and state is not S.LEAVING:
-        return None if _seeks(told, after) else "hears nothing and does not look for another one"
+        return None if seeks(told, after) else "hears nothing and does not look for another one"
     return None
 
 
-_LOOKS: dict[type, Look] = {
+_LOOKS: dict[type, Look[MemberSession]] = {
     ResponseArrived: _answered,
     RequestFailed: _failed,
     CommitAnswered: _committed,
@@ -436,27 +434,17 @@ _LOOKS: dict[type, Look] = {
 )
 def member_goes_on(_world: World, told: Told) -> str | None:
     """Compare the member after an event with the one before."""
-    if not isinstance(told.before, MemberSession):
-        return None
-    look = _LOOKS.get(type(told.event))
-    if look is None:
-        return None
-    after = cast("MemberSession", told.effects.session)
-    complaint = look(told, told.before, after)
-    if complaint is None:
-        return None
-    return f"{told.client.name}, {told.before.state.name}, {type(told.event).__name__}: {complaint}"
+    return look_at(told, _LOOKS)
 
 
 @rule(
     "L2",
     "Classic: whoever joins says what its application wants, whoever leaves has nothing left.",
     Told,
+    about=(MemberSession,),
 )
 def joins_with_its_topics(_world: World, told: Told) -> str | None:
     """Look at what a JoinGroup subscribes to."""
-    if not isinstance(told.before, MemberSession):
-        return None
     for send in told.effects.sends:
         after = cast("MemberSession", told.effects.session)
         # Who is not polled any more leaves before its application can be told (KIP-62).

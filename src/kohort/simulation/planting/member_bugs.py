@@ -315,7 +315,7 @@ def _plant_part_1() -> None:
     bug(
         "nothing is lost",
         "a member that was removed keeps what it owned",
-        instead(_T, beat, "lose_membership", _lose_nothing),
+        instead(_T, beat, "join_anew", _lose_nothing),
     )
     bug("deaf", "a member does not follow rebalances", ignored(_T, beat, "follow_rebalance"))
     bug(
@@ -380,7 +380,7 @@ def _plant_part_2() -> None:
     bug(
         "locked up",
         "a member that is told UNKNOWN_MEMBER_ID stays as it is (U5: aiokafka #727)",
-        ignored(_T, HeartbeatAnswered, "lose_membership"),
+        ignored(_T, HeartbeatAnswered, "join_anew"),
     )
     _assignor("one round", "partitions move while their owner has them", OneRound(), _COOP)
     _assignor("hoarder", "one member gets all, wanted or not", Hoarder(), "classic")

@@ -42,6 +42,11 @@ def says(wanted: Remedy) -> Callable[[MemberDraft, Answered | SyncGroupResponse]
     return guard
 
 
+def says_gone(_draft: MemberDraft, answer: Answered | Rebalancing) -> bool:
+    """L3, L10: whether the coordinator does not know us, or not in this generation."""
+    return remedy(answer.error_code) in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
+
+
 # ---------------------------------------------------------------------------------- join and sync
 
 
@@ -72,8 +77,8 @@ def join_again(draft: MemberDraft, _answer: Rebalancing) -> None:
     join.send_join(draft)
 
 
-def join_anew(draft: MemberDraft, answer: Rebalancing) -> None:
-    """L10: we are not who we thought; what we kept while we joined is lost."""
+def join_anew(draft: MemberDraft, answer: Rebalancing | Answered) -> None:
+    """L3b, L10: we are not who we thought; what we own is lost, join as somebody new."""
     join.join_anew(draft, answer.error_code)
 
 
@@ -123,8 +128,11 @@ def left(draft: MemberDraft, _answer: LeaveGroupResponse) -> None:
 # ----------------------------------------------------------------------------- heartbeat and commit
 
 
-def is_outdated(draft: MemberDraft, answer: Answered) -> bool:
-    """L10, L11: whether it answers somebody that we are not any more."""
+def is_outdated(draft: MemberDraft, answer: CommitAnswered) -> bool:
+    """L11: whether it answers somebody that we are not any more.
+
+    A heartbeat cannot: who becomes somebody else does not wait for its answer.
+    """
     session = draft.session
     return answer.sent != CommitIdentity(session.member_id, session.generation)
 
@@ -149,17 +157,6 @@ def follow_later(draft: MemberDraft, answer: Answered) -> None:
     """L10: the next rebalance comes before this one is through: finish it first."""
     note_alive(draft, answer)
     draft.session = replace(draft.session, rejoin="the group is rebalancing")
-
-
-def lose_membership(draft: MemberDraft, answer: Answered) -> None:
-    """L10, L3b: we were removed: what we own is lost, join as somebody new."""
-    join.reset_identity(draft, answer.error_code)
-    join.rejoin(draft, f"the coordinator answered {ErrorCode(answer.error_code).name}")
-
-
-def lose_membership_joining(draft: MemberDraft, answer: Answered) -> None:
-    """L10: removed between the two phases."""
-    join.join_anew(draft, answer.error_code)
 
 
 def note_lost_membership(draft: MemberDraft, answer: Answered) -> None:

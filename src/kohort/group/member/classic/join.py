@@ -262,11 +262,11 @@ def reset_identity(draft: MemberDraft, code: int) -> None:
 
 
 def join_anew(draft: MemberDraft, code: int) -> None:
-    """L10: removed in the middle of a rebalance: what was kept through it is lost."""
+    """L10: removed; what we own, or have kept through a rebalance, is lost."""
     reset_identity(draft, code)
     # Whatever is still on its way belongs to a rebalance that is over for us.
     draft.session = replace(draft.session, prepared=False, request=None, job=None)
-    rejoin(draft, draft.session.reason)
+    rejoin(draft, f"the coordinator answered {ErrorCode(code).name}")
 
 
 def fail(draft: MemberDraft, code: int, what: str) -> None:

@@ -202,12 +202,10 @@ def _put(draft: MemberDraft, event: object) -> None:
 
 
 def _answer(draft: MemberDraft, event: ResponseArrived) -> None:
-    sent = draft.session.heartbeat
     if not _forget_sent(draft, event.token):
         _put(draft, StaleReport(event.token))
     elif isinstance(event.response, HeartbeatResponse):
-        assert sent is not None
-        _put(draft, HeartbeatAnswered(sent.identity, event.response.error_code))
+        _put(draft, HeartbeatAnswered(event.response.error_code))
     else:
         _put(draft, event.response)
 

@@ -62,10 +62,9 @@ def others(*states: MemberState) -> tuple[MemberState, ...]:
 
 CALL_ROWS: Rows = (
     row(UNSUBSCRIBED, Subscribed, calls.subscribe, to=(PREPARING, UNJOINED), rule="L2"),
-    row((*JOINED[:-1], STALE), Subscribed, calls.note_topics),
-    row(STABLE, Subscribed, calls.resubscribe, when=calls.is_another_subscription, to=REJOIN),
-    row(STABLE, Subscribed, calls.pass_over),
     row(LEAVING, Subscribed, calls.subscribe_afterwards, when=calls.comes_back),
+    row(STABLE, Subscribed, calls.resubscribe, when=calls.is_another_subscription, to=REJOIN),
+    row((*JOINED, STALE), Subscribed, calls.note_topics),
     row(UNSUBSCRIBED, Unsubscribed, calls.pass_over),
     row(
         (*JOINED, STALE, FATAL),
@@ -127,22 +126,7 @@ JOIN_ROWS: Rows = (
         rule="L10 KIP-394",
     ),
     row(PREPARING, _JOINED, answers.join_again, when=answers.join_says(Remedy.REJOIN), rule="L10"),
-    row(
-        PREPARING,
-        _JOINED,
-        answers.join_anew,
-        when=answers.join_says(Remedy.RESET_MEMBER),
-        to=REJOIN,
-        rule="L10",
-    ),
-    row(
-        PREPARING,
-        _JOINED,
-        answers.join_anew,
-        when=answers.join_says(Remedy.RESET_GENERATION),
-        to=REJOIN,
-        rule="L10",
-    ),
+    row(PREPARING, _JOINED, answers.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
     row(
         PREPARING,
         _JOINED,
@@ -184,22 +168,7 @@ SYNC_ROWS: Rows = (
         to=PREPARING,
         rule="L10",
     ),
-    row(
-        COMPLETING,
-        _SYNCED,
-        answers.join_anew,
-        when=answers.says(Remedy.RESET_MEMBER),
-        to=REJOIN,
-        rule="L10",
-    ),
-    row(
-        COMPLETING,
-        _SYNCED,
-        answers.join_anew,
-        when=answers.says(Remedy.RESET_GENERATION),
-        to=REJOIN,
-        rule="L10",
-    ),
+    row(COMPLETING, _SYNCED, answers.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
     row(
         COMPLETING,
         _SYNCED,
@@ -249,38 +218,10 @@ def sent_good_bye_in_vain(draft: MemberDraft, answer: answers.Answered) -> bool:
     return moved and calls.has_said_good_bye(draft, answer)
 
 
-Answer = type[HeartbeatAnswered] | type[CommitAnswered]
-
-
-def _lost_rows(trigger: Answer) -> Rows:
-    """The coordinator does not know us, or not in this generation (L3, L10)."""
-    called = (REVOKING, ASSIGNING, LEAVING)
-    rows: Rows = ()
-    for reset in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION):
-        lost = answers.says(reset)
-        rows += (
-            row(STABLE, trigger, answers.lose_membership, when=lost, to=REJOIN, rule="L3 L10"),
-            row(
-                COMPLETING,
-                trigger,
-                answers.lose_membership_joining,
-                when=lost,
-                to=REJOIN,
-                rule="L10",
-            ),
-            row(called, trigger, answers.note_lost_membership, when=lost, rule="L10"),
-        )
-    return rows
-
-
-def _membership_rows(
-    trigger: type[HeartbeatAnswered | CommitAnswered],
-) -> Rows:
-    """Heartbeats and commits say the same about a membership (L10, L11)."""
+def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
+    """Heartbeats and commits say the same about a membership (L3, L10, L11)."""
     says = answers.says
     return (
-        row(BEATING, trigger, answers.pass_over, when=answers.is_outdated, rule="L10 L11"),
-        row(BEATING, trigger, answers.note_alive, when=says(Remedy.NONE), rule="L9"),
         row(
             STABLE,
             trigger,
@@ -291,13 +232,20 @@ def _membership_rows(
         ),
         row(ASSIGNING, trigger, answers.follow_later, when=says(Remedy.REJOIN), rule="L10"),
         row(
-            (REVOKING, COMPLETING, LEAVING),
+            (STABLE, COMPLETING),
             trigger,
-            answers.note_alive,
-            when=says(Remedy.REJOIN),
+            answers.join_anew,
+            when=answers.says_gone,
+            to=REJOIN,
+            rule="L3 L10",
+        ),
+        row(
+            (REVOKING, ASSIGNING, LEAVING),
+            trigger,
+            answers.note_lost_membership,
+            when=answers.says_gone,
             rule="L10",
         ),
-        *_lost_rows(trigger),
         row(
             COMPLETING,
             trigger,
@@ -321,16 +269,26 @@ def _membership_rows(
             when=says(Remedy.FIND_COORDINATOR),
             rule="L10",
         ),
-        row(BEATING, trigger, answers.pass_over, when=says(Remedy.WAIT), rule="L10"),
-        row(LEAVING, trigger, answers.pass_over, rule="L7"),
     )
 
 
+_BEATEN = HeartbeatAnswered
 _FATAL_FROM = (REVOKING, COMPLETING, ASSIGNING, STABLE)
 MEMBERSHIP_ROWS: Rows = (
-    *_membership_rows(HeartbeatAnswered),
-    row(_FATAL_FROM, HeartbeatAnswered, answers.give_up, to=FATAL, rule="L10"),
-    row(others(*BEATING), HeartbeatAnswered, calls.never),
+    row(BEATING, _BEATEN, answers.note_alive, when=answers.says(Remedy.NONE), rule="L9"),
+    *_membership_rows(_BEATEN),
+    row(
+        (REVOKING, COMPLETING, LEAVING),
+        _BEATEN,
+        answers.note_alive,
+        when=answers.says(Remedy.REJOIN),
+        rule="L10",
+    ),
+    row(BEATING, _BEATEN, answers.pass_over, when=answers.says(Remedy.WAIT), rule="L10"),
+    row(LEAVING, _BEATEN, answers.pass_over, rule="L7"),
+    row(_FATAL_FROM, _BEATEN, answers.give_up, to=FATAL, rule="L10"),
+    row(others(*BEATING), _BEATEN, calls.never),
+    row(BEATING, CommitAnswered, answers.pass_over, when=answers.is_outdated, rule="L11"),
     *_membership_rows(CommitAnswered),
     row(
         _FATAL_FROM,
@@ -340,7 +298,7 @@ MEMBERSHIP_ROWS: Rows = (
         to=FATAL,
         rule="L11",
     ),
-    row(others(LEAVING), CommitAnswered, answers.pass_over, rule="L11"),
+    row(tuple(MemberState), CommitAnswered, answers.pass_over, rule="L11"),
 )
 
 COORDINATOR_ROWS: Rows = (

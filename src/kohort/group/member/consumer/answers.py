@@ -60,18 +60,10 @@ def note_newer_target(draft: MemberDraft, answer: Answer) -> None:
 
 
 def follow(draft: MemberDraft, answer: Answer) -> None:
-    """L32: a member; if what it is given is not what it has, reconcile."""
+    """L32, L33: a member; it reconciles what it is given, unless the application is called now."""
     note_newer_target(draft, answer)
-    joining = draft.state is MemberState.JOINING
-    if joining or not reconcile.is_reconciled(draft.session):
-        reconcile.begin(draft)
-
-
-def follow_reconciling(draft: MemberDraft, answer: Answer) -> None:
-    """L33: while the application is called the rest waits; else it begins at once."""
-    before = draft.session.target
-    note_newer_target(draft, answer)
-    if draft.session.callback is None and draft.session.target != before:
+    rests = draft.state is MemberState.STABLE and reconcile.is_reconciled(draft.session)
+    if draft.session.callback is None and not rests:
         reconcile.begin(draft)
 
 

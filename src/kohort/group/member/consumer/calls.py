@@ -89,7 +89,7 @@ def note_poll(draft: MemberDraft, _call: object) -> None:
 
 
 def pass_over(_draft: MemberDraft, _event: object) -> None:
-    """Nothing to do."""
+    """Nothing to do; when a wait is over, what it held back goes out by itself."""
 
 
 def told(
@@ -109,15 +109,9 @@ def told(
 
 
 def note_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
-    """It is known for the time when it is needed."""
+    """L31: it is known; what it was looked for, a heartbeat that is due, goes out now."""
     client_assignors.note_coordinator(draft, asks_members=event.asks_members)
     lookup.note_coordinator(draft)
-
-
-def greet_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
-    """Tell the new coordinator at once that we are alive."""
-    note_coordinator(draft, event)
-    coordinator.beat_soon(draft)
 
 
 def find_coordinator(draft: MemberDraft, _event: object) -> None:
@@ -164,10 +158,6 @@ def acknowledge(draft: MemberDraft, ready: object) -> None:
     """L32: this heartbeat says what we have; then on to what came meanwhile, if anything."""
     beat(draft, ready)
     reconcile.begin(draft)
-
-
-def retry(_draft: MemberDraft, _event: object) -> None:
-    """The wait is over; what was held back by it goes out now."""
 
 
 def never(draft: MemberDraft, event: object) -> None:

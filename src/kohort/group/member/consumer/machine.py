@@ -229,11 +229,17 @@ def _beat_if_due(draft: MemberDraft) -> None:
 
 def _answer(draft: MemberDraft, sent: Sent, answer: ConsumerGroupHeartbeatResponse) -> None:
     if sent.epoch < NOT_JOINED:
-        _put(draft, GoodByeAnswered())
+        _end_good_bye(draft, sent)
     elif sent.epoch != draft.session.epoch:
         _put(draft, StaleReport(sent.token))  # it answers somebody that we are not any more
     else:
         _put(draft, answer)
+
+
+def _end_good_bye(draft: MemberDraft, sent: Sent) -> None:
+    """L37: whoever does not wait for it is out already, and maybe back."""
+    waits = draft.state is MemberState.LEAVING
+    _put(draft, GoodByeAnswered() if waits else StaleReport(sent.token))
 
 
 def _fail(draft: MemberDraft, event: RequestFailed) -> None:
@@ -246,7 +252,7 @@ def _fail(draft: MemberDraft, event: RequestFailed) -> None:
         )
         _answer(draft, sent, answer)
     elif sent.epoch < NOT_JOINED:
-        _put(draft, GoodByeAnswered())
+        _end_good_bye(draft, sent)
     else:
         _put(draft, CoordinatorLost(event.cause))
 

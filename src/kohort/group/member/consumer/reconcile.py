@@ -90,19 +90,14 @@ def _takeable(session: MemberSession) -> Partitions:
 
 
 def note_names(draft: MemberDraft, event: TopicsNamed) -> None:
-    """Names of topics that are owned or given; others are not kept."""
+    """L32: names of topics that are owned or given; what waited for its name can be taken now."""
     session = draft.session
     wanted = {partition.topic_id for partition in session.claimed}
     names = {key: name for key, name in session.names.items() if key in wanted}
     learned = {key: name for key, name in event.names.items() if key in wanted}
     # what the application knows a partition by does not change under it
     draft.session = replace(session, names=Map(learned | names))
-
-
-def go_on_with_names(draft: MemberDraft, event: TopicsNamed) -> None:
-    """L32: what waited for its name can be taken now."""
-    note_names(draft, event)
-    if draft.session.callback is None:
+    if draft.state is MemberState.RECONCILING and session.callback is None:
         go_on(draft)
 
 

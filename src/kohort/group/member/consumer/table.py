@@ -84,8 +84,7 @@ CALLBACK_ROWS: Rows = (
     row(STALE, CallbackDone, calls.told(leave.done_stale), to=JOINING, rule="L35"),
     row(FATAL, CallbackDone, calls.told(leave.done_fatal), rule="L36"),
     row((UNSUBSCRIBED, JOINING, ACKNOWLEDGING, STABLE), CallbackDone, calls.never),
-    row(RECONCILING, TopicsNamed, reconcile.go_on_with_names, rule="L32"),
-    row(others(RECONCILING), TopicsNamed, reconcile.note_names),
+    row(ALL, TopicsNamed, reconcile.note_names, rule="L32"),
 )
 
 _ANSWER = ConsumerGroupHeartbeatResponse
@@ -93,20 +92,12 @@ _says = answers.says
 ANSWER_ROWS: Rows = (
     row(LIVE, _ANSWER, answers.try_again_later, when=answers.is_nonsense, rule="L35"),
     row(
-        (JOINING, STABLE),
+        (JOINING, RECONCILING, STABLE),
         _ANSWER,
         answers.follow,
         when=_says(Remedy.NONE),
         to=(RECONCILING, STABLE),
-        rule="L32",
-    ),
-    row(
-        RECONCILING,
-        _ANSWER,
-        answers.follow_reconciling,
-        when=_says(Remedy.NONE),
-        to=STABLE,
-        rule="L33",
+        rule="L32 L33",
     ),
     row(ACKNOWLEDGING, _ANSWER, answers.note_newer_target, when=_says(Remedy.NONE), rule="L33"),
     row(PREPARE_LEAVING, _ANSWER, answers.note_answer, when=_says(Remedy.NONE)),
@@ -120,7 +111,7 @@ ANSWER_ROWS: Rows = (
     row(LIVE, _ANSWER, answers.give_up, to=FATAL, rule="L36"),
     row(others(*LIVE), _ANSWER, calls.pass_over),
     row(LEAVING, GoodByeAnswered, leave.good_bye_answered, to=UNSUBSCRIBED, rule="L37"),
-    row(others(LEAVING), GoodByeAnswered, calls.pass_over, rule="L37"),
+    row(others(LEAVING), GoodByeAnswered, calls.never, rule="L37"),
     row(ALL, StaleReport, calls.pass_over),
 )
 
@@ -137,22 +128,21 @@ HEARTBEAT_ROWS: Rows = (
     row(others(*LIVE, LEAVING), HeartbeatReady, calls.never, rule="L31"),
     row(LIVE, HeartbeatDue, calls.beat_due, rule="L31"),
     row(others(*LIVE), HeartbeatDue, calls.never),
-    row((*LIVE, FENCED), RetryDue, calls.retry, rule="KIP-580"),
+    row((*LIVE, FENCED), RetryDue, calls.pass_over, rule="KIP-580"),
     row(others(*LIVE, FENCED), RetryDue, calls.never),
     row(JOINED, PollOverdue, leave.become_stale, to=(LEAVING, STALE), rule="L35 KIP-62"),
     row(others(*JOINED), PollOverdue, calls.never),
 )
 
 COORDINATOR_ROWS: Rows = (
-    row(LIVE, CoordinatorKnown, calls.greet_coordinator, rule="L31"),
-    row(others(*LIVE), CoordinatorKnown, calls.note_coordinator),
+    row(ALL, CoordinatorKnown, calls.note_coordinator, rule="L31"),
     row(LIVE, CoordinatorLost, calls.find_coordinator, rule="L36"),
     row(LEAVING, CoordinatorLost, leave.gone_unheard, to=(UNSUBSCRIBED, STALE), rule="L37"),
     row(others(*LIVE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
     row(JOINED, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL, rule="L36"),
     row(LIVE, LookupFailed, lookup.look_up_later, rule="KIP-580"),
     row(others(*LIVE), LookupFailed, lookup.note_lookup_failed),
-    row(LIVE, LookupDue, calls.retry, rule="KIP-580"),
+    row(LIVE, LookupDue, calls.pass_over, rule="KIP-580"),
     row(others(*LIVE), LookupDue, calls.never),
     row(LIVE, CommitAnswered, calls.find_coordinator, when=calls.has_moved, rule="L36"),
     row(ALL, CommitAnswered, calls.pass_over, rule="L37"),

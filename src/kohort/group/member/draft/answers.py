@@ -8,7 +8,7 @@ from typing import TypeAlias
 from kohort.errors import ErrorCode
 from kohort.group.member import lookup
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.draft import calls, join
+from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
 from kohort.group.values import replace
@@ -95,15 +95,15 @@ def give_up(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
 # ---------------------------------------------------------------------------- heartbeat and commit
 
 
-def is_outdated(change: MemberChange, answer: Answered) -> bool:
-    """Whether it answers somebody that we are not any more."""
+def is_outdated(change: MemberChange, answer: CommitAnswered) -> bool:
+    """D3: whether it answers somebody that we are not any more, or will not be in a moment.
+
+    A join on its way under the same id will say who we are. A heartbeat cannot be outdated: who
+    becomes somebody else does not wait for its answer.
+    """
     session = change.session
-    return answer.sent != CommitIdentity(session.member_id, session.generation)
-
-
-def is_joining(change: MemberChange, _answer: CommitAnswered) -> bool:
-    """D3: whether a join is on its way under the same id; its answer will say who we are."""
-    return change.session.request is not None
+    is_same = answer.sent == CommitIdentity(session.member_id, session.generation)
+    return not is_same or session.request is not None
 
 
 def note_alive(change: MemberChange, answer: Answered) -> None:
@@ -137,13 +137,10 @@ def rediscover(change: MemberChange, _answer: Answered) -> None:
     lookup.look_up_later(change)
 
 
-def rediscover_while_stopped(change: MemberChange, answer: Answered) -> None:
+def rediscover_while_stopped(change: MemberChange, _answer: HeartbeatAnswered) -> None:
     """D1: the coordinator has moved while the application gives its partitions up."""
-    if isinstance(answer, HeartbeatAnswered):
-        join.forget(change)
-        lookup.look_up_later(change)
-    else:
-        calls.pass_over(change, answer)
+    join.forget(change)
+    lookup.look_up_later(change)
 
 
 def leave_group(change: MemberChange, answer: Answered) -> None:

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
-from kohort.group.member.events import Closing, RetryDue, Subscribed, Unsubscribed
+from kohort.group.member.events import (
+    Closing,
+    RetryDue,
+    SessionOverdue,
+    Subscribed,
+    Unsubscribed,
+)
 from kohort.group.subscription import NO_GENERATION
 from kohort.group.values import replace
 
@@ -48,7 +54,7 @@ def comes_back(change: MemberChange, _call: Subscribed) -> bool:
 
 def _start(change: MemberChange, after: DraftMemberState, reason: str) -> None:
     change.session = replace(change.session, topics=frozenset(), after_leaving=after, request=None)
-    change.cancel(RetryDue())
+    change.cancel(RetryDue(), SessionOverdue())
     change.enter(DraftMemberState.LEAVING, reason)
     go_on(change)
 

@@ -159,7 +159,7 @@ def _answer(change: MemberChange, event: ResponseArrived) -> None:
     if sent is None:
         _put(change, StaleReport(event.token))
     elif isinstance(event.response, DraftHeartbeatResponse):
-        _put(change, HeartbeatAnswered(sent.identity, event.response.error_code))
+        _put(change, HeartbeatAnswered(event.response.error_code))
     else:
         _put(change, event.response)
 
@@ -173,7 +173,7 @@ def _fail(change: MemberChange, event: RequestFailed) -> None:
     elif code is None:
         _put(change, CoordinatorLost(event.cause))
     elif sent is beats:
-        _put(change, HeartbeatAnswered(sent.identity, code))
+        _put(change, HeartbeatAnswered(code))
     else:
         _put(change, DraftJoinGroupResponse(error_code=code, group_id=change.config.group_id))
 

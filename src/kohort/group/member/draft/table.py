@@ -44,8 +44,10 @@ CONSUMING = (PART, REDISCOVER)
 JOINING = (DISCOVER, STOPPED)
 ACTIVE = (DISCOVER, PART, REDISCOVER, STOPPED)
 IDLE = (DOWN, CLOSED, FATAL)
+# Part of the group, and not about to leave it.
+STAYING = (PART, REDISCOVER, STOPPED)
 # Heartbeats go out, or would if the coordinator were known.
-BEATING = (PART, REDISCOVER, STOPPED, LEAVING)
+BEATING = (*STAYING, LEAVING)
 
 
 def others(*states: DraftMemberState) -> tuple[DraftMemberState, ...]:
@@ -55,7 +57,7 @@ def others(*states: DraftMemberState) -> tuple[DraftMemberState, ...]:
 
 CALL_ROWS: Rows = (
     row(DOWN, Subscribed, calls.start_up, to=DISCOVER, rule="D21"),
-    row((DISCOVER, REDISCOVER, STOPPED), Subscribed, calls.note_topics),
+    row(LEAVING, Subscribed, calls.subscribe_afterwards, when=leave.comes_back, rule="D8"),
     row(
         PART,
         Subscribed,
@@ -64,16 +66,14 @@ CALL_ROWS: Rows = (
         to=STOPPED,
         rule="D24",
     ),
-    row(PART, Subscribed, calls.note_topics),
-    row(LEAVING, Subscribed, calls.subscribe_afterwards, when=leave.comes_back, rule="D8"),
+    row(ACTIVE, Subscribed, calls.note_topics),
     row(DOWN, Unsubscribed, calls.pass_over),
     row((*ACTIVE, FATAL), Unsubscribed, leave.unsubscribe, to=(LEAVING, DOWN), rule="D20"),
     row(LEAVING, Unsubscribed, leave.unsubscribe_afterwards),
     row((DOWN, CLOSED), Closing, leave.close_at_once, to=CLOSED, rule="D20"),
     row((*ACTIVE, FATAL), Closing, leave.close, to=(LEAVING, CLOSED), rule="D20"),
     row(LEAVING, Closing, leave.close_afterwards),
-    row(ACTIVE, Polled, calls.note_poll, rule="D25"),
-    row((DOWN, LEAVING, FATAL), Polled, calls.pass_over),
+    row(others(CLOSED), Polled, calls.note_poll, rule="D25"),
     row((*ACTIVE, LEAVING, FATAL), RejoinAsked, calls.pass_over),
 )
 
@@ -102,16 +102,13 @@ JOIN_ROWS: Rows = (
     row(others(*JOINING), _JOINED, calls.never),
 )
 
-Answer = type[HeartbeatAnswered] | type[CommitAnswered]
-
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
     """Heartbeats and commits say the same about a membership."""
     illegal, unknown = answers.says_illegal_generation, answers.says_unknown_consumer
-    giving_up = (STOPPED, LEAVING)
     return (
-        row(BEATING, trigger, calls.pass_over, when=answers.is_outdated),
-        row(BEATING, trigger, answers.note_alive, when=answers.says_nothing, rule="D6"),
+        row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),
+        row((STOPPED, LEAVING), trigger, answers.note_lost, when=unknown, rule="D3"),
         row(
             CONSUMING,
             trigger,
@@ -120,9 +117,6 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
             to=STOPPED,
             rule="D4 D24",
         ),
-        row(giving_up, trigger, answers.note_alive, when=illegal, rule="D4"),
-        row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),
-        row(giving_up, trigger, answers.note_lost, when=unknown, rule="D3"),
         row(
             CONSUMING,
             trigger,
@@ -131,23 +125,26 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
             to=REDISCOVER,
             rule="D1 D23",
         ),
-        row(
-            giving_up,
-            trigger,
-            answers.rediscover_while_stopped,
-            when=answers.says_rediscover,
-            rule="D1",
-        ),
-        row(BEATING, trigger, calls.pass_over, when=answers.says_wait),
     )
 
 
+_BEATEN = HeartbeatAnswered
 MEMBERSHIP_ROWS: Rows = (
-    *_membership_rows(HeartbeatAnswered),
-    row((*CONSUMING, STOPPED), HeartbeatAnswered, answers.leave_group, to=FATAL),
-    row(LEAVING, HeartbeatAnswered, calls.pass_over),
-    row(others(*BEATING), HeartbeatAnswered, calls.never),
-    row(STOPPED, CommitAnswered, calls.pass_over, when=answers.is_joining, rule="D3"),
+    *_membership_rows(_BEATEN),
+    row(
+        (STOPPED, LEAVING),
+        _BEATEN,
+        answers.rediscover_while_stopped,
+        when=answers.says_rediscover,
+        rule="D1",
+    ),
+    row(LEAVING, _BEATEN, calls.pass_over, rule="D20"),
+    row(STAYING, _BEATEN, answers.note_alive, when=answers.says_nothing, rule="D6"),
+    row(STOPPED, _BEATEN, answers.note_alive, when=answers.says_illegal_generation, rule="D4"),
+    row(STAYING, _BEATEN, calls.pass_over, when=answers.says_wait),
+    row(STAYING, _BEATEN, answers.leave_group, to=FATAL),
+    row(others(*BEATING), _BEATEN, calls.never),
+    row(BEATING, CommitAnswered, calls.pass_over, when=answers.is_outdated, rule="D3"),
     *_membership_rows(CommitAnswered),
     row(tuple(DraftMemberState), CommitAnswered, calls.pass_over),
 )
@@ -169,8 +166,7 @@ TIME_ROWS: Rows = (
     row(others(*BEATING), HeartbeatDue, calls.never),
     row(CONSUMING, SessionOverdue, calls.doubt_coordinator, to=REDISCOVER, rule="D23"),
     row(STOPPED, SessionOverdue, calls.doubt_while_stopped, rule="D23"),
-    row(LEAVING, SessionOverdue, calls.pass_over),
-    row(others(*BEATING), SessionOverdue, calls.never),
+    row(others(*STAYING), SessionOverdue, calls.never),
     row(JOINING, RetryDue, calls.retry),
     row(others(*JOINING), RetryDue, calls.never),
     row((*ACTIVE, LEAVING), LookupDue, lookup.look_up, rule="D23"),

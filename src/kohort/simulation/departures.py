@@ -1,0 +1,127 @@
+"""How applications leave their groups: by several calls in a row, and while other things go wrong.
+
+Leaving takes as long as the listener that gives partitions up. Whatever comes in that time, another
+call, an answer, news of the coordinator, finds the member in a state that it is in for a moment
+only, so chance alone would hardly ever bring the two together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.group.member.events import CoordinatorLost
+
+if TYPE_CHECKING:
+    from kohort.simulation.client import Client
+    from kohort.simulation.scenario import Fault
+    from kohort.simulation.world import World
+
+_BACK_MS = 30_000
+_RESTART_MS = 1_000
+# In so much time every member sends a heartbeat.
+_BEFORE_MS = 6_000
+# How long a listener that is slow for this takes, at least: more than one heartbeat goes out.
+_SLOW_MS = 3_500
+# Whoever is lost for a shorter time is found by the first look-up.
+_FOUND_AGAIN_MS = 10_000
+_BEATS = ("HeartbeatRequest", "DraftHeartbeatRequest", "ConsumerGroupHeartbeatRequest")
+
+
+def client_of(world: World, each: Fault) -> Client | None:
+    """Return whom a fault is for, None when nobody runs."""
+    client = world.members.get(each.target)
+    return client if client is not None and client.alive else None
+
+
+def leave(world: World, each: Fault) -> None:
+    """An application makes several calls at once: "unsubscribe", "subscribe", "close", with "+"."""
+    client = client_of(world, each)
+    if client is None or client.application.closing:
+        return
+    application = client.application
+    calls = {
+        "unsubscribe": application.unsubscribe,
+        "subscribe": application.subscribe_again,
+        "close": application.close,
+    }
+    for number, call in enumerate(each.detail.split("+")):
+        world.engine.after(number * each.lasts_ms, client, calls[call])
+    world.engine.after(_BACK_MS, None, world.restart, each.target)
+
+
+def leave_slowly(world: World, each: Fault) -> None:
+    """The same with a listener that is slow, so that the calls meet a member that is leaving."""
+    client = client_of(world, each)
+    if client is not None:
+        _slow_down(client)
+        leave(world, each)
+
+
+def leave_lost(world: World, each: Fault) -> None:
+    """The same without a coordinator: connections break, and maybe look-ups find nobody."""
+    client = client_of(world, each)
+    if client is not None:
+        unreachable_ms = max(each.lasts_ms - _FOUND_AGAIN_MS, 0)
+        client.down_blocked_until = world.engine.now + unreachable_ms
+        client.reset(lingers=False)
+        client.tell(CoordinatorLost("its connections broke"))
+        leave(world, each)
+
+
+def leave_refused(world: World, each: Fault) -> None:
+    """Slowly, and the next heartbeat is told that this member may not be in the group."""
+    client = client_of(world, each)
+    if client is not None:
+        leave_slowly(world, each)
+        refuse(client)
+
+
+def leave_early(world: World, each: Fault) -> None:
+    """A process ends, starts again, and leaves before or just after its join is answered."""
+    client = client_of(world, each)
+    if client is not None:
+        client.die(0)
+        world.engine.after(_RESTART_MS, None, world.restart, each.target)
+        world.engine.after(_RESTART_MS + each.lasts_ms, None, leave, world, each)
+
+
+def stall_unheard(world: World, each: Fault) -> None:
+    """An application wants something else (`detail`), and then does not poll for too long.
+
+    Before that is noticed its connections are dead, which is not noticed, and it comes back soon
+    after. So its member cannot say good-bye yet, and what it was to be told is still to be told.
+    """
+    client = client_of(world, each)
+    if client is None or client.application.closing:
+        return
+    application, longest = client.application, client.plan.max_poll_interval_ms
+    application.subscribe(tuple(each.detail.split(",")))
+    application.stall(world.engine.now + longest + each.lasts_ms)
+    # The last poll was a quarter of that time ago, at most.
+    world.engine.after(longest * 3 // 4 - _BEFORE_MS, client, _fall_silent, client)
+
+
+def _fall_silent(client: Client) -> None:
+    if not client.world.calm:
+        client.fall_silent()
+
+
+def refused_in_call(world: World, each: Fault) -> None:
+    """The same while an application is told, slowly, what it was given."""
+    client = client_of(world, each)
+    if client is not None:
+        client.application.listener = "is refused"
+        _slow_down(client)
+
+
+def refuse(client: Client) -> None:
+    """Let the member's next heartbeat be told that it may not be in the group."""
+    for node in client.world.coordinator.nodes:
+        for beat in _BEATS:
+            node.answers[f"{client.name} {beat}"] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _slow_down(client: Client) -> None:
+    application = client.application
+    application.slow_ms = max(application.slow_ms, _SLOW_MS)
