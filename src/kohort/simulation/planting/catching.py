@@ -9,7 +9,13 @@ from functools import cache
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
-from kohort.simulation.planting import consumer_bugs, coordinator_bugs, member_bugs, moments
+from kohort.simulation.planting import (
+    consumer_bugs,
+    coordinator_bugs,
+    known_bugs,
+    member_bugs,
+    moments,
+)
 from kohort.simulation.planting.bug import BUGS, Bug
 from kohort.simulation.planting.mutation import Mutant, mutants
 from kohort.simulation.planting.nuisance import annoy
@@ -75,6 +81,7 @@ def bugs() -> list[Bug]:
         coordinator_bugs.plant_all()
         member_bugs.plant_all()
         consumer_bugs.plant_all()
+        known_bugs.plant_all()
     return BUGS
 
 
