@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import struct
 import time
 import uuid
 from collections.abc import Iterator
@@ -48,7 +49,8 @@ from kohort.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kohort.wire.records import Record, decode_records, encode_batch, iter_batches
+from kohort.wire.records import Compression, Record, decode_records, encode_batch, iter_batches
+from kohort.wire.records._crc32c import crc32c
 from kohort.wire.schema import ZERO_UUID, Message, fields_of
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
@@ -86,6 +88,27 @@ def minimal(cls: type[Message], version: int) -> Message:
         if spec.name in required
     }
     return cls(**values)
+
+
+def with_count(sound: bytes, count: int) -> bytes:
+    """A batch that says to have another number of records."""
+    changed = bytearray(sound)
+    changed[23:27] = struct.pack(">i", count - 1)
+    changed[57:61] = struct.pack(">i", count)
+    return with_crc(changed)
+
+
+def with_codec(sound: bytes, codec: Compression) -> bytes:
+    """A batch that says to be compressed, and is not."""
+    changed = bytearray(sound)
+    changed[21:23] = struct.pack(">h", codec)
+    return with_crc(changed)
+
+
+def with_crc(changed: bytearray) -> bytes:
+    """A batch with the checksum that it needs."""
+    changed[17:21] = struct.pack(">I", crc32c(bytes(changed[21:])))
+    return bytes(changed)
 
 
 def values(part: PartitionData) -> list[bytes | None]:
@@ -193,6 +216,8 @@ def test_the_broker_stamps_records_where_the_topic_says_so(peer: Peer) -> None:
         (T, batch(b"a")[:-1] + b"?", -1, ErrorCode.CORRUPT_MESSAGE),
         (T, b"", -1, ErrorCode.INVALID_RECORD),
         (T, batch(b"a") * 2, -1, ErrorCode.INVALID_RECORD),
+        (T, with_count(batch(b"a"), 5), -1, ErrorCode.INVALID_RECORD),
+        (T, with_codec(batch(b"a"), Compression.GZIP), -1, ErrorCode.CORRUPT_MESSAGE),
         (
             T,
             encode_batch([Record(0, 0, None, b"a")], is_transactional=True),

@@ -274,8 +274,8 @@ def test_a_record_without_key_or_that_cannot_be_read_is_refused(tmp_path: Path) 
 
 def test_what_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
     log = opened(tmp_path, LogConfig(segment_bytes=300))
-    unreadable = bytearray(batch(b"value", key=b"k"))
-    unreadable[61] = 0x7F  # a record of -64 bytes
+    unreadable = bytearray(encode_batch([Record(0, 1, b"k", b"value", (("?", b"x"),))]))
+    unreadable[unreadable.index(b"?")] = 0xFF  # Kafka takes a name that is no text, too
     sealed = with_crc(unreadable)
     log.append(sealed, 0)
     log.append(batch(b"w", key=b"k"), 0)

@@ -279,7 +279,7 @@ class PartitionLog:
         """Return (offset, timestamp) of the first record at or after `timestamp`, None if none.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE when a producer wrote a batch whose records are none, or
+            KafkaError: CORRUPT_MESSAGE when a batch cannot be read, or
                 KAFKA_STORAGE_ERROR.
         """
         with _storage_errors():

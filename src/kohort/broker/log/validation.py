@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kohort.broker.log.config import LogConfig
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
-from kohort.wire.records import decode_records
-from kohort.wire.records.header import BatchHeader, iter_batches, verify_crc
+from kohort.wire.records._check import flaw
+from kohort.wire.records.compression import decompress
+from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, verify_crc
 from kohort.wire.schema import Buffer
 
 NO_TRANSACTIONS = "transactions are not supported"
@@ -14,7 +15,7 @@ NO_TRANSACTIONS = "transactions are not supported"
 def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryview]:
     """Return the one sound batch that `records` holds, with its header.
 
-    The records inside are looked at only where compaction will need their keys.
+    The records inside are gone through too: whatever were stored, every reader would meet.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, or
@@ -42,8 +43,7 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.has_delete_horizon:
         raise KafkaError(ErrorCode.INVALID_RECORD, "only compaction sets a delete horizon")
-    if config.compact:
-        _check_keys(batch)
+    _check_records(header, batch, keyed=config.compact)
     return header, batch
 
 
@@ -60,10 +60,11 @@ def check_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
         )
 
 
-def _check_keys(batch: memoryview) -> None:
+def _check_records(header: BatchHeader, batch: memoryview, *, keyed: bool) -> None:
     try:
-        records = decode_records(batch, check_crc=False)
+        records = decompress(header.compression, batch[HEADER_SIZE:])
     except RemoteProtocolError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if any(record.key is None for record in records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without key")
+    wrong = flaw(records, header.record_count, keyed)
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, wrong)
