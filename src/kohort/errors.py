@@ -250,6 +250,7 @@ class KafkaError(KohortError):
     Attributes:
         code: The number on the wire; it may be one that `ErrorCode` does not list.
         name: Kafka's name of the code.
+        message: What is wrong, in words; the name where nothing more is known.
         retriable: Whether the same request may succeed when sent again.
         fatal: Whether the object that raised it cannot be used any longer.
     """
@@ -258,6 +259,7 @@ class KafkaError(KohortError):
         """Make the error of `code` (an `ErrorCode` or a number from the wire)."""
         self.code = int(code)
         self.name = error_name(self.code)
+        self.message = message or self.name
         self.retriable = self.code in _RETRIABLE
         self.fatal = self.code in _FATAL
         super().__init__(f"{self.name}: {message}" if message else self.name)

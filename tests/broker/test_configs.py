@@ -159,6 +159,13 @@ def test_what_cannot_be_changed_is_refused(
     assert alter(peer, resource(kind, name, operation)) == [code]
 
 
+def test_what_the_broker_does_not_have_can_be_deleted(peer: Peer) -> None:
+    """Kafka's tool for moving partitions deletes throttles of the broker when it has finished."""
+    throttle = ("leader.replication.throttled.rate", DELETE, None)
+    assert alter(peer, resource(BROKER, "1", throttle)) == [ErrorCode.NONE]
+    assert alter(peer, resource(BROKER, "2", throttle)) == [ErrorCode.INVALID_REQUEST]
+
+
 def test_nothing_is_changed_twice_in_one_request(peer: Peer) -> None:
     once = resource(GROUP, "g", (SESSION, SET, "50000"))
     assert alter(peer, once, once) == [ErrorCode.INVALID_REQUEST] * 2

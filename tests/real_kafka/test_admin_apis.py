@@ -24,6 +24,7 @@ from kohort.wire.messages.alter_configs import (
 )
 from kohort.wire.messages.cluster import DescribeClusterRequest
 from kohort.wire.messages.config_resources import ListConfigResourcesRequest
+from kohort.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -88,6 +89,11 @@ def prepare(bootstrap: str, topic: str) -> None:
         eventually(
             lambda: peer.produce(partition, batch(*[b"x"] * 10)).error_code == ErrorCode.NONE,
             "the topic takes records",
+        )
+        other = offsets(f"{topic}.compacted", [(0, -1)])
+        eventually(
+            lambda: peer.ask(other, 7).topics[0].partitions[0].error_code == ErrorCode.NONE,
+            "the other topic is there too",
         )
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
         eventually(lambda: peer.ask(init, 4).error_code == ErrorCode.NONE, "ids are given")
@@ -209,6 +215,25 @@ def alter_configs(topic: str) -> Iterator[Asked]:
     yield request(GROUP, ""), 2
     yield request(BROKER, "77", message_max_bytes="7000"), 2
     yield request(99, "x"), 2
+
+
+def describe_configs(topic: str) -> Iterator[Asked]:
+    """Where a setting is from, over all places that it could be from."""
+    keys = (
+        *("cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes"),
+        *("message.timestamp.type", "min.cleanable.dirty.ratio", "nonsense", "preallocate"),
+        *("retention.bytes", "unclean.leader.election.enable"),
+    )
+    for version in (1, 2, 3, 4):
+        for name in (topic, f"{topic}.compacted"):
+            resource = DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=name, configuration_keys=keys
+            )
+            for synonyms in (False, True):
+                yield (
+                    DescribeConfigsRequest(resources=(resource,), include_synonyms=synonyms),
+                    version,
+                )
 
 
 def log_dirs(topic: str) -> Iterator[Asked]:
@@ -374,6 +399,7 @@ ADMIN: tuple[Callable[[str], Iterator[Asked]], ...] = (
     alter_configs,
     config_resources,
     delete_records,
+    describe_configs,
     elections,
     list_offsets,
     log_dirs,

@@ -102,9 +102,15 @@ class Served:
     last: int
 
 
+# Version 6 is for transactions that are prepared (KIP-939), and not released in Kafka 4.3.
+_NEWEST = {InitProducerIdRequest.api_key: 5}
+
+
 def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
     return {
-        cls.api_key: Served(cast("Handler", handler), cls.min_version, cls.max_version)
+        cls.api_key: Served(
+            cast("Handler", handler), cls.min_version, _NEWEST.get(cls.api_key, cls.max_version)
+        )
         for cls, handler in pairs
     }
 

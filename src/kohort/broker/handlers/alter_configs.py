@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.configs import BROKER, GROUP, TOPIC, own_settings
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.topic_settings import LIST, SETTINGS, problem, words_of
@@ -44,7 +44,7 @@ def incremental_alter_configs(
             _check(resource.configs)
             responses.append(_altered(broker, request, resource, caller))
         except KafkaError as error:
-            responses.append(_answer(resource, ErrorCode(error.code), str(error)))
+            responses.append(_answer(resource, ErrorCode(error.code), error.message))
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
@@ -103,14 +103,20 @@ def _altered(
         _alter_topic(broker, resource, validate_only=request.validate_only)
     elif kind == GROUP and name:
         return _alter_group(broker, request, resource, caller)
-    elif kind == BROKER:
+    elif kind == BROKER and not _changes_nothing(resource):
         message = "The settings of this broker are those it was started with."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    else:
+    elif kind != BROKER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"nothing of type {kind} is called {name!r} here"
         )
     return _answer(resource, ErrorCode.NONE, None)
+
+
+def _changes_nothing(resource: AlterConfigsResource) -> bool:
+    """Whether settings of this broker are deleted, of which it has none that could be."""
+    deletes = all(each.config_operation == _DELETE for each in resource.configs)
+    return deletes and resource.resource_name in ("", str(NODE_ID))
 
 
 def _alter_group(

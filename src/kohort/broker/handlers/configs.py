@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.topics import is_legal
-from kohort.broker.log.config import log_config
+from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import (
     BOOLEAN,
@@ -32,6 +32,7 @@ from kohort.wire.messages.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeConfigsSynonym,
 )
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -71,13 +72,43 @@ _LONG_KEYS = frozenset(
 _LIST_KEYS = frozenset({"advertised.listeners", "group.consumer.assignors", "listeners"})
 _MINUTE_MS = 60_000
 
+# What Kafka calls the broker's own setting of what a topic may set, where that is another name.
+_NAMES_OF_TOPIC_SETTINGS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+}
+# Kafka's defaults that are true here, whatever a topic sets.
+_AS_IT_IS: dict[str, object] = {
+    "compression.type": "producer",
+    "min.insync.replicas": 1,
+    "preallocate": False,
+    "remote.storage.enable": False,
+    "unclean.leader.election.enable": False,
+}
+
 
 def describe_configs(
     broker: BrokerContext, request: DescribeConfigsRequest, _caller: Caller
 ) -> DescribeConfigsResponse:
     """Return the settings of topics, of the broker and of groups; nothing else has any here."""
-    results = tuple(_describe(broker, resource) for resource in request.resources)
-    return DescribeConfigsResponse(results=results)
+    results = (_describe(broker, resource) for resource in request.resources)
+    if not request.include_synonyms:
+        results = (replace(each, configs=_without_synonyms(each.configs)) for each in results)
+    return DescribeConfigsResponse(results=tuple(results))
+
+
+def _without_synonyms(
+    settings: Iterable[DescribeConfigsResourceResult],
+) -> tuple[DescribeConfigsResourceResult, ...]:
+    return tuple(replace(setting, synonyms=()) for setting in settings)
 
 
 def list_config_resources(
@@ -150,42 +181,60 @@ def own_settings(broker: BrokerContext, kind: int, name: str) -> Mapping[str, st
     return {}
 
 
+# A setting's values, each with its name where it was set and which place that is; the first holds.
+_Layers = list[tuple[str, object, int]]
+
+
 def _of_topic(broker: BrokerContext, topic: Topic) -> dict[str, DescribeConfigsResourceResult]:
-    effective = log_config(broker.config.log_defaults(), topic.configs)
-    policies = {"compact": effective.compact, "delete": effective.delete}
-    usual: dict[str, object] = {
-        "cleanup.policy": tuple(name for name, is_on in policies.items() if is_on),
-        "delete.retention.ms": effective.delete_retention_ms,
-        "max.message.bytes": effective.max_message_bytes,
-        "message.timestamp.after.max.ms": effective.timestamp_after_max_ms,
-        "message.timestamp.type": "LogAppendTime" if effective.log_append_time else "CreateTime",
-        "min.cleanable.dirty.ratio": effective.min_cleanable_dirty_ratio,
-        "retention.bytes": effective.retention_bytes,
-        "retention.ms": effective.retention_ms,
-        "segment.bytes": effective.segment_bytes,
-    }
-    own = {
-        name: SETTINGS[name].normal(value)
+    layers: dict[str, _Layers] = {
+        name: [(name, SETTINGS[name].normal(value), _TOPIC_SOURCE)]
         for name, value in topic.configs.items()
         if name in SETTINGS
     }
-    return _settings(usual | own, {*own}, _TOPIC_SOURCE, read_only=False)
+    held = _usual_of_topics(broker.config.log_defaults())
+    usual = _usual_of_topics(BrokerConfig().log_defaults())
+    for name, value in held.items():
+        source = _DEFAULT_SOURCE if value == usual[name] else _STATIC_BROKER_SOURCE
+        broker_name = _NAMES_OF_TOPIC_SETTINGS.get(name, name)
+        layers.setdefault(name, []).append((broker_name, value, source))
+    return _settings(layers, read_only=False)
+
+
+def _usual_of_topics(config: LogConfig) -> dict[str, object]:
+    """What a topic has that sets nothing itself."""
+    policies = {"compact": config.compact, "delete": config.delete}
+    return _AS_IT_IS | {
+        "cleanup.policy": tuple(name for name, is_on in policies.items() if is_on),
+        "delete.retention.ms": config.delete_retention_ms,
+        "max.message.bytes": config.max_message_bytes,
+        "message.timestamp.after.max.ms": config.timestamp_after_max_ms,
+        "message.timestamp.type": "LogAppendTime" if config.log_append_time else "CreateTime",
+        "min.cleanable.dirty.ratio": config.min_cleanable_dirty_ratio,
+        "retention.bytes": config.retention_bytes,
+        "retention.ms": config.retention_ms,
+        "segment.bytes": config.segment_bytes,
+    }
 
 
 def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult]:
-    config = broker.config
+    config, usual = broker.config, BrokerConfig()
     host, port = broker.address
-    values: dict[str, object] = {key: getattr(config, name) for key, name in _BROKER_KEYS.items()}
-    usual = BrokerConfig()
-    own = {key for key, name in _BROKER_KEYS.items() if values[key] != getattr(usual, name)}
-    values["broker.rack"] = config.broker_rack or None
-    values["offsets.retention.minutes"] = config.offsets_retention_ms // _MINUTE_MS
-    if config.offsets_retention_ms != usual.offsets_retention_ms:
-        own.add("offsets.retention.minutes")
+    layers: dict[str, _Layers] = {}
+    for key, name in _BROKER_KEYS.items():
+        layers[key] = _layers(key, getattr(config, name), getattr(usual, name))
+    layers["broker.rack"] = _layers("broker.rack", config.broker_rack or None, None)
+    minutes = "offsets.retention.minutes"
+    held, default = (each.offsets_retention_ms // _MINUTE_MS for each in (config, usual))
+    layers[minutes] = _layers(minutes, held, default)
     for key in ("advertised.listeners", "listeners"):
-        values[key] = f"PLAINTEXT://{host}:{port}"
-        own.add(key)
-    return _settings(values, own, _STATIC_BROKER_SOURCE, read_only=True)
+        layers[key] = [(key, f"PLAINTEXT://{host}:{port}", _STATIC_BROKER_SOURCE)]
+    return _settings(layers, read_only=True)
+
+
+def _layers(name: str, value: object, usual: object) -> _Layers:
+    """What the broker was started with, if that is anything else than the usual."""
+    started_with = [] if value == usual else [(name, value, _STATIC_BROKER_SOURCE)]
+    return [*started_with, (name, usual, _DEFAULT_SOURCE)]
 
 
 def _of_group(broker: BrokerContext, name: str) -> dict[str, DescribeConfigsResourceResult]:
@@ -194,32 +243,34 @@ def _of_group(broker: BrokerContext, name: str) -> dict[str, DescribeConfigsReso
     shard = broker.coordinator.shards[broker.coordinator.shard_of(name)]
     own = shard.log.group_configs.get(name) or groups.NO_CONFIGS
     held = groups.effective(config.coordinator(), own)
-    values = {key: getattr(held, setting.usual) for key, setting in groups.SETTINGS.items()}
-    started_with = {
-        key
-        for key, setting in groups.SETTINGS.items()
-        if getattr(config, setting.usual) != getattr(usual, setting.usual)
-    }
-    described = _settings(values, started_with, _STATIC_BROKER_SOURCE, read_only=False)
-    own_values = {key: values[key] for key in own if key in values}
-    return described | _settings(own_values, {*own_values}, _GROUP_SOURCE, read_only=False)
+    layers: dict[str, _Layers] = {}
+    for key, setting in groups.SETTINGS.items():
+        field = setting.usual
+        usually = _layers(f"group.{key}", getattr(config, field), getattr(usual, field))
+        of_group = [(key, getattr(held, field), _GROUP_SOURCE)] if key in own else []
+        layers[key] = [*of_group, *usually]
+    return _settings(layers, read_only=False)
 
 
 def _settings(
-    values: Mapping[str, object], own: set[str], source: int, *, read_only: bool
+    layers: Mapping[str, _Layers], *, read_only: bool
 ) -> dict[str, DescribeConfigsResourceResult]:
-    return {
-        name: DescribeConfigsResourceResult(
+    settings = {}
+    for name, values in sorted(layers.items()):
+        _, value, source = values[0]
+        settings[name] = DescribeConfigsResourceResult(
             name=name,
             value=_text(value),
             read_only=read_only,
-            config_source=source if name in own else _DEFAULT_SOURCE,
+            config_source=source,
             is_sensitive=False,
-            synonyms=(),
+            synonyms=tuple(
+                DescribeConfigsSynonym(name=each, value=_text(set_to), source=where)
+                for each, set_to, where in values
+            ),
             config_type=_type(name, value),
         )
-        for name, value in sorted(values.items())
-    }
+    return settings
 
 
 def _type(name: str, value: object) -> int:

@@ -86,7 +86,7 @@ def _append(
 
 def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=clipped(str(error))
+        index=index, error_code=error.code, base_offset=-1, error_message=clipped(error.message)
     )
 
 

@@ -161,7 +161,9 @@ def _configs(wanted: CreatableTopic) -> dict[str, str]:
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=clipped(str(error)))
+    return CreatableTopicResult(
+        name=name, error_code=error.code, error_message=clipped(error.message)
+    )
 
 
 def _created(topic: Topic) -> CreatableTopicResult:
@@ -214,7 +216,7 @@ def _delete_or_refuse(
         topic = _delete(broker, state)
         name, topic_id = topic.name, topic.topic_id
     except KafkaError as error:
-        code, message = ErrorCode(error.code), str(error)
+        code, message = ErrorCode(error.code), error.message
     return DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=code, error_message=clipped(message)
     )
@@ -266,7 +268,7 @@ def _grow(
         if not validate_only:
             broker.data.change_topic(topic)
     except KafkaError as error:
-        code, message = ErrorCode(error.code), clipped(str(error))
+        code, message = ErrorCode(error.code), clipped(error.message)
     return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
 
 

@@ -59,7 +59,7 @@ def _partition(broker: BrokerContext, topic: str, number: int) -> DescribeProduc
         return DescribeProducersPartition(
             partition_index=number,
             error_code=error.code,
-            error_message=clipped(str(error)),
+            error_message=clipped(error.message),
             active_producers=(),
         )
     states = (
