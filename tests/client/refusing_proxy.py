@@ -19,8 +19,9 @@ class RefusingProxy(CuttingProxy):
     """Stands for one broker whose coordinator is busy loading.
 
     Attributes:
-        refuses: Asked for the offsets of each commit; True: the answer is
-            COORDINATOR_LOAD_IN_PROGRESS, and the broker does not hear of it.
+        refuses: Asked for the offsets of each commit; True: the answer is an error, and the broker
+            does not hear of it.
+        code: The error.
         refused: The offsets of commits that were refused.
         stored: The offsets of commits that were passed on.
         heartbeats: How many there were.
@@ -29,6 +30,7 @@ class RefusingProxy(CuttingProxy):
     def __init__(self, broker: str) -> None:
         super().__init__(broker, lambda _: False)
         self.refuses: Callable[[Offsets], bool] = lambda _: False
+        self.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.refused: list[Offsets] = []
         self.stored: list[Offsets] = []
         self.heartbeats = 0
@@ -49,5 +51,5 @@ class RefusingProxy(CuttingProxy):
             self.stored.append(offsets)
             return None
         self.refused.append(offsets)
-        response = commit_refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        response = commit_refused(request, self.code)
         return bytes(frames.encode_response(response, received.version, received.correlation_id))

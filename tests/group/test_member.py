@@ -128,6 +128,7 @@ HEARTBEAT = {
 def test_l10_l11_errors_of_heartbeat_and_commit(
     code: ErrorCode, after: tuple[MemberState, bool], by_commit: bool
 ) -> None:
+    """U5: who is not known any more joins again, and does not lock up (aiokafka #575, #727)."""
     world, north = alone(S.STABLE)
     owned = north.member.assigned
     if by_commit:
