@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kohort.values import quick
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic; unpacks like a tuple, sorts by topic, then partition."""
@@ -13,6 +15,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """A committed position.

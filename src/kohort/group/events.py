@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import quick
 
 
 class Cause(Enum):
@@ -166,6 +167,7 @@ class MemberReconciled(GroupEvent):
     partitions: tuple[TopicPartition, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsCommitted(GroupEvent):
     """Positions were stored."""

@@ -183,8 +183,8 @@ class Table(Generic[S, D]):
             LocalProtocolError: No row: the call is not allowed in this state.
             TableError: The row ended in a state that it does not name.
         """
-        before = cast("S", draft.state)
-        for line in self._index.get((before, trigger), ()):
+        before = draft.state
+        for line in self._index.get((before, trigger), ()):  # type: ignore[arg-type]  # a draft of this table has a state of it
             if line.guard is None or line.guard(draft, event):
                 line.handler(draft, event)
                 after = draft.state

@@ -272,6 +272,8 @@ class Application:
 
     def _find_positions(self) -> None:
         """Ask the coordinator where to begin in partitions that are new."""
+        if None not in self.positions.values():
+            return
         client = self.client
         wanted = sorted(
             partition

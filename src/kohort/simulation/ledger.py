@@ -20,9 +20,8 @@ from kohort.group.events import (
     RebalanceStarted,
 )
 from kohort.group.subscription import decode_subscription
-from kohort.simulation.log import Encoded
+from kohort.simulation.log import Encoded, decoded
 from kohort.types import TopicPartition
-from kohort.wire import group_log
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupRecord,
@@ -86,7 +85,7 @@ class Ledger:
     def append(self, written: Iterable[Encoded]) -> None:
         """Add records, as they were written, to the fold."""
         for key, value in written:
-            read = group_log.decode_record(key, value)
+            read = decoded(key, value)
             if read is not None:
                 if isinstance(read.key, GroupMetadataKey):
                     self.before[read.key.group] = self.fold.groups.get(read.key.group)

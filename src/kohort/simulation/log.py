@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.broker.log.recovery import sound
@@ -20,6 +21,8 @@ from kohort.wire.records import Record, decode_records, encode_batch
 from kohort.wire.records.header import BatchHeader, iter_batches
 
 Encoded = tuple[bytes, bytes | None]
+# The books read each record when it is written, and a coordinator all of them when it loads.
+decoded = lru_cache(maxsize=10_000)(group_log.decode_record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class GroupLog:
             for batch in self.batches
             if start <= batch.offset < end
             for encoded in batch.records
-            if (record := group_log.decode_record(*encoded)) is not None
+            if (record := decoded(*encoded)) is not None
         ]
 
     @property

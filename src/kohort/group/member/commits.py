@@ -8,6 +8,7 @@ from enum import Enum
 
 from kohort.errors import ErrorCode
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import quick
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,6 +16,7 @@ from kohort.wire.messages.offsets import (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
     """As whom a commit was made."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from kohort.values import quick
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
@@ -93,6 +94,7 @@ GroupValue: TypeAlias = (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
     """One record of the log: which position or group, and what it is now; None: it is gone."""

@@ -67,7 +67,7 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
         classic=classic,
     )
     draft = work(started)
-    if draft.records:
+    if draft.group is not before:
         draft.say_state(before, classic)
         shard.consumer_groups[group_id] = draft.group
     consumer = draft.session

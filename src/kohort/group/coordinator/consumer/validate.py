@@ -74,7 +74,8 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _not_blank(text: str | None, message: str) -> None:
-    _require(text is None or bool(text.strip()), message)
+    if text is not None and not text.strip():
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def _require(holds: bool, message: str) -> None:

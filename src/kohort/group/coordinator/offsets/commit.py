@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.offsets.fold import offset_record
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import quick
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -17,6 +18,7 @@ from kohort.wire.messages.offsets import (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StoreResult:
     """A commit as records.
