@@ -60,7 +60,7 @@ RARE = (
     "request repeated",
 )
 
-_ALONE = "a group back from KIP-848 is without a leader for a moment, and has to be loaded just then"
+_ALONE = "a group back from KIP-848 has no leader for a moment, and has to be loaded just then"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
 _FOREIGN = "needs a client that commits while it waits for its assignment, as ours do not"
