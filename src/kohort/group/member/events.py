@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from kohort.group.member.commits import CommitIdentity
+from kohort.values import quick
 from kohort.wire.schema import Message
 
 # ---------------------------------------------------------------------------- from the application
@@ -104,6 +105,7 @@ class CoordinatorLost:
     cause: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ResponseArrived:
     """The answer to a `Send`."""
@@ -134,6 +136,7 @@ class TopicsNamed:
     names: Mapping[UUID, str]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
     """An OffsetCommit was answered.
@@ -188,6 +191,7 @@ MemberEvent: TypeAlias = (
 # ------------------------------------------------------------- what the table calls by other names
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
     """A heartbeat was answered.
@@ -199,6 +203,7 @@ class HeartbeatAnswered:
     error_code: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StaleReport:
     """An answer or result that nobody waits for any more."""
