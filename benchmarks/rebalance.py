@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -385,6 +386,9 @@ def main() -> int:
     found: dict[str, Costs] = {}
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        # What is installed is compiled; a checkout is not, where nothing may be written beside it.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "bytecode"))
         brokers = {}
         if not options.without_embedded:
             ours = BrokerProcess(Path(folder, "ours"), *EMBEDDED_SETTINGS)
