@@ -26,7 +26,7 @@ from kohort.group.member.events import (
 )
 from kohort.simulation import positions
 from kohort.simulation.chance import Stream
-from kohort.simulation.departures import refuse
+from kohort.simulation.departures import BEATS, refuse
 from kohort.simulation.facts import Called, Committing, Delivered, Positioned
 from kohort.simulation.operator import remedy
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -214,7 +214,7 @@ class Application:
             self.believes |= callback.partitions
         self.listen(change, callback.partitions)
         if self.listener == "is refused" and change is Ownership.ASSIGNED:
-            refuse(client)
+            refuse(client, ErrorCode.GROUP_AUTHORIZATION_FAILED, *BEATS)
         elif self.listener == "commits":
             self._commit_news(None)
         elif self.listener == "rejoins":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,6 +53,8 @@ _TICK = Tick()
 _TICKS_MAX = 1_000
 # By what a member makes its group's assignment.
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+# What says that a member is there.
+_BEATS = (HeartbeatRequest, DraftHeartbeatRequest, ConsumerGroupHeartbeatRequest)
 # What asks to be a member.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # States between the rounds of a cooperative rebalance.
@@ -71,6 +74,7 @@ class Client:
         up_blocked_until: Until when nothing it sends arrives.
         down_blocked_until: Until when nothing that is sent to it arrives.
         breaks_computing: Whether its connections break when it makes its group's assignment.
+        on_beat: What happens as soon as the next heartbeat is on its way; None: nothing.
         machine: The member.
         application: Who uses it.
     """
@@ -85,6 +89,7 @@ class Client:
         self.down_blocked_until = 0
         self.crash_at = ""
         self.breaks_computing = False
+        self.on_beat: Callable[[], None] | None = None
         self.world = world
         self.protocol = protocol_of(plan, world.scenario.protocol)
         own: dict[str, Assignor] = world.assignors
@@ -259,6 +264,9 @@ class Client:
         done = partial(self._answered, send.token)
         timeout = send.timeout_ms or REQUEST_TIMEOUT_MS
         self.request("join" if waits else "group", send.request, done, timeout)
+        if self.on_beat is not None and isinstance(send.request, _BEATS):
+            self.world.engine.after(0, self, self.on_beat)
+            self.on_beat = None
         if self.breaks_computing and isinstance(send.request, _COMPUTES):
             self.breaks_computing = False
             self.world.engine.after(0, self, self.reset, True)

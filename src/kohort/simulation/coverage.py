@@ -74,15 +74,11 @@ NOT_REQUIRED: dict[str, str] = {
     "JoinGroupResponse [says_none] -> refuse_generation": _ODD,
     "ConsumerGroupHeartbeatResponse [is_nonsense] -> try_again_later": _ODD,
     "ConsumerGroupHeartbeatResponse [says_tell_and_wait] -> tell_and_try_again": _ODD,
-    "HeartbeatAnswered [sent_good_bye_in_vain] -> leave_unheard": _SLOW,
-    "LEAVING HeartbeatAnswered -> pass_over": _SLOW,
     "ASSIGNING CommitAnswered [says_rejoin] -> follow_later": _SLOW,
     "CommitAnswered [says_find_coordinator] -> find_and_join": _SLOW,
     "CommitAnswered [sent_good_bye_in_vain] -> leave_unheard": _SLOW,
     "CoordinatorLost -> note_no_coordinator": _SLOW,
-    "LEAVING CallbackDone -> pass_over": _SLOW,
     "PREPARE_LEAVING ConsumerGroupHeartbeatResponse [says_rejoin] -> lose_membership": _SLOW,
-    "FENCED,LEAVING,FATAL,STALE ConsumerGroupHeartbeatResponse -> pass_over": _SLOW,
 }
 
 

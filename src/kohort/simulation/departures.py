@@ -7,6 +7,8 @@ only, so chance alone would hardly ever bring the two together.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
@@ -25,7 +27,7 @@ _BEFORE_MS = 6_000
 _SLOW_MS = 3_500
 # Whoever is lost for a shorter time is found by the first look-up.
 _FOUND_AGAIN_MS = 10_000
-_BEATS = ("HeartbeatRequest", "DraftHeartbeatRequest", "ConsumerGroupHeartbeatRequest")
+BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
 
 
 def client_of(world: World, each: Fault) -> Client | None:
@@ -74,7 +76,16 @@ def leave_refused(world: World, each: Fault) -> None:
     client = client_of(world, each)
     if client is not None:
         leave_slowly(world, each)
-        refuse(client)
+        refuse(client, ErrorCode.GROUP_AUTHORIZATION_FAILED, *BEATS)
+
+
+def leave_beating(world: World, each: Fault) -> None:
+    """An application leaves with a heartbeat on its way, which is told an error (`detail`)."""
+    client = client_of(world, each)
+    if client is not None:
+        calls = replace(each, detail="unsubscribe+subscribe")
+        client.on_beat = partial(leave, world, calls)
+        refuse(client, ErrorCode[each.detail], *BEATS)
 
 
 def leave_early(world: World, each: Fault) -> None:
@@ -115,11 +126,11 @@ def refused_in_call(world: World, each: Fault) -> None:
         _slow_down(client)
 
 
-def refuse(client: Client) -> None:
-    """Let the member's next heartbeat be told that it may not be in the group."""
-    for node in client.world.coordinator.nodes:
-        for beat in _BEATS:
-            node.answers[f"{client.name} {beat}"] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+def refuse(client: Client, code: ErrorCode, *kinds: str) -> None:
+    """Let the member's next request of each of these kinds be answered with an error."""
+    if not client.world.calm:
+        for node in client.world.coordinator.nodes:
+            node.answers.update({f"{client.name} {kind}Request": code for kind in kinds})
 
 
 def _slow_down(client: Client) -> None:

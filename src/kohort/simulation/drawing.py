@@ -127,6 +127,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "leave_slowly": (_on_member("leave_slowly", 0, 1 * _S, *_CALLS, *_MORE_CALLS), 6),
     "leave_lost": (_on_member("leave_lost", 0, 20 * _S, *_CALLS), 6),
     "leave_refused": (_on_member("leave_refused", 0, 400, *_CALLS), 4),
+    "leave_beating": (_on_member("leave_beating", 0, 400, *CODES), 6),
     "leave_early": (_on_member("leave_early", 0, 60, *_CALLS), 6),
     "stall_unheard": (_on_member("stall_unheard", 0, 20 * _S, *_TOPICS), 3),
     "refused_in_call": (_on_member("refused_in_call", 0, 0), 4),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kohort.errors import ErrorCode
 from kohort.simulation import departures, log_faults
 from kohort.simulation.client import Client
-from kohort.simulation.departures import client_of
+from kohort.simulation.departures import client_of, refuse
 from kohort.simulation.scenario import Fault, TopicPlan
 from kohort.simulation.strangers import send_stranger
 
@@ -38,6 +38,7 @@ fault(departures.leave)
 fault(departures.leave_slowly)
 fault(departures.leave_lost)
 fault(departures.leave_refused)
+fault(departures.leave_beating)
 fault(departures.leave_early)
 fault(departures.refused_in_call)
 fault(departures.stall_unheard)
@@ -78,7 +79,7 @@ def stop_faults(world: World) -> int:
         over = max(over, node.paused_until)
     for client in world.living():
         over = max(over, client.paused_until, client.up_blocked_until, client.down_blocked_until)
-        client.crash_at, client.looks_at_old_leader = "", False
+        client.crash_at, client.looks_at_old_leader, client.on_beat = "", False, None
         client.mend()
         application = client.application
         application.listener, application.slow_ms = "", 0
@@ -273,7 +274,9 @@ def long_assignment(world: World, each: Fault) -> None:
     if client is not None:
         world.slow_assignors.update(other.name for other in world.living())
         client.application.rejoin()
-        world.engine.after(each.lasts_ms, client, _refuse_once, client, "Heartbeat", each.detail)
+        world.engine.after(
+            each.lasts_ms, client, refuse, client, ErrorCode[each.detail], "Heartbeat"
+        )
 
 
 @fault
@@ -281,15 +284,8 @@ def fence(world: World, each: Fault) -> None:
     """A commit is told that another process has the instance id; a new process starts later."""
     client = client_of(world, each)
     if client is not None:
-        _refuse_once(client, "OffsetCommit", "FENCED_INSTANCE_ID")
+        refuse(client, ErrorCode.FENCED_INSTANCE_ID, "OffsetCommit")
         world.engine.after(_FENCED_MS, None, world.restart, each.target)
-
-
-def _refuse_once(client: Client, kind: str, code: str) -> None:
-    """Answer a member's next request of a kind with an error."""
-    if not client.world.calm:
-        for node in client.world.coordinator.nodes:
-            node.answers[f"{client.name} {kind}Request"] = ErrorCode[code]
 
 
 @fault
