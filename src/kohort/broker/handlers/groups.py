@@ -66,6 +66,15 @@ OneGroup = (
     | ConsumerGroupInstallAssignmentRequest
 )
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
+# Authorization is the one refusal that every client reports at once and never retries.
+_NO_COORDINATOR: dict[int, tuple[ErrorCode, str | None]] = {
+    _GROUP_KEY: (ErrorCode.NONE, None),
+    _TRANSACTION_KEY: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "this broker does no transactions",
+    ),
+}
+_NO_SUCH_KEY = ErrorCode.INVALID_REQUEST, "only groups have a coordinator in this broker"
 _TOPIC_IDS_SINCE = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 
 
@@ -73,11 +82,10 @@ def find_coordinator(
     broker: BrokerContext, request: FindCoordinatorRequest, caller: Caller
 ) -> FindCoordinatorResponse:
     """Name this broker, for there is no other; transactions have no coordinator here."""
-    host, port = broker.address
-    code = ErrorCode.NONE if request.key_type == _GROUP_KEY else ErrorCode.INVALID_REQUEST
-    known = code is ErrorCode.NONE
-    node_id, host, port = (NODE_ID, host, port) if known else (-1, "", -1)
-    message = None if known else "only groups have a coordinator in this broker"
+    code, message = _NO_COORDINATOR.get(request.key_type, _NO_SUCH_KEY)
+    node_id, (host, port) = -1, ("", -1)
+    if code is ErrorCode.NONE:
+        node_id, (host, port) = NODE_ID, broker.address
     if caller.version < 4:
         return FindCoordinatorResponse(
             error_code=code, error_message=message, node_id=node_id, host=host, port=port
