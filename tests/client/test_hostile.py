@@ -12,8 +12,8 @@ import pytest
 from kohort.client import AsyncConsumer
 from kohort.errors import BrokerUnavailableError, KohortError
 from kohort.types import TopicPartition
+from kohort.wire import apis
 from kohort.wire import frame as frames
-from kohort.wire.apis import PAIRS
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.client.loops import on_a_loop
 from tests.real_kafka.broker import free_ports
@@ -24,7 +24,7 @@ SERVED = ApiVersionsResponse(
     error_code=0,
     api_keys=tuple(
         ApiVersion(api_key=request.api_key, min_version=0, max_version=request.max_version)
-        for request, _ in PAIRS
+        for request, _ in apis.pairs()
     ),
 )
 

@@ -129,7 +129,7 @@ class Dialogue:
 @cache
 def classes(api: str) -> tuple[type[Message], type[Message]]:
     """The request and the response of an API."""
-    return {pair[0].__name__.removesuffix("Request"): pair for pair in apis.PAIRS}[api]
+    return {pair[0].__name__.removesuffix("Request"): pair for pair in apis.pairs()}[api]
 
 
 @cache

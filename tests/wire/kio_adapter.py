@@ -40,7 +40,7 @@ MODULES: dict[type[Message], str] = {
     ConsumerProtocolAssignment: "consumer_protocol_assignment.v{}.data",
 }
 
-PAIRED: tuple[type[Message], ...] = tuple(cls for pair in apis.PAIRS for cls in pair)
+PAIRED: tuple[type[Message], ...] = tuple(cls for pair in apis.pairs() for cls in pair)
 
 CASES: list[Case] = [
     (cls, version)

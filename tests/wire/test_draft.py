@@ -24,7 +24,7 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 from tests.wire.values import any_messages
 
-MESSAGES = [cls for pair in apis.PRIVATE_PAIRS for cls in pair]
+MESSAGES = [cls for pair in apis.pairs(apis.PRIVATE) for cls in pair]
 OURS = [cls for cls in MESSAGES if cls.__name__.startswith("Draft")]
 
 
@@ -109,8 +109,8 @@ def test_the_version_and_the_correlation_id_are_in_the_header() -> None:
 
 def test_no_kafka_client_meets_the_keys() -> None:
     """Kafka counts its keys up from 0 and is below 100."""
-    kafkas = {request.api_key for request, _ in apis.PAIRS}
-    keys = {request.api_key for request, _ in apis.PRIVATE_PAIRS}
+    kafkas = {request.api_key for request, _ in apis.pairs()}
+    keys = {request.api_key for request, _ in apis.pairs(apis.PRIVATE)}
     assert min(keys) > 30_000
     assert not keys & kafkas
 

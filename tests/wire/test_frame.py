@@ -19,10 +19,10 @@ from tests.wire.kio_adapter import case_name, kio_bytes, kio_class, kio_value, t
 from tests.wire.values import messages
 
 REQUESTS = [
-    (request, v) for request, _ in apis.PAIRS for v in (request.min_version, request.max_version)
+    (request, v) for request, _ in apis.pairs() for v in (request.min_version, request.max_version)
 ]
 RESPONSES = [
-    (answer, v) for _, answer in apis.PAIRS for v in (answer.min_version, answer.max_version)
+    (answer, v) for _, answer in apis.pairs() for v in (answer.min_version, answer.max_version)
 ]
 
 few = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])

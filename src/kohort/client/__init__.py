@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from kohort.client.admin import AdminClient
-from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
-from kohort.client.async_admin import AsyncAdminClient
-from kohort.client.async_consumer import AsyncConsumer
-from kohort.client.async_producer import AsyncProducer
-from kohort.client.consumer import Consumer
-from kohort.client.listener import RebalanceListener
-from kohort.client.offsets import OffsetAndTimestamp
-from kohort.client.producer import Producer, RecordMetadata
-from kohort.client.records import ConsumerRecord
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.client.admin import AdminClient
+    from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+    from kohort.client.async_admin import AsyncAdminClient
+    from kohort.client.async_consumer import AsyncConsumer
+    from kohort.client.async_producer import AsyncProducer
+    from kohort.client.consumer import Consumer
+    from kohort.client.listener import RebalanceListener
+    from kohort.client.offsets import OffsetAndTimestamp
+    from kohort.client.producer import Producer, RecordMetadata
+    from kohort.client.records import ConsumerRecord
 
 __all__ = [
     "AdminClient",
@@ -28,3 +32,28 @@ __all__ = [
     "RebalanceListener",
     "RecordMetadata",
 ]
+
+# A member that starts faster is missed for less time: what it does not need is not imported.
+_HOMES = {
+    "AdminClient": "admin",
+    "GroupDescription": "admin_values",
+    "GroupListing": "admin_values",
+    "NewTopic": "admin_values",
+    "AsyncAdminClient": "async_admin",
+    "AsyncConsumer": "async_consumer",
+    "AsyncProducer": "async_producer",
+    "Consumer": "consumer",
+    "RebalanceListener": "listener",
+    "OffsetAndTimestamp": "offsets",
+    "Producer": "producer",
+    "RecordMetadata": "producer",
+    "ConsumerRecord": "records",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -11,12 +11,12 @@ from kohort.group.events import GroupEvent, Ownership
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 from kohort.values import quick
-from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.consumer.jobs import ConsumerJob
     from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
+    from kohort.wire.messages.group_records import GroupRecord
 
 T = TypeVar("T")
 
