@@ -22,7 +22,6 @@ from kohort.group.events import (
     GroupEvent,
     GroupStateChanged,
     MemberLeft,
-    OffsetsCommitted,
 )
 from kohort.group.machine import Deadlines, Draft, Row, row
 from kohort.group.values import replace
@@ -104,20 +103,11 @@ class Change(Generic[G]):
 
     def store(self, commit: RequestArrived[OffsetCommitRequest]) -> None:
         """Write positions to the log (C52), and answer."""
-        request = commit.request
-        result = offsets.store(request, self.config.offset_metadata_max_bytes, self.wall_ms)
+        most = self.config.offset_metadata_max_bytes
+        result = offsets.store(commit.request, most, self.now, self.wall_ms)
         self.records.extend(result.records)
         self.reply(commit.token, result.response, commit.version)
-        if result.stored:
-            self.observed.append(
-                OffsetsCommitted(
-                    group=request.group_id,
-                    now=self.now,
-                    member=request.member_id,
-                    generation=request.generation_id_or_member_epoch,
-                    offsets=result.stored,
-                )
-            )
+        self.observed.extend(result.observed)
 
 
 def on(

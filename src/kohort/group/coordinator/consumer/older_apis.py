@@ -19,7 +19,7 @@ from kohort.group.coordinator.offsets import commit
 from kohort.group.coordinator.offsets.fold import offset_tombstone
 from kohort.group.coordinator.records import LogState
 from kohort.group.coordinator.refusals import commit_refused
-from kohort.group.events import Cause, GroupDeleted, OffsetsCommitted
+from kohort.group.events import Cause, GroupDeleted
 from kohort.types import TopicPartition
 from kohort.wire.messages.groups import (
     DeletableGroupResult,
@@ -103,19 +103,11 @@ def _commit(
     if error is not None:
         draft.reply(arrived.token, commit_refused(request, error), arrived.version)
         return
-    result = commit.store(request, draft.config.offset_metadata_max_bytes, draft.wall_ms)
+    most = draft.config.offset_metadata_max_bytes
+    result = commit.store(request, most, draft.now, draft.wall_ms)
     draft.records.extend(result.records)
     draft.reply(arrived.token, result.response, arrived.version)
-    if result.stored:
-        draft.observed.append(
-            OffsetsCommitted(
-                group=request.group_id,
-                now=draft.now,
-                member=request.member_id,
-                generation=request.generation_id_or_member_epoch,
-                offsets=result.stored,
-            )
-        )
+    draft.observed.extend(result.observed)
 
 
 def _delete(

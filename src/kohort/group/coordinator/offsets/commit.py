@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.offsets.fold import offset_record
+from kohort.group.events import OffsetsCommitted
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import quick
 from kohort.wire.messages.group_records import GroupRecord
@@ -26,20 +27,23 @@ class StoreResult:
     Attributes:
         records: The records to append.
         response: The answer once they are.
-        stored: The positions that were taken.
+        observed: That there are new positions, if any were taken.
     """
 
     records: tuple[GroupRecord, ...]
     response: OffsetCommitResponse
-    stored: tuple[tuple[TopicPartition, OffsetAndMetadata], ...]
+    observed: tuple[OffsetsCommitted, ...]
 
 
-def store(request: OffsetCommitRequest, metadata_max_bytes: int, wall_ms: int) -> StoreResult:
+def store(
+    request: OffsetCommitRequest, metadata_max_bytes: int, now: int, wall_ms: int
+) -> StoreResult:
     """Return what has to be written; a position with too long a text is left out (C52).
 
     Args:
         request: The commit.
         metadata_max_bytes: `offset.metadata.max.bytes`.
+        now: Time of the commit, in milliseconds of the coordinator's clock.
         wall_ms: Time of the commit, in milliseconds since 1970.
     """
     records: list[GroupRecord] = []
@@ -70,7 +74,18 @@ def store(request: OffsetCommitRequest, metadata_max_bytes: int, wall_ms: int) -
                 name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers)
             )
         )
-    return StoreResult(tuple(records), OffsetCommitResponse(topics=tuple(topics)), tuple(stored))
+    committed = OffsetsCommitted(
+        group=request.group_id,
+        now=now,
+        member=request.member_id,
+        generation=request.generation_id_or_member_epoch,
+        offsets=tuple(stored),
+    )
+    return StoreResult(
+        tuple(records),
+        OffsetCommitResponse(topics=tuple(topics)),
+        (committed,) if stored else (),
+    )
 
 
 def _error(entry: OffsetCommitRequestPartition, metadata_max_bytes: int) -> ErrorCode:
