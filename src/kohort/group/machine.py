@@ -23,6 +23,13 @@ from kohort.values import quick
 if TYPE_CHECKING:
     from kohort.group.heap import Node
 
+
+class State(Enum):
+    """A state of a machine; its tables are looked into by it with every event."""
+
+    __hash__ = object.__hash__  # that of `Enum` is written in Python
+
+
 S = TypeVar("S", bound=Enum)
 S_co = TypeVar("S_co", bound=Enum, covariant=True)
 E = TypeVar("E")
@@ -235,10 +242,15 @@ class Deadlines(Generic[K]):
         entry = self._due.get(key)
         return entry[0] if entry else None
 
+    @property
+    def earliest(self) -> int | None:
+        """The earliest time."""
+        return None if self._heap is None else self._heap[0]
+
     def next(self) -> tuple[int, K] | None:
         """Return the earliest time and its key."""
         heap = self._heap
-        return None if heap is None else (heap[0], cast("K", heap[1]))
+        return None if heap is None else (heap[0], heap[1])  # type: ignore[return-value]  # keys in the heap are those of the map
 
     def set(self, key: K, due: int) -> Deadlines[K]:
         """Return the deadlines with `key` due at `due`, whatever it was before."""

@@ -216,9 +216,9 @@ class Client:
 
     def _check_move(self, effects: Effects[object], before: int, changed: bool) -> None:
         """Have it checked that it is another one, or says more than that it lives."""
-        sends = tuple(send.request for send in effects.sends)
-        speaks = bool(sends) and not _is_sign_of_life(sends[0])
+        speaks = effects.sends and not _is_sign_of_life(effects.sends[0].request)
         if changed or effects.observed or speaks:
+            sends = tuple(send.request for send in effects.sends)
             self._note_membership(before, sends)
             self.world.check(Moved(self, sends, effects.observed))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from immutables import Map
 
@@ -23,12 +22,12 @@ from kohort.group.coordinator.events import Deadline
 from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Effects, Reply
 from kohort.group.events import GroupEvent
-from kohort.group.machine import Deadlines
+from kohort.group.machine import Deadlines, State
 from kohort.group.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 
 
-class Lifecycle(Enum):
+class Lifecycle(State):
     """Whether a shard may answer (C74): Kafka's names are INITIAL, LOADING and ACTIVE."""
 
     DOWN = "Down"

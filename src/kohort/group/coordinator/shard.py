@@ -29,28 +29,24 @@ __all__ = ["Lifecycle", "Shard", "ShardSession"]
 
 
 class Shard:
-    """The coordinator of the groups in one partition."""
+    """The coordinator of the groups in one partition.
+
+    Attributes:
+        config: Its settings.
+        log: What the records add up to; a value, so a snapshot costs nothing.
+        session: What is known beyond the log; a value.
+    """
 
     def __init__(self, config: CoordinatorConfig) -> None:
         """Make a shard that is down and knows no group."""
         self.config = config
-        self._log = LogState()
-        self._session = ShardSession()
+        self.log = LogState()
+        self.session = ShardSession()
 
     @property
     def state(self) -> Lifecycle:
         """Whether the shard may answer."""
-        return self._session.lifecycle
-
-    @property
-    def log(self) -> LogState:
-        """What the records add up to; a value, so a snapshot costs nothing."""
-        return self._log
-
-    @property
-    def session(self) -> ShardSession:
-        """What is known beyond the log; a value."""
-        return self._session
+        return self.session.lifecycle
 
     def load_started(self) -> None:
         """Begin to catch up: from now on requests are answered COORDINATOR_LOAD_IN_PROGRESS.
@@ -62,7 +58,7 @@ class Shard:
 
     def apply(self, record: GroupRecord) -> None:
         """Add a record to the log state; nothing else changes it, live or at reload."""
-        self._log = self._log.apply(record)
+        self.log = self.log.apply(record)
 
     def load_finished(self, now: int) -> tuple[GroupEvent, ...]:
         """Become ready, and let the session of every member start at `now` (C72).
@@ -85,15 +81,14 @@ class Shard:
             event: What happened.
             now: Time in milliseconds, of a clock that never goes back.
         """
-        draft = ShardDraft(self.config, self._log, self._session, now)
+        draft = ShardDraft(self.config, self.log, self.session, now)
         SHARD.run(draft, type(event), event)
         return draft.effects()
 
     def install(self, session: ShardSession) -> None:
         """Take over the session state of effects whose records are in the log and applied."""
-        self._session = session
+        self.session = session
 
     def next_deadline(self) -> int | None:
         """Return the time from which on a `Tick` has something to do; None: there is nothing."""
-        earliest = self._session.deadlines.next()
-        return earliest[0] if earliest else None
+        return self.session.deadlines.earliest

@@ -13,7 +13,12 @@ S = TypeVar("S", bound=Session)
 
 
 class Face(Generic[S]):
-    """One member of one group, whatever protocol it speaks."""
+    """One member of one group, whatever protocol it speaks.
+
+    Attributes:
+        config: Its settings.
+        session: All it knows; a value.
+    """
 
     def __init__(self, config: MemberConfig, session: S) -> None:
         """Make a member.
@@ -23,36 +28,30 @@ class Face(Generic[S]):
             session: What it knows at first.
         """
         self.config = config
-        self._session = session
-
-    @property
-    def session(self) -> S:
-        """All it knows; a value."""
-        return self._session
+        self.session = session
 
     @property
     def member_id(self) -> str:
         """Its id in the group, empty when it has none."""
-        return self._session.member_id
+        return self.session.member_id
 
     @property
     def generation_id(self) -> int:
         """Present generation or member epoch, -1 when it is in none."""
-        return self._session.generation
+        return self.session.generation
 
     @property
     def identity(self) -> CommitIdentity:
         """As whom a commit is made now."""
-        return CommitIdentity(self._session.member_id, self._session.generation)
+        return CommitIdentity(self.session.member_id, self.session.generation)
 
     def install(self, session: S) -> None:
         """Take over what effects lead to."""
-        self._session = session
+        self.session = session
 
     def next_deadline(self) -> int | None:
         """Return the time from which on a `Tick` has something to do; None: there is nothing."""
-        earliest = self._session.deadlines.next()
-        return earliest[0] if earliest else None
+        return self.session.deadlines.earliest
 
 
 def take_due(change: Change[S]) -> MemberDeadline | None:

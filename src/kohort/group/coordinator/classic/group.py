@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeVar
 
 from immutables import Map
 
 from kohort.group.coordinator.group import Group, Parked
+from kohort.group.machine import State
 from kohort.group.values import replace
 
 V = TypeVar("V")
 
 
-class GroupState(Enum):
+class GroupState(State):
     """The states of a classic group (C5); values as Kafka's tools print them."""
 
     DEAD = "Dead"

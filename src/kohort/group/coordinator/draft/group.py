@@ -7,15 +7,15 @@ steady.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from immutables import Map
 
 from kohort.group.coordinator.group import Group, Parked
+from kohort.group.machine import State
 from kohort.group.values import replace
 
 
-class DraftState(Enum):
+class DraftState(State):
     """The states of a group, by the design's names; the first one stands for no group at all."""
 
     NONE = "None"

@@ -83,12 +83,12 @@ class ClassicMember(Face[MemberSession]):
     @property
     def state(self) -> MemberState:
         """Its state."""
-        return self._session.state
+        return self.session.state
 
     @property
     def is_closed(self) -> bool:
         """Whether it has left for good."""
-        return self._session.state is MemberState.CLOSED
+        return self.session.state is MemberState.CLOSED
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -98,12 +98,12 @@ class ClassicMember(Face[MemberSession]):
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """Partitions that it was given and has not given up."""
-        return self._session.owned
+        return self.session.owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """Partitions that may be read now: not those that the application is being told about."""
-        session = self._session
+        session = self.session
         if not session.is_member:
             return frozenset()
         return session.owned - (session.callback.partitions if session.callback else frozenset())
@@ -111,7 +111,7 @@ class ClassicMember(Face[MemberSession]):
     @property
     def group_topics(self) -> frozenset[str]:
         """Topics to watch as leader: when their partitions change, `RejoinAsked` (L8)."""
-        return self._session.group_topics
+        return self.session.group_topics
 
     def tell_assignor(self, callback: Callback) -> None:
         """Have the assignor take note of an assignment, before the application is told (L5).
@@ -126,7 +126,7 @@ class ClassicMember(Face[MemberSession]):
         metadata = GroupMetadata(
             group_id=self.config.group_id,
             generation_id=callback.generation,
-            member_id=self._session.member_id,
+            member_id=self.session.member_id,
             group_instance_id=self.config.group_instance_id,
         )
         assignment = Assignment(callback.assignment, callback.user_data)
@@ -143,9 +143,9 @@ class ClassicMember(Face[MemberSession]):
             LocalProtocolError: It is not a member of a generation.
             RebalanceInProgressError: Which generation it is in is being decided; poll, then commit.
         """
-        if not self._session.is_member:
+        if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
-        if self._session.state in _REBALANCING:
+        if self.session.state in _REBALANCING:
             raise RebalanceInProgressError("poll until the rebalance is through, then commit again")
         return commits.commit_request(
             self.config.group_id, self.identity, self.config.group_instance_id, offsets
@@ -153,7 +153,7 @@ class ClassicMember(Face[MemberSession]):
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
         """Say what the answer to a commit means (L11); ask before `CommitAnswered` is decided."""
-        rebalancing = self._session.state in _REBALANCING
+        rebalancing = self.session.state in _REBALANCING
         return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
 
     # -------------------------------------------------------------------------------------- driving
@@ -169,7 +169,7 @@ class ClassicMember(Face[MemberSession]):
             LocalProtocolError: A call of the application that the present state does not allow.
         """
         draft = MemberDraft(
-            self.config, self._session, now, assignors=self.assignors, protocol=self.protocol
+            self.config, self.session, now, assignors=self.assignors, protocol=self.protocol
         )
         self._run(draft, event)
         return draft.effects()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from kohort.group.assignors.interface import Assignment, Assignor, RebalanceProtocol
 from kohort.group.effects import AssignmentJob, Callback, Send
 from kohort.group.events import Ownership
+from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
@@ -17,7 +17,7 @@ from kohort.types import TopicPartition
 from kohort.wire.schema import Message
 
 
-class MemberState(Enum):
+class MemberState(State):
     """The states of a classic member; the four of Kafka's client (L9), and what is around them."""
 
     UNSUBSCRIBED = "wants nothing"

@@ -82,34 +82,34 @@ class ConsumerMember(Face[MemberSession]):
     @property
     def state(self) -> MemberState:
         """Its state."""
-        return self._session.state
+        return self.session.state
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and the application has nothing more to be told."""
-        session = self._session
+        session = self.session
         return session.closing is not None and session.callback is None and session.state in _OUT
 
     @property
     def is_failed(self) -> bool:
         """Whether it will never be a member again (L36)."""
-        return self._session.state is MemberState.FATAL
+        return self.session.state is MemberState.FATAL
 
     @property
     def heartbeat_interval_ms(self) -> int:
         """Time between heartbeats, in milliseconds."""
-        return self._session.interval_ms or self.config.heartbeat_interval_ms
+        return self.session.interval_ms or self.config.heartbeat_interval_ms
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """Partitions that it was given and has not given up."""
-        adding = self._session.adding
-        return self._owned | self._session.named(adding) if adding else self._owned
+        adding = self.session.adding
+        return self._owned | self.session.named(adding) if adding else self._owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """Partitions that may be read now: not those that the application is told about (L32)."""
-        session = self._session
+        session = self.session
         if not session.is_member:
             return frozenset()
         callback = session.callback
@@ -132,7 +132,7 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             Exception: Whatever the assignor raises; it changes nothing.
         """
-        config, member_id = self.config, self._session.member_id
+        config, member_id = self.config, self.session.member_id
         client_assignors.tell(self.assignors, callback, config, member_id)
 
     # ------------------------------------------------------------------------------------- commits
@@ -145,7 +145,7 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             CommitFailedError: It is not a member.
         """
-        if not self._session.is_member:
+        if not self.session.is_member:
             raise CommitFailedError(
                 ErrorCode.UNKNOWN_MEMBER_ID, "not a member of the group: nothing can be committed"
             )
@@ -169,14 +169,14 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self._session, now, assignors=self._liked)
+        draft = MemberDraft(self.config, self.session, now, assignors=self._liked)
         _run(draft, event)
         _beat_if_due(draft)
         return draft.effects()
 
     def install(self, session: MemberSession) -> None:
         """Take over what effects lead to."""
-        before, self._session = self._session, session
+        before, self.session = self.session, session
         renamed = session.names is not before.names
         if renamed or session.owned is not before.owned:
             self._owned = session.named(session.owned)

@@ -13,7 +13,7 @@ from immutables import Map
 from kohort.group.assignors.interface import Assignor
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
-from kohort.group.machine import TableError
+from kohort.group.machine import State, TableError
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Session
@@ -30,7 +30,7 @@ from kohort.wire.messages.consumer_group import (
 NOT_JOINED = 0  # the epoch of who asks to join
 
 
-class MemberState(Enum):
+class MemberState(State):
     """The states of Kafka's own client (L30)."""
 
     UNSUBSCRIBED = "in no group"

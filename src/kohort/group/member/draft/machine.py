@@ -60,12 +60,12 @@ class DraftMember(Face[DraftMemberSession]):
     @property
     def state(self) -> DraftMemberState:
         """Its state."""
-        return self._session.state
+        return self.session.state
 
     @property
     def is_closed(self) -> bool:
         """Whether it has left for good."""
-        return self._session.state is DraftMemberState.CLOSED
+        return self.session.state is DraftMemberState.CLOSED
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -75,12 +75,12 @@ class DraftMember(Face[DraftMemberSession]):
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """Partitions that it was given and has not given up."""
-        return self._session.owned
+        return self.session.owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """Partitions that may be read now: also while the coordinator is not known (D23)."""
-        session = self._session
+        session = self.session
         consumes = session.state in (
             DraftMemberState.PART_OF_GROUP,
             DraftMemberState.REDISCOVER_COORDINATOR,
@@ -105,13 +105,13 @@ class DraftMember(Face[DraftMemberSession]):
         Raises:
             LocalProtocolError: It is not part of a group.
         """
-        if not self._session.is_member:
+        if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
         return commits.commit_request(self.config.group_id, self.identity, None, offsets)
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
         """Say what the answer to a commit means; ask before `CommitAnswered` is decided."""
-        rebalancing = self._session.state in _REBALANCING
+        rebalancing = self.session.state in _REBALANCING
         return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
 
     # -------------------------------------------------------------------------------------- driving
@@ -126,7 +126,7 @@ class DraftMember(Face[DraftMemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        change = MemberChange(self.config, self._session, now, host=self.host)
+        change = MemberChange(self.config, self.session, now, host=self.host)
         _run(change, event)
         return change.effects()
 

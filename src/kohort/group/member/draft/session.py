@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
+from kohort.group.machine import State
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
@@ -18,7 +18,7 @@ from kohort.wire.schema import Message
 _MOST_HEARTBEATS = 32_767
 
 
-class DraftMemberState(Enum):
+class DraftMemberState(State):
     """The five states of the design, and three of an application that ends."""
 
     DOWN = "wants nothing"
