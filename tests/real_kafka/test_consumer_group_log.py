@@ -125,7 +125,7 @@ def test_k30_our_coordinator_loads_kafkas_log(log: list[GroupRecord]) -> None:
     assert group.topics_of(by_regex) == {TOPIC}
     (owned,) = group.owners.values()
     assert all(len(claims) == 1 for claims in owned.values())
-    (target,) = {frozenset(each) for each in group.target.values()}
+    (target,) = {frozenset(group.target_of(each)) for each in group.target}
     assert target == frozenset(group.owners)
     assert GROUP in shard.log.offsets
     # each member has a session, and only members have
