@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT)]
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.simulation.checkers import CHECKERS  # noqa: E402  # as above
 from kohort.simulation.drawing import draw  # noqa: E402  # as above
-from kohort.simulation.protocols import PROTOCOLS  # noqa: E402  # as above
+from kohort.simulation.protocols import CAMPAIGNS, MIGRATION  # noqa: E402  # as above
 from kohort.simulation.rules import Checkers  # noqa: E402  # as above
 from kohort.simulation.running import run, run_world  # noqa: E402  # as above
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan  # noqa: E402  # as above
@@ -56,8 +56,18 @@ class Work:
 
 
 def calm(protocol: str) -> Scenario:
-    """Ten members with default time-outs, one topic, and nothing that goes wrong."""
-    members = tuple(MemberPlan(name=f"member-{number}", assignors=()) for number in range(MEMBERS))
+    """Ten members with default time-outs, one topic, and nothing that goes wrong.
+
+    In a migration every other member still speaks the classic protocol.
+    """
+    members = tuple(
+        MemberPlan(
+            name=f"member-{number}",
+            assignors=(),
+            protocol="classic" if protocol == MIGRATION and number % 2 else "",
+        )
+        for number in range(MEMBERS)
+    )
     topics = (TopicPlan(name="flights", partitions=3 * MEMBERS),)
     return Scenario(seed=1, protocol=protocol, minutes=MINUTES, members=members, topics=topics)
 
@@ -112,7 +122,7 @@ def rounds(works: dict[str, Work], count: int) -> dict[str, float]:
 def figures(count: int) -> dict[str, tuple[float, float]]:
     """Return each figure with its target."""
     found: dict[str, tuple[float, float]] = {}
-    for protocol in PROTOCOLS:
+    for protocol in CAMPAIGNS:
         quiet = (calm(protocol),)
         drawn = tuple(draw(seed, protocol, SEED_MINUTES) for seed in SEEDS)
         for title, scenarios in (("calm", quiet), ("seeds", drawn)):
