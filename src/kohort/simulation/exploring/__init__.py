@@ -1,22 +1,26 @@
 """Every order of events of a small group, breadth first, on the very machines.
 
 `search` visits the states of any model and knows nothing of groups; `form` says which states are
-the same; `group` is the model; `classic`, `consumer` and `draft` are what it has to know of a
-protocol.
+the same; `group` is the model; `classic`, `consumer`, `migration` and `draft` are what it has to
+know of a protocol.
 """
 
 from __future__ import annotations
 
+from kohort.group.assignors import BUILTIN_ASSIGNORS
 from kohort.simulation.exploring.classic import classic
 from kohort.simulation.exploring.consumer import consumer
 from kohort.simulation.exploring.draft import draft
 from kohort.simulation.exploring.group import SmallGroup
+from kohort.simulation.exploring.migration import migration
 from kohort.simulation.exploring.search import Explored, explore
 
 PROTOCOLS = {
     "classic": classic("range"),
     "cooperative": classic("cooperative-sticky"),
     "consumer": consumer(),
+    "client-side": consumer(BUILTIN_ASSIGNORS["range"]),
+    "migration": migration(classic("cooperative-sticky"), consumer()),
     "draft": draft(),
 }
 

@@ -7,7 +7,7 @@ from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberEvent, RejoinAsked
-from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol
+from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
 
 _AT_REST = (GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD)
 _SETTLED = (MemberState.STABLE, MemberState.ASSIGNING)
@@ -16,16 +16,19 @@ _SETTLED = (MemberState.STABLE, MemberState.ASSIGNING)
 def classic(assignor: str) -> GroupProtocol:
     """Return the classic protocol with an assignor, which says whether it is cooperative."""
     chosen: Assignor = BUILTIN_ASSIGNORS[assignor]
-    return GroupProtocol(
-        name=f"classic, {assignor}",
+    member = MemberKind(
+        name="classic",
         machine=ClassicMember(MemberConfig(group_id=GROUP), (chosen,)),  # type: ignore[arg-type]  # it is only given its own sessions
         blank=lambda _id: MemberSession(),
         can_close=_can_close,
+        calls=_calls,
+    )
+    return GroupProtocol(
+        kinds=(member,),
         epoch=_epoch,
         is_current=_is_current,
         is_at_rest=lambda coordinator: _group(coordinator).state in _AT_REST,
         wrong=_wrong,
-        calls=_calls,
         assignors={assignor: chosen},
     )
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from kohort.group.assignors import Assignor
 from kohort.group.coordinator.consumer.group import ConsumerGroup, GroupState
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember, MemberSession
-from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol
+from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
 
 
-def consumer() -> GroupProtocol:
-    """Return the consumer protocol, where the coordinator assigns."""
-    return GroupProtocol(
+def consumer(*assignors: Assignor) -> GroupProtocol:
+    """Return the consumer protocol: the coordinator assigns, or its members' assignors do."""
+    machine = ConsumerMember(MemberConfig(group_id=GROUP), "", assignors=assignors)
+    member = MemberKind(
         name="consumer",
-        machine=ConsumerMember(MemberConfig(group_id=GROUP), ""),  # type: ignore[arg-type]  # it is only given its own sessions
+        machine=machine,  # type: ignore[arg-type]  # it is only given its own sessions
         blank=lambda unique: MemberSession(member_id=unique),
         can_close=lambda session: session.closing is None,
+    )
+    return GroupProtocol(
+        kinds=(member,),
         epoch=lambda coordinator: _group(coordinator).epoch,
         is_current=_is_current,
         is_at_rest=lambda coordinator: (
             _group(coordinator).state in (GroupState.STABLE, GroupState.EMPTY)
         ),
         wrong=_wrong,
+        assignors={each.name: each for each in assignors},
     )
 
 

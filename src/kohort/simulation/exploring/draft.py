@@ -10,7 +10,7 @@ from kohort.group.coordinator.draft.router import group_of
 from kohort.group.coordinator.records import LogState
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.draft.machine import DraftMember, DraftMemberSession, DraftMemberState
-from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol
+from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
 
 # Ids are compared as text, so their numbers all have as many digits.
 _BEGUN = StoredDraftGroup(0, 100_000, "range", Map(), Map(), Map())
@@ -18,11 +18,14 @@ _BEGUN = StoredDraftGroup(0, 100_000, "range", Map(), Map(), Map())
 
 def draft() -> GroupProtocol:
     """Return the draft protocol; the group was used before, so that ids have many digits."""
-    return GroupProtocol(
-        name="draft",
+    member = MemberKind(
+        name="",
         machine=DraftMember(MemberConfig(group_id=GROUP), "host"),  # type: ignore[arg-type]  # it is only given its own sessions
         blank=lambda _id: DraftMemberSession(),
         can_close=_can_close,
+    )
+    return GroupProtocol(
+        kinds=(member,),
         epoch=_epoch,
         is_current=_is_current,
         is_at_rest=lambda coordinator: (

@@ -4,7 +4,8 @@ Ids, epochs and tokens are numbers that somebody counted up; only which are equa
 first can ever matter. A form has them apart from the shape of the value they were found in, so that
 the shape is worked out once for each value and the rest for each state.
 
-- Ids are strings that begin with `ID`; new ones are greater than all that there are.
+- Ids are strings that end with a number of six digits; new ones are greater than all that there are
+  with the same beginning.
 - Epochs are integers in fields of certain names; new ones are greater than the coordinator's.
 - Tokens are known to one side and, while a request is on its way, to the other one.
 - Deadlines count by their names; that of a member may come at any moment, and the coordinator's
@@ -32,6 +33,7 @@ from kohort.group.subscription import Subscription, decode_subscription
 from kohort.simulation.exploring.state import GROUP
 
 ID = f"{GROUP}-"
+_DIGITS = 6
 NOW = 1_000_000
 
 _EPOCHS = frozenset(
@@ -43,8 +45,10 @@ _OWNED = frozenset({"assigned", "revoking"})
 _SUBSCRIPTIONS = frozenset({"metadata", "subscription"})
 # What new ids and tokens are made of.
 _COUNTERS = frozenset({"next_token", "next_sequence"})
+# Mappings whose keys are tokens.
+_BY_TOKEN = frozenset({"installing"})
 # Said to people only, counted up without end, or following from the rest.
-_IGNORED = frozenset({"reason", "unique_id", "failures"})
+_IGNORED = frozenset({"reason", "unique_id", "failures", "error_message"})
 _IGNORED_OF: dict[type[object], frozenset[str]] = {
     Callback: frozenset({"generation"}),
     ClassicGroup: frozenset({"size", "support", "static"}),
@@ -87,8 +91,9 @@ def _literal(sink: Sink, value: object) -> None:
 
 
 def _text(sink: Sink, value: str) -> None:
-    if value.startswith(ID):
-        sink.shape.append(ID)
+    prefix, number = value[:-_DIGITS], value[-_DIGITS:]
+    if len(number) == _DIGITS and number.isdigit():
+        sink.shape.append(prefix)
         sink.ids.append(value)
     else:
         sink.shape.append(value)
@@ -127,6 +132,13 @@ def _owned(sink: Sink, value: Mapping[Any, Mapping[int, int]] | None) -> None:
     for topic, partitions in sorted((value or {}).items()):
         sink.shape.append((topic, *sorted(partitions)))
         sink.epochs += [partitions[number] for number in sorted(partitions)]
+
+
+def _by_token(sink: Sink, values: Mapping[int, object]) -> None:
+    sink.shape.append(len(values))
+    for token, value in sorted(values.items()):
+        sink.tokens.append(token)
+        sink.add(value)
 
 
 def _token(sink: Sink, value: int) -> None:
@@ -199,6 +211,8 @@ def _field_walk(kind: type[object], field: str) -> _Walk:
         return _request if kind in _ANSWERS else _token
     if field in _COUNTERS:
         return _counter
+    if field in _BY_TOKEN:
+        return cast("_Walk", _by_token)
     if field in _EPOCHS:
         return _epoch
     if field in _OWNED and kind.__module__.endswith("consumer.group"):

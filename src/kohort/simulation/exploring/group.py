@@ -54,6 +54,7 @@ from kohort.simulation.exploring.state import (
     Coordinator,
     GroupProtocol,
     Life,
+    MemberKind,
     Node,
     OnItsWay,
     State,
@@ -114,7 +115,8 @@ class SmallGroup:
             if node.life is Life.RUNS:
                 yield from self._member_steps(state, index, node)
             elif node.life is Life.NEW:
-                yield f"{index} starts", self._start(state, index)
+                for kind in self._protocol.kinds:
+                    yield self._started(index, kind), self._start(state, index, kind)
 
     def perturbations(self, state: State) -> Iterator[tuple[str, State]]:
         """Yield what can go wrong, as long as something may."""
@@ -201,9 +203,10 @@ class SmallGroup:
                 yield f"{index} cut off", self._local(state, index, "cut off", self._apply.cut)
             if node.session.deadlines.get(PollOverdue()) is not None:
                 yield f"{index} stalls", self._ring(state, index, PollOverdue())
-            if self._protocol.can_close(node.session):
+            kind = self._protocol.kind_of(node.session)
+            if kind.can_close(node.session):
                 yield f"{index} closes", self._tell(state, index, "closes", Closing())
-            for what, call in self._protocol.calls(node.session):
+            for what, call in kind.calls(node.session):
                 yield f"{index} {what}", self._tell(state, index, what, call)
         yield "failover", self._fail_over(state)
 
@@ -236,10 +239,18 @@ class SmallGroup:
             state, index, deadline.kind, lambda node: self._apply.rung(node, deadline)
         )
 
-    def _start(self, state: State, index: int) -> State:
-        started = sum(each.life is not Life.NEW for each in state.nodes)
-        unique = f"{ID}{_FIRST_ID + started}"
-        return self._local(state, index, unique, lambda node: self._apply.start(node, unique))
+    def _started(self, index: int, kind: MemberKind) -> str:
+        several = len(self._protocol.kinds) > 1
+        return f"{index} starts as {kind.name}" if several else f"{index} starts"
+
+    def _start(self, state: State, index: int, kind: MemberKind) -> State:
+        """Start a process; its id, too, is newer than all that there are."""
+        before = state.coordinator
+        unique = f"{ID}{_FIRST_ID + before.ids}"
+        more = replace(before, ids=before.ids + 1)
+        state = state._replace(coordinator=self._once((before, "id"), lambda: self._counted(more)))
+        start = partial(self._apply.start, kind=kind, unique=unique)
+        return self._local(state, index, (unique, kind.name), start)
 
     def _node(self, node: Node) -> Node:
         """Return the one node that is kept of all that are the same value."""
@@ -321,13 +332,17 @@ class SmallGroup:
         for record in effects.records:
             fold = fold.apply(record)
         jobs = (*before.jobs, *effects.consumer_jobs, *effects.draft_jobs)
-        after = Coordinator(fold, effects.session, jobs, before.ids)
-        form, same = self._forms.of((fold, effects.session, jobs))
+        after = self._counted(Coordinator(fold, effects.session, jobs, before.ids))
         answers = []
         for reply in effects.replies:
             token, index = divmod(reply.token, self._members)
             answers.append((index, OnItsWay(token, reply.response)))
-        return self._kept(after, form, (*same, before.ids)), tuple(answers)
+        return after, tuple(answers)
+
+    def _counted(self, value: Coordinator) -> Coordinator:
+        """Return the one coordinator that is kept of all that are the same value."""
+        form, same = self._forms.of((value.fold, value.session, value.jobs))
+        return self._kept(value, form, (*same, value.ids))
 
     def _answer(self, state: State, answers: Answers) -> State:
         for index, answer in answers:

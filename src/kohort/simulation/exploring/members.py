@@ -20,7 +20,14 @@ from kohort.group.member.events import (
 )
 from kohort.group.values import replace
 from kohort.simulation.exploring.form import NOW
-from kohort.simulation.exploring.state import TOPIC, GroupProtocol, Life, Node, OnItsWay
+from kohort.simulation.exploring.state import (
+    TOPIC,
+    GroupProtocol,
+    Life,
+    MemberKind,
+    Node,
+    OnItsWay,
+)
 
 
 class Members:
@@ -32,19 +39,20 @@ class Members:
     """
 
     def __init__(self, protocol: GroupProtocol, cluster: ClusterView) -> None:
-        self._protocol = protocol
+        self._assignors = protocol.assignors
+        self._machines = {type(kind.blank("")): kind.machine for kind in protocol.kinds}
         self._cluster = cluster
 
-    def start(self, node: Node, unique: str) -> Node:
+    def start(self, node: Node, kind: MemberKind, unique: str) -> Node:
         """Its process starts, subscribes and polls."""
-        node = replace(node, life=Life.RUNS, session=self._protocol.blank(unique))
+        node = replace(node, life=Life.RUNS, session=kind.blank(unique))
         return self.told(self.told(node, Subscribed(frozenset({TOPIC}))), Polled())
 
     def told(self, node: Node, event: MemberEvent) -> Node:
         """Put an event to its machine; what that does not allow does not happen."""
         if node.life is not Life.RUNS:
             return node
-        machine = self._protocol.machine
+        machine = self._machines[type(node.session)]
         machine.install(node.session)
         try:
             effects = machine.decide(event, NOW)
@@ -80,9 +88,10 @@ class Members:
         return self.told(replace(node, looks_up=False), CoordinatorKnown())
 
     def assign(self, node: Node) -> Node:
-        """It makes the assignment, as the leader."""
+        """It makes the assignment, as the leader or because it was asked."""
         job = node.jobs[0]
-        made = leader.compute(job, self._protocol.assignors, self._cluster)
+        cluster = self._cluster if job.partitions is None else ClusterView(job.partitions)
+        made = leader.compute(job, self._assignors, cluster)
         return self.told(replace(node, jobs=node.jobs[1:]), JobDone(job.token, made))
 
     def called(self, node: Node) -> Node:
@@ -115,8 +124,14 @@ class Members:
 
 def waiting(node: Node) -> list[int]:
     """Return the tokens of the requests that a member waits for the answers of."""
-    sent = (getattr(node.session, "request", None), node.session.heartbeat)
-    return [each.token for each in sent if each is not None]
+    session = node.session
+    sent = (
+        getattr(session, "request", None),
+        session.heartbeat,
+        getattr(session, "computation", None),
+    )
+    jobs = {job.token for job in node.jobs}
+    return [each.token for each in sent if each is not None and each.token not in jobs]
 
 
 def dead(node: Node) -> Node:

@@ -78,7 +78,7 @@ class Coordinator:
         fold: Its log state.
         session: Its session.
         jobs: Its slow work.
-        ids: How many ids it gave out.
+        ids: How many ids there were.
     """
 
     fold: LogState
@@ -124,31 +124,46 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupProtocol:
-    """What the explorer has to know of a group protocol.
+class MemberKind:
+    """What the explorer has to know of members of one kind.
 
     Attributes:
-        name: Its name.
-        machine: The machine of its members.
+        name: What it is called in paths.
+        machine: Their machine.
         blank: Returns the session of a process that starts, from an id never used before.
         can_close: Whether the application of a member with this session may close it.
-        epoch: Returns an epoch that the coordinator will never go below.
-        is_current: Whether somebody with this id and this epoch is a member now.
-        is_at_rest: Whether the coordinator has nothing to do.
-        wrong: Returns which rule of the coordinator's own is broken, empty when none is.
         calls: What else an application may ask for.
-        fold: The log in which the group begins.
-        assignors: The assignors of its members, for leaders.
     """
 
     name: str
     machine: Machine
     blank: Callable[[str], Any]
     can_close: Callable[[Any], bool]
+    calls: Callable[[Any], tuple[tuple[str, MemberEvent], ...]] = lambda _session: ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProtocol:
+    """What the explorer has to know of a group protocol.
+
+    Attributes:
+        kinds: The kinds of members; who starts may be of any.
+        epoch: Returns an epoch that the coordinator will never go below.
+        is_current: Whether somebody with this id and this epoch is a member now.
+        is_at_rest: Whether the coordinator has nothing to do.
+        wrong: Returns which rule of the coordinator's own is broken, empty when none is.
+        fold: The log in which the group begins.
+        assignors: The assignors of its members, for those that assign.
+    """
+
+    kinds: tuple[MemberKind, ...]
     epoch: Callable[[Coordinator], int]
     is_current: Callable[[Coordinator, str, int], bool]
     is_at_rest: Callable[[Coordinator], bool]
     wrong: Callable[[Coordinator], str]
-    calls: Callable[[Any], tuple[tuple[str, MemberEvent], ...]] = lambda _session: ()
     fold: LogState = field(default_factory=LogState)
     assignors: Mapping[str, Assignor] = field(default_factory=dict)
+
+    def kind_of(self, session: object) -> MemberKind:
+        """Return the kind of the member that has a session."""
+        return next(each for each in self.kinds if type(each.blank("")) is type(session))
