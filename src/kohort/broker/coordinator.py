@@ -121,7 +121,6 @@ class GroupCoordinator:
             self._timer.cancel()
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    @property
     def is_loading(self) -> bool:
         """Whether the log of a shard is being read: compaction would move records past its reader.
 

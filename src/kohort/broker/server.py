@@ -148,11 +148,11 @@ class Broker:
     async def _compact(self, data: DataDirectory) -> None:
         """Compact what needs it, unless groups are being loaded: they come first (B1)."""
         coordinator = self.context.coordinator
-        if coordinator.is_loading:
+        if coordinator.is_loading():
             return
         for _ in compact_due(tuple(data.open_logs.values()), self.context.wall_ms()):
             await asyncio.sleep(0)
-            if coordinator.is_loading:
+            if coordinator.is_loading():
                 return
 
     def _apply_retention(self, data: DataDirectory) -> None:
