@@ -104,6 +104,8 @@ class PeerLoad(Load):
                         with self._between:
                             self.ask_one(peer)
                             self.promises += 1
+                        # so that what there is to look at after a kill stays readable
+                        self.stopping.wait(0.003)
             except OSError:
                 self.stopping.wait(0.02)  # the broker is down: ask again a little later
 

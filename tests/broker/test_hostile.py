@@ -100,6 +100,17 @@ def test_random_frames(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.usefixtures("honest")
+@pytest.mark.parametrize("key", [15, 50, 69])
+def test_millions_of_questions_in_one_request(key: int, broker: BrokerProcess) -> None:
+    """DescribeGroups, users and consumer groups: 60 seconds and 800 MiB if nothing bounded them."""
+    version = SERVED[key].last
+    count = 2_000_000
+    names = b"\x81\x89\x7a" + (b"\x02g" if key != 50 else b"\x01\0") * count
+    body = struct.pack(">hhih", key, version, 1, -1) + b"\0" + names + b"\0\0"
+    hostile(broker, framed(body))
+
+
+@pytest.mark.usefixtures("honest")
 @pytest.mark.parametrize("key", [-1, 4, 17, 22, 68, 999])
 def test_apis_that_are_not_served(key: int, broker: BrokerProcess) -> None:
     hostile(broker, framed(struct.pack(">hhih", key, 0, 1, -1)))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -15,6 +16,8 @@ from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 from tests.broker.processes import BrokerProcess, eventually
 from tests.broker.random_load import Deletions, Keys, Load, Member, PeerLoad, Topics
+
+logger = logging.getLogger(__name__)
 
 KILLS = int(os.environ.get("KOHORT_KILLS", "8"))
 SEED = int(os.environ.get("KOHORT_KILLS_SEED", "107"))
@@ -68,8 +71,9 @@ def test_every_promise_holds_whenever_the_broker_is_killed(tmp_path: Path) -> No
         for load in loads:
             load.start()
         try:
-            for _ in range(KILLS):
+            for number in range(KILLS):
                 kill_and_check(broker, loads, chance)
+                logger.info("kill %d: promises %s", number + 1, [each.promises for each in loads])
         finally:
             failures = [failure for load in loads if (failure := end_of(load)) is not None]
         assert not failures, failures

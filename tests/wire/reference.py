@@ -9,7 +9,7 @@ from typing import Any
 
 from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
 
-CODES = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+CODES = {"bool": "?", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 Tags = Mapping[int, bytes]
 

@@ -8,7 +8,7 @@ the end, which the caller refuses.
 
 from __future__ import annotations
 
-from kohort.wire.schema import FieldSpec, Struct, fields_of
+from kohort.wire.schema import FieldSpec, Request, Struct, fields_of
 from kohort.wire.source import FIXED, Source, is_fixed, packer, runs, tagged
 
 
@@ -16,14 +16,17 @@ class DecoderSource(Source):
     """Text of `decode(data, at)` for one version of a message; it returns (value, end).
 
     With `views` the data is a memoryview, so that records need no copy; otherwise it is bytes,
-    whose slices are cheaper to make strings of.
+    whose slices are cheaper to make strings of. What a request may hold in its arrays is counted.
     """
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, views: bool) -> None:
         super().__init__(version, flexible)
         self._views = views
+        self._counts = issubclass(cls, Request) and _has_arrays(cls, version)
         with self.block("def decode(data, at):"):
             self.add("total = len(data)")
+            if self._counts:
+                self.add("room = MAX_ELEMENTS")
             self._struct(cls, "value")
             self.add("return value, at")
 
@@ -122,6 +125,10 @@ class DecoderSource(Source):
         smallest = _smallest(spec.element, self.version, self.flexible)
         with self.block(f"if not 0 <= size * {smallest} <= total - at:"):
             self.add("refuse_size(size)")
+        if self._counts:
+            self.add("room -= size")
+            with self.block("if room < 0:"):
+                self.add("refuse_elements()")
         if spec.kind in FIXED:
             self.add(f"{target} = unpack_from('>%d{FIXED[spec.kind]}' % size, data, at)")
             self.add(f"at += size * {smallest}")
@@ -151,6 +158,13 @@ class DecoderSource(Source):
                         self._field(spec, local[spec.name])
                         self.add(f"check_tag_end({tag}, at, {end})")
                 self.add(f"at = {end}")
+
+
+def _has_arrays(cls: type[Struct], version: int) -> bool:
+    return any(
+        spec.array or (spec.struct is not None and _has_arrays(spec.struct, version))
+        for spec in fields_of(cls, version)
+    )
 
 
 def _smallest(spec: FieldSpec, version: int, flexible: bool) -> int:

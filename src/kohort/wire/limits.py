@@ -24,6 +24,9 @@ class Limits:
             stays under 64 KiB.
         max_string_bytes: A string. The classic encoding has an int16 length; Kafka refuses longer
             strings in the compact encoding as well.
+        max_request_elements: Elements of all arrays of one request. Each costs a broker up to 100
+            microseconds and several hundred bytes, whatever its own size is, and everybody waits
+            meanwhile; a request about ten thousand partitions has some ten thousand.
         max_tagged_fields: Tagged fields of one structure (KIP-482). Kafka's messages use at most
             seven; unknown ones are skipped, and this bounds the skipping.
         max_nesting: Depth of structures inside structures. Kafka's deepest message has five.
@@ -42,6 +45,7 @@ class Limits:
     max_frame_bytes: int = 100 * _MIB
     max_unauthenticated_frame_bytes: int = 64 * _KIB
     max_string_bytes: int = 32 * _KIB - 1
+    max_request_elements: int = 100_000
     max_tagged_fields: int = 64
     max_nesting: int = 16
     max_decompressed_bytes: int = 128 * _MIB

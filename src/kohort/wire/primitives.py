@@ -21,6 +21,7 @@ unpack_int16 = struct.Struct(">h").unpack_from
 unpack_int32 = struct.Struct(">i").unpack_from
 
 MAX_STRING = DEFAULT_LIMITS.max_string_bytes
+MAX_ELEMENTS = DEFAULT_LIMITS.max_request_elements
 _MAX_TAGS = DEFAULT_LIMITS.max_tagged_fields
 
 
@@ -58,6 +59,11 @@ def read_uuid(data: bytes | memoryview, at: int) -> uuid.UUID:
         return uuid.UUID(bytes=bytes(data[at : at + 16]))
     except ValueError:
         raise RemoteProtocolError("UUID of fewer than 16 bytes") from None
+
+
+def refuse_elements() -> NoReturn:
+    """Refuse a request for what it has in all its arrays together."""
+    raise RemoteProtocolError(f"more than {MAX_ELEMENTS} elements in one request")
 
 
 def refuse_size(size: int) -> NoReturn:
