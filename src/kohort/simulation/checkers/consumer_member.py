@@ -98,7 +98,8 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     if answer.member_epoch >= max(was.epoch, 1):
         return _welcome(told, was, after, answer)
     same = (after.state, after.epoch) == (was.state, was.epoch)
-    return None if same and runs(after, RetryDue()) else "believes an epoch that is over"
+    tries_again = runs(after, RetryDue()) or not after.coordinator_known
+    return None if same and tries_again else "believes an epoch that is over"
 
 
 def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
