@@ -6,6 +6,7 @@ that the simulation holds in its hand.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from kohort.broker.jobs import regex_error
@@ -177,9 +178,9 @@ class Node:
             return
         connection, pending, arrived = entry
         if world.checking:
-            asked = type(arrived.request).__name__.removesuffix("Request")
-            if type(response).__name__ != f"{asked}Response":
-                world.fail("S3", f"{asked} is answered with {type(response).__name__}")
+            asked, said = type(arrived.request).__name__, type(response).__name__
+            if not _answers(said, asked):
+                world.fail("S3", f"{asked} is answered with {said}")
             world.check(Answered(self, arrived, response, pending.is_copy))
         world.network.answer(connection, pending, response)
 
@@ -401,6 +402,12 @@ class Coordinator:
             topics = frozenset(self.untold - self._world.topics.present.keys())
             self.untold.clear()
             self._world.tell_topics_deleted(topics)
+
+
+@cache
+def _answers(response: str, request: str) -> bool:
+    """Whether a response is one to such a request, by the names of their classes."""
+    return response == f"{request.removesuffix('Request')}Response"
 
 
 def make_config(scenario: Scenario) -> CoordinatorConfig:

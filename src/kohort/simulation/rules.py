@@ -62,25 +62,20 @@ def rule(
     return register
 
 
-class Checkers:
-    """Rules by the facts that they are checked upon, so that a fact meets no other rules.
+class Checkers(dict[tuple[type, type], tuple[Rule, ...]]):
+    """Rules by the class of a fact and by what it is about, so that a fact meets no other rules.
 
     Args:
         rules: The rules.
     """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
+        super().__init__()
         self._rules = tuple(rules)
-        self._found: dict[tuple[type, type], tuple[Rule, ...]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def of(self, fact: Fact) -> tuple[Rule, ...]:
-        """Return the rules for a fact."""
-        kind = (type(fact), fact.about)
-        found = self._found.get(kind)
-        if found is None:
-            found = tuple(each for each in self._rules if each.applies(*kind))
-            self._found[kind] = found
+    def __missing__(self, kind: tuple[type, type]) -> tuple[Rule, ...]:
+        found = self[kind] = tuple(each for each in self._rules if each.applies(*kind))
         return found

@@ -431,7 +431,7 @@ class World:
         Raises:
             ViolationError: One of them complains.
         """
-        for rule in self._checkers.of(fact):
+        for rule in self._checkers[type(fact), fact.about]:
             complaint = rule.function(self, fact)
             if complaint is not None:
                 self.fail(rule.name, complaint)

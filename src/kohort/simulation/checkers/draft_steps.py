@@ -7,6 +7,7 @@ not from the table that is checked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kohort.errors import ErrorCode
@@ -325,6 +326,7 @@ def _is_outdated(shard: Shard, group_id: str) -> bool:
     " only that one does (D14).",
     Stepped,
     Loaded,
+    about=(TopicsChanged, NoneType),
 )
 def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | None:
     """Look at the group when topics have changed, and after a load."""
@@ -332,8 +334,6 @@ def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | No
     if shard.session.lifecycle is not Lifecycle.READY:
         return None
     if isinstance(fact, Stepped):
-        if not isinstance(fact.event, TopicsChanged):
-            return None
         was = _was(fact, GROUP)
         if was is None or was.state is not STEADY:
             return None
