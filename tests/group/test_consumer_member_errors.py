@@ -152,7 +152,7 @@ def test_l36_what_passes_changes_nothing(code: ErrorCode, state: MemberState) ->
 @pytest.mark.parametrize("code", FATAL)
 @pytest.mark.parametrize("state", MEMBERS)
 def test_l36_what_is_fatal_ends_it(code: int, state: MemberState) -> None:
-    """U7: and it is said, UNRELEASED_INSTANCE_ID too (confluent-kafka-go #494)."""
+    """U7: and it is said, UNRELEASED_INSTANCE_ID too."""
     stage = beating(state)
     stage.answer(code=code, message="said the broker")
     assert stage.state() is S.FATAL

@@ -1,4 +1,4 @@
-"""Bugs that other coordinators and clients really had: each is named for the report of it.
+"""Bugs that other coordinators and clients really had, most of them by the name of the report.
 
 Those of B1-B3 and U3-U7 of our list are here that no other file has; docs/simulation.md says what
 became of the rest.
@@ -286,7 +286,7 @@ def _plant_members() -> None:
         "consumer",
     )
     _app(
-        "confluent-kafka-go #494",
+        "refused and silent (consumer)",
         "UNRELEASED_INSTANCE_ID ends a member, and nobody hears of it (U7)",
         StandsStill,
         "consumer",
