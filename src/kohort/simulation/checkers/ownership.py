@@ -42,15 +42,16 @@ def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
     """Compare what the applications of present members believe."""
     if isinstance(fact, Called) and fact.change is not Ownership.ASSIGNED:
         return None
+    beliefs = [client.application.believes for client in world.living()]
+    if len(set().union(*beliefs)) == sum(map(len, beliefs)):
+        return None
     group = world.view()
     if group is None:
         return None
-    present = [client for client in world.living() if _is_current(group, client)]
-    beliefs = [client.application.believes for client in present]
-    if len(set().union(*beliefs)) == sum(map(len, beliefs)):
-        return None
     owners: dict[TopicPartition, str] = {}
-    for client in present:
+    for client in world.living():
+        if not _is_current(group, client):
+            continue
         for partition in client.application.believes:
             if world.ledger.reading(partition).is_tainted:
                 continue  # a topic of this name was deleted: two topics may be meant
