@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 
-import pytest
-
 import mutations
+import pytest
 import rules
 
 # Of the changes each commit tries one part, in turn; `make mutations` tries them all.

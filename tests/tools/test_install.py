@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import install
+import pytest
 
 
 def fake_java(folder: Path, version: str) -> None:

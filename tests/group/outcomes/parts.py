@@ -21,7 +21,7 @@ from kohort.group.member.events import (
     Tick,
     Unsubscribed,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 
 NOBODY_KNOWS = 999
 FLIGHTS, DELAYS = frozenset({"flights"}), frozenset({"delays"})

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable, Mapping
 
 from kohort.group.subscription import NO_GENERATION, Subscription
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 _GENERATION = struct.Struct(">i")
 

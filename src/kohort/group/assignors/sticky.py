@@ -14,8 +14,8 @@ from typing import ClassVar
 from kohort.group.assignors.interface import Assignment, Assignor, ClusterView, GroupMetadata
 from kohort.group.assignors.problem import build, by_member, solve
 from kohort.group.subscription import NO_GENERATION, Subscription
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

@@ -24,7 +24,7 @@ from kohort.group.events import (
     MemberLeft,
 )
 from kohort.group.machine import Deadlines, Draft, Row, row
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest
 from kohort.wire.schema import Message

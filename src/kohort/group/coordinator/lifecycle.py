@@ -30,7 +30,7 @@ from kohort.group.coordinator.offsets.fold import offset_tombstone
 from kohort.group.coordinator.session import Lifecycle, ShardDraft
 from kohort.group.effects import Reply
 from kohort.group.machine import Deadlines, Row, Table, row
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schema import Message
 

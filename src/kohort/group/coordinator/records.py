@@ -19,8 +19,8 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.draft import fold as draft_fold
 from kohort.group.coordinator.draft.fold import StoredDraftGroup
 from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue

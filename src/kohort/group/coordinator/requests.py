@@ -15,7 +15,7 @@ from kohort.group.coordinator.offsets.fetch import fetch
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.effects import Reply
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,

@@ -23,7 +23,7 @@ from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Effects, Reply
 from kohort.group.events import GroupEvent
 from kohort.group.machine import Deadlines, State
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 from kohort.errors import ErrorCode
 from kohort.group.member.events import LookupDue, LookupFailed
 from kohort.group.member.session import Change, Session
-from kohort.group.values import replace
+from kohort.values import replace
 
 S = TypeVar("S", bound=Session)
 

@@ -13,8 +13,7 @@ from kohort.group.events import GroupEvent, MemberStateChanged, Ownership, Owner
 from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
-from kohort.group.values import replace
-from kohort.values import quick
+from kohort.values import quick, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

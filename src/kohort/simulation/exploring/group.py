@@ -44,7 +44,6 @@ from kohort.group.member.events import (
     RetryDue,
     TopicsNamed,
 )
-from kohort.group.values import replace
 from kohort.simulation.exploring.form import ID, NOW, Form, Forms
 from kohort.simulation.exploring.key import key
 from kohort.simulation.exploring.members import Members, dead, waiting
@@ -61,6 +60,7 @@ from kohort.simulation.exploring.state import (
 )
 from kohort.simulation.jobs import do_job
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ from kohort.group.member.events import (
     Subscribed,
     Tick,
 )
-from kohort.group.values import replace
 from kohort.simulation.exploring.form import NOW
 from kohort.simulation.exploring.state import (
     TOPIC,
@@ -28,6 +27,7 @@ from kohort.simulation.exploring.state import (
     Node,
     OnItsWay,
 )
+from kohort.values import replace
 
 
 class Members:

@@ -16,7 +16,7 @@ from immutables import Map
 
 from kohort.group.coordinator.group import Group, Parked
 from kohort.group.machine import State
-from kohort.group.values import replace
+from kohort.values import replace
 
 V = TypeVar("V")
 

@@ -19,7 +19,7 @@ from kohort.group.coordinator.events import PendingExpired, RequestArrived, Sess
 from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest
 
 Join: TypeAlias = RequestArrived[JoinGroupRequest]

@@ -19,7 +19,7 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Cause, GenerationStarted, RebalanceStarted
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupResponse, JoinGroupResponseMember
 
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY

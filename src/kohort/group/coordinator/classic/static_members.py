@@ -8,7 +8,7 @@ from kohort.group.coordinator.classic.draft import GroupDraft
 from kohort.group.coordinator.classic.join import Join, member_of, park_join
 from kohort.group.coordinator.events import SessionExpired
 from kohort.group.events import Cause, MemberJoined
-from kohort.group.values import replace
+from kohort.values import replace
 
 # KIP-814: from this version on the leader can be told to leave the assignment as it is.
 _SKIP_ASSIGNMENT_SINCE = 9

@@ -16,8 +16,8 @@ from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.events import Assigned
 from kohort.group.subscription import PROTOCOL_TYPE, decode_assignment
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.membership import SyncGroupRequest, SyncGroupResponse
 
 Sync: TypeAlias = RequestArrived[SyncGroupRequest]

@@ -17,7 +17,7 @@ from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Computation
 from kohort.group.coordinator.events import ConsumerAssignmentExpired
 from kohort.group.events import AssignmentAsked, AssignorFellBack
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     ClientAssignor,
     ConsumerGroupHeartbeatRequest,

@@ -18,7 +18,7 @@ from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.effects import Reply
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -34,8 +34,8 @@ from kohort.group.events import (
     RebalanceStarted,
 )
 from kohort.group.machine import Deadlines
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message

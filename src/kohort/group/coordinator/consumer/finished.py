@@ -22,7 +22,7 @@ from kohort.group.coordinator.events import JobDone, RequestArrived
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.coordinator.migration.classic_members import Join
 from kohort.group.coordinator.refusals import join_refused, refuse
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentResponse as Installed,
 )

@@ -18,7 +18,7 @@ from kohort.group.coordinator.consumer.group import (
     Owned,
     ResolvedRegex,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from immutables import Map
 
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
 from kohort.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,

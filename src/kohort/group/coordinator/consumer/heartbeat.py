@@ -28,7 +28,7 @@ from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.migration import upgrade
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause, MemberJoined
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

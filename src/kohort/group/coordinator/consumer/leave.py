@@ -25,7 +25,7 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.migration import downgrade
 from kohort.group.events import Cause
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 

@@ -13,8 +13,8 @@ from kohort.group.coordinator.consumer.jobs import InstallJob, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Computation, Install, Prepare
 from kohort.group.coordinator.consumer.topics import TopicsImage
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentResponse,
     ConsumerGroupPrepareAssignmentResponse,

@@ -22,7 +22,7 @@ from kohort.group.coordinator.consumer.group import (
     Target,
 )
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.values import replace
+from kohort.values import replace
 
 # What a member says it has; None: it does not say.
 Reported = Mapping[uuid.UUID, Collection[int]] | None

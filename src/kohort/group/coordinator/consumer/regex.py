@@ -18,7 +18,7 @@ from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.events import Cause
-from kohort.group.values import replace
+from kohort.values import replace
 
 
 class Change(Enum):

@@ -34,7 +34,7 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.migration import classic_members
 from kohort.group.effects import Reply
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

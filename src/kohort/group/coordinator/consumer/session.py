@@ -10,7 +10,7 @@ from immutables import Map
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,

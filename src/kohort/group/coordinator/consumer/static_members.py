@@ -13,7 +13,7 @@ from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH, Consumer
 from kohort.group.coordinator.consumer.reconcile import Reported
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat
-from kohort.group.values import replace
+from kohort.values import replace
 
 
 def identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str, said: Reported) -> Member:

@@ -17,8 +17,8 @@ from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Wait
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import ConsumerGroupTargetAssignmentMemberKey
 from kohort.wire.messages.group_records import GroupRecord

@@ -11,7 +11,7 @@ from kohort.group.coordinator.draft.group import Consumer, Newcomer
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.group import Parked
 from kohort.group.events import Cause
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 
 Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]

@@ -18,8 +18,8 @@ from kohort.group.events import (
     MemberJoined,
     RebalanceStarted,
 )
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
 NONE, PREPARE = DraftState.NONE, DraftState.PREPARE_FOR_REBALANCE

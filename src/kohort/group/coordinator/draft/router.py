@@ -18,7 +18,7 @@ from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.events import LoadFinished, RequestArrived, TopicsChanged, Unload
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.effects import Reply
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DescribedGroup, ListedGroup

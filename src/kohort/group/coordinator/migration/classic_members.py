@@ -23,7 +23,7 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.migration import downgrade, embedded
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.subscription import PROTOCOL_TYPE
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
 from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.messages.membership import (

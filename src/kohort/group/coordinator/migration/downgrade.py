@@ -19,7 +19,7 @@ from kohort.group.coordinator.migration import embedded, policy
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.events import Cause, GroupStateChanged, ProtocolChanged
 from kohort.group.subscription import PROTOCOL_TYPE
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest
 from kohort.wire.schema import Message, Request
 

@@ -11,7 +11,7 @@ from kohort.group.member.classic.errors import Remedy, join_remedy, remedy
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, JobDone, SessionOverdue
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import (
     JoinGroupResponse,
     LeaveGroupResponse,

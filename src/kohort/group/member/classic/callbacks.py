@@ -6,7 +6,7 @@ from kohort.group.events import Ownership
 from kohort.group.member.classic import join, leave
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.events import CallbackDone
-from kohort.group.values import replace
+from kohort.values import replace
 
 
 def _finish(draft: MemberDraft) -> None:

@@ -18,7 +18,7 @@ from kohort.group.member.events import (
     SessionOverdue,
     Subscribed,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest
 
 # ------------------------------------------------------------------------------- the application

@@ -6,7 +6,7 @@ from kohort.errors import ErrorCode
 from kohort.group.member import lookup
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.events import RetryDue
-from kohort.group.values import replace
+from kohort.values import replace
 
 
 def forget(draft: MemberDraft) -> None:

@@ -18,8 +18,8 @@ from kohort.group.subscription import (
     decode_assignment,
     encode_subscription,
 )
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,

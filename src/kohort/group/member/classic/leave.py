@@ -13,7 +13,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 
 _MID_REBALANCE = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)

@@ -40,8 +40,8 @@ from kohort.group.member.events import (
 )
 from kohort.group.member.face import Face, take_due, told
 from kohort.group.member.session import Sent
-from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 

@@ -12,8 +12,8 @@ from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.schema import Message
 
 

@@ -9,7 +9,7 @@ from kohort.group.member.consumer import client_assignors, coordinator, leave, r
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
 from kohort.group.member.events import HeartbeatDue
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 Answer = ConsumerGroupHeartbeatResponse

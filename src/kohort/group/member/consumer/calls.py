@@ -20,7 +20,7 @@ from kohort.group.member.events import (
     PollOverdue,
     Subscribed,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 
 # ------------------------------------------------------------------------------- the application
 

@@ -33,8 +33,8 @@ from kohort.group.member.consumer.session import (
 )
 from kohort.group.member.events import JobDone
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.group.member.consumer.session import MemberDraft
 from kohort.group.member.events import HeartbeatDue, RetryDue
-from kohort.group.values import replace
+from kohort.values import replace
 
 
 def forget(draft: MemberDraft) -> None:

@@ -11,7 +11,7 @@ from kohort.group.member.events import (
     GroupMembershipOperation,
     PollOverdue,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 
 LEAVE_EPOCH = -1
 LEAVE_FOR_NOW_EPOCH = -2

@@ -39,8 +39,8 @@ from kohort.group.member.events import (
     Tick,
 )
 from kohort.group.member.face import Face, take_due, told
-from kohort.group.values import replace
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 

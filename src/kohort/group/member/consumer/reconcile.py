@@ -18,8 +18,8 @@ from kohort.group.member.consumer.session import (
     TopicIdPartition,
 )
 from kohort.group.member.events import CallbackDone, TopicsNamed
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import Assignment
 
 

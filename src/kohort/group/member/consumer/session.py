@@ -18,9 +18,8 @@ from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Session
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
 from kohort.types import TopicPartition
-from kohort.values import quick
+from kohort.values import quick, replace
 from kohort.wire.messages.consumer_group import (
     AssignmentMetadata,
     ClientAssignor,

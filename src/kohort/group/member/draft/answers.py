@@ -11,7 +11,7 @@ from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
 Answered: TypeAlias = HeartbeatAnswered | CommitAnswered

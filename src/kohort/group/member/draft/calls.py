@@ -22,7 +22,7 @@ from kohort.group.member.events import (
     SessionOverdue,
     Subscribed,
 )
-from kohort.group.values import replace
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatRequest
 
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR

@@ -13,8 +13,8 @@ from kohort.group.member.draft.session import (
 )
 from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupRequest, DraftJoinGroupResponse
 
 PART_OF_GROUP = DraftMemberState.PART_OF_GROUP

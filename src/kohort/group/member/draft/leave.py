@@ -15,7 +15,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
+from kohort.values import replace
 
 DOWN, CLOSED = DraftMemberState.DOWN, DraftMemberState.CLOSED
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR

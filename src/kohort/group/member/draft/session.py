@@ -10,8 +10,8 @@ from kohort.group.machine import State
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
-from kohort.group.values import replace
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.schema import Message
 
 # HeartbeatFrequency is an int16.
