@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import install
 import pytest
+
+import install
 
 
 def fake_java(folder: Path, version: str) -> None:
