@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-import mutants
 import pytest
 
+import mutants
 from kohort.simulation.planting.bug import Bug
 from kohort.simulation.planting.catching import Try, bugs, every, is_sound
 
