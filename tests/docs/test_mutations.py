@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 
-import mutations
 import pytest
+
+import mutations
 import rules
 
 # Of the changes each commit tries one part, in turn; `make mutations` tries them all.

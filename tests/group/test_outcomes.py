@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-import outcomes
 import pytest
 
+import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.consumer.group import GroupState
 from kohort.group.coordinator.consumer.group import MemberState as ConsumerState
