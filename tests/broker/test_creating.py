@@ -111,9 +111,24 @@ def test_python_is_told_the_same(broker: EmbeddedBroker) -> None:
 def test_a_new_topic_can_be_used_as_soon_as_it_is_told(peer: Peer) -> None:
     asked = (MetadataRequestTopic(name="wished-for"), MetadataRequestTopic(name="a_b"))
     made, refused = peer.ask(MetadataRequest(topics=asked), 12).topics
-    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # collides with a.b
     assert (made.error_code, len(made.partitions)) == (ErrorCode.NONE, 1)
     assert peer.produce(TopicPartition("wished-for", 0), batch(b"x")).error_code == ErrorCode.NONE
+
+
+def test_what_one_request_can_make_is_bounded(peer: Peer) -> None:
+    asked = tuple(MetadataRequestTopic(name=f"wished-{i}") for i in range(1_000))
+    told = peer.ask(MetadataRequest(topics=asked), 12).topics
+    assert sum(topic.error_code == ErrorCode.NONE for topic in told) == 100
+    wanted = (
+        CreatableTopic(
+            name=f"many-{i}", num_partitions=900, replication_factor=1, assignments=(), configs=()
+        )
+        for i in range(20)
+    )
+    made = peer.ask(CreateTopicsRequest(topics=tuple(wanted), validate_only=True), 7).topics
+    codes = [topic.error_code for topic in made]
+    assert codes == [ErrorCode.NONE] * 11 + [ErrorCode.POLICY_VIOLATION] * 9
 
 
 @pytest.mark.parametrize(

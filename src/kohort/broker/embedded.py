@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.handlers.topics import create_topic
+from kohort.broker.handlers.topics import NewTopics
 from kohort.broker.server import Broker
 from kohort.errors import LocalProtocolError
 from kohort.group.events import GroupEvent
@@ -70,7 +70,9 @@ class EmbeddedBroker:
         """
 
         def create() -> None:
-            create_topic(self._running().context, name, partitions, configs or {})
+            new = NewTopics(self._running().context)
+            new.add(name, partitions, configs or {})
+            new.store()
 
         self._call(create)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC, cluster_operations
-from kohort.broker.handlers.topics import check_name, create_topic
+from kohort.broker.handlers.topics import NewTopics, is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.errors import ErrorCode, KafkaError
@@ -27,6 +29,7 @@ from kohort.wire.messages.metadata import (
 )
 
 _BROKERS, _CONTROLLERS = 1, 2
+_MADE_AT_ONCE = 100
 _NAME_MAY_BE_NULL = 12  # since this version, where a topic is asked for by an id
 
 
@@ -40,10 +43,10 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
     if everything:
         topics = [_describe(topic) for topic in broker.data.topics.values()]
     else:
-        topics = [
-            _answer(broker, request, caller.version, wanted)
-            for wanted in dict.fromkeys(request.topics or ())
-        ]
+        once = dict.fromkeys(request.topics or ())
+        if request.allow_auto_topic_creation and broker.config.auto_create_topics:
+            _make_missing(broker, once)
+        topics = [_answer(broker, caller.version, wanted) for wanted in once]
     if request.include_topic_authorized_operations:
         operations = EVERYTHING_WITH_A_TOPIC
         topics = [replace(topic, topic_authorized_operations=operations) for topic in topics]
@@ -59,7 +62,7 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
 
 
 def _answer(
-    broker: BrokerContext, request: MetadataRequest, version: int, wanted: MetadataRequestTopic
+    broker: BrokerContext, version: int, wanted: MetadataRequestTopic
 ) -> MetadataResponseTopic:
     if wanted.name is None:
         by_id = broker.topic_by_id(wanted.topic_id)
@@ -69,22 +72,27 @@ def _answer(
         return _describe(by_id)
     topic = broker.data.topics.get(wanted.name)
     if topic is None:
-        try:
-            topic = _new_topic(broker, request, wanted.name)
-        except KafkaError as error:
-            return _error(ErrorCode(error.code), wanted.name, wanted)
+        legal = is_legal(wanted.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return _error(code, wanted.name, wanted)
     return _describe(topic)
 
 
-def _new_topic(broker: BrokerContext, request: MetadataRequest, name: str) -> Topic:
-    """Make the topic that a client wants to use; it is there with the answer.
+def _make_missing(broker: BrokerContext, wanted: Iterable[MetadataRequestTopic]) -> None:
+    """Make the topics that a client wants to use; they are there with the answer.
 
-    Kafka answers that it is not there yet, and every client asks again (decision 0017).
+    Kafka answers that they are not there yet, and every client asks again (decision 0017). So it
+    does here for what cannot be made, and for more at once than anybody wants.
     """
-    check_name(broker, name)
-    if not (request.allow_auto_topic_creation and broker.config.auto_create_topics):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    return create_topic(broker, name, broker.config.num_partitions, {})
+    missing = (each.name for each in wanted if each.name and each.name not in broker.data.topics)
+    new: NewTopics | None = None
+    for name in islice(missing, _MADE_AT_ONCE):
+        new = new or NewTopics(broker)
+        with suppress(KafkaError):
+            new.add(name, broker.config.num_partitions, {})
+    if new is not None:
+        with suppress(KafkaError):
+            new.store()
 
 
 def _error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -42,52 +43,62 @@ def is_legal(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-def check_name(broker: BrokerContext, name: str) -> None:
-    """Make sure that a new topic may have this name.
+class NewTopics:
+    """Topics that one request makes: looked at one by one, and written to disk together."""
 
-    Raises:
-        KafkaError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
-    """
-    if not is_legal(name):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no name of a topic")
-    if name in broker.data.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    # In the names of metrics a dot is an underscore.
-    shape = name.replace(".", "_")
-    for other in broker.data.topics:
-        if other.replace(".", "_") == shape:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'."
-            )
+    def __init__(self, broker: BrokerContext) -> None:
+        """Start without any."""
+        self._broker = broker
+        self._made: list[Topic] = []
+        self._partitions = 0
+        # In the names of metrics a dot is an underscore.
+        self._taken = {name.replace(".", "_"): name for name in broker.data.topics}
 
+    def check_name(self, name: str) -> None:
+        """Make sure that a new topic may have this name.
 
-def create_topic(
-    broker: BrokerContext,
-    name: str,
-    partitions: int,
-    configs: Mapping[str, str],
-    *,
-    validate_only: bool = False,
-) -> Topic:
-    """Make a topic, or only check that it could be made.
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
+        """
+        if not is_legal(name):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no name of a topic")
+        if name in self._broker.data.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = self._taken.get(name.replace(".", "_"))
+        if other is not None:
+            message = f"Topic '{name}' collides with '{other}'."
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
-    Raises:
-        KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
-            POLICY_VIOLATION, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
-    """
-    check_name(broker, name)
-    if partitions < 1:
-        message = f"{partitions} is no number of partitions"
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
-    if partitions > _MAX_PARTITIONS:
-        message = f"{partitions} partitions are more than {_MAX_PARTITIONS}"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-    wrong = problem(configs)
-    if wrong is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
-    if validate_only:
-        return Topic(name, ZERO_UUID, partitions, configs)
-    return broker.data.create_topic(name, partitions, configs)
+    def add(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Return a topic that is there once all are stored.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+                POLICY_VIOLATION or INVALID_CONFIG.
+        """
+        self.check_name(name)
+        if partitions < 1:
+            message = f"{partitions} is no number of partitions"
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if self._partitions + partitions > _MAX_PARTITIONS:
+            message = f"more than {_MAX_PARTITIONS} partitions at once"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+        wrong = problem(configs)
+        if wrong is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+        topic = Topic(name, uuid.uuid4(), partitions, dict(configs))
+        self._made.append(topic)
+        self._partitions += partitions
+        self._taken[name.replace(".", "_")] = name
+        return topic
+
+    def store(self) -> None:
+        """Write them to disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, and there is none of them.
+        """
+        self._broker.data.add_topics(self._made)
 
 
 # ------------------------------------------------------------------------------------- create
@@ -98,31 +109,22 @@ def create_topics(
 ) -> CreateTopicsResponse:
     """Create topics, or only say whether they could be."""
     counted = Counter(topic.name for topic in request.topics)
-    repeated = (
-        _not_created(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-        for name, count in counted.items()
-        if count > 1
-    )
-    once = (
-        _create(broker, topic, request.validate_only)
-        for topic in request.topics
-        if counted[topic.name] == 1
-    )
-    return CreateTopicsResponse(topics=(*repeated, *once))
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results = [_not_created(name, twice) for name, count in counted.items() if count > 1]
+    new = NewTopics(broker)
+    results += [_create(broker, new, each) for each in request.topics if counted[each.name] == 1]
+    if not request.validate_only:
+        try:
+            new.store()
+        except KafkaError as error:
+            results = [r if r.error_code else _not_created(r.name, error) for r in results]
+    return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(
-    broker: BrokerContext, wanted: CreatableTopic, validate_only: bool
-) -> CreatableTopicResult:
+def _create(broker: BrokerContext, new: NewTopics, wanted: CreatableTopic) -> CreatableTopicResult:
     try:
-        check_name(broker, wanted.name)
-        topic = create_topic(
-            broker,
-            wanted.name,
-            _number_of_partitions(broker, wanted),
-            _configs(wanted),
-            validate_only=validate_only,
-        )
+        new.check_name(wanted.name)
+        topic = new.add(wanted.name, _number_of_partitions(broker, wanted), _configs(wanted))
     except KafkaError as error:
         return _not_created(wanted.name, error)
     return _created(topic)

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,8 +132,18 @@ class DataDirectory:
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, name)
         topic = Topic(name, uuid.uuid4(), partitions, dict(configs))
-        self._store_topics({**self.topics, name: topic})
+        self.add_topics([topic])
         return topic
+
+    def add_topics(self, topics: Iterable[Topic]) -> None:
+        """Add topics whose names nobody has, all of them or none.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        added = {topic.name: topic for topic in topics}
+        if added:
+            self._store_topics(self.topics | added)
 
     def change_topic(self, topic: Topic) -> None:
         """Replace what is stored of a topic: more partitions, or other settings.
