@@ -106,6 +106,29 @@ def test_k11_k32_who_left_for_a_while_is_not_brought_back_by_its_earlier_heartbe
     assert set(group.group.members) == {"new"}
 
 
+@pytest.mark.parametrize("becomes_classic", [False, True])
+def test_k11_a_target_of_a_group_that_is_gone_is_not_that_of_the_next_one(
+    becomes_classic: bool,
+) -> None:
+    """The next group of that name may come to the epoch for which the target was made."""
+    group, token, job = held_back()
+    group.advance(46_000)
+    assert not group.group.members
+    if becomes_classic:
+        group.new_id()
+    else:
+        assert group.delete() is ErrorCode.NONE
+    assert group.answers[token].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    again = group.beat_token("b", 0, **FULL)
+    (second,) = group.held_back
+    group.held_back.clear()
+    group.finish(job)
+    assert again not in group.answers
+    assert dict(group.group.target) == {}
+    group.finish(second)
+    assert group.told(group.answers[again]) == {"t": {0, 1, 2, 3}}
+
+
 def test_k11_a_result_that_comes_twice_or_too_late_is_passed_over() -> None:
     group, _, job = held_back()
     group.finish(job)

@@ -156,9 +156,12 @@ def _delete(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
     request = cast("DeleteGroupsRequest", arrived.request)
     for group_id in dict.fromkeys(request.groups_names):
         draft.run_group(group_id, DeleteGroupsRequest, arrived)
-    answers = [cast("DeleteGroupsResponse", reply.response) for reply in draft.replies]
-    draft.replies.clear()
-    results = tuple(result for answer in answers for result in answer.results)
+    answers = [reply.response for reply in draft.replies if reply.token == arrived.token]
+    # Whoever waited for something of a group that is gone hears of that, too.
+    draft.replies = [reply for reply in draft.replies if reply.token != arrived.token]
+    results = tuple(
+        result for each in answers for result in cast("DeleteGroupsResponse", each).results
+    )
     _reply(draft, arrived, DeleteGroupsResponse(results=results))
 
 

@@ -72,7 +72,7 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
         shard.consumer_groups[group_id] = draft.group
     consumer = draft.session
     if draft.group is None and group_id in consumer.seen:
-        consumer = consumer.without(group_id)
+        consumer = _forgotten(shard, consumer, group_id)
     if consumer is not session.consumer or draft.deadlines is not session.deadlines:
         shard.session = replace(session, consumer=consumer, deadlines=draft.deadlines)
     if draft.classic is not classic:
@@ -81,6 +81,16 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
     shard.replies += draft.replies
     shard.observed += draft.observed
     shard.consumer_jobs += draft.jobs
+
+
+def _forgotten(shard: ShardDraft, consumer: ConsumerSession, group_id: str) -> ConsumerSession:
+    """Forget a group that is gone; who still waited for its target is a member of nothing."""
+    run = consumer.targets.get(group_id)
+    if run is not None and run.waiting is not None:
+        arrived = run.waiting.arrived
+        response = failed(arrived, ErrorCode.UNKNOWN_MEMBER_ID)
+        shard.replies.append(Reply(arrived.token, response, arrived.version))
+    return consumer.without(group_id)
 
 
 # -------------------------------------------------------------------------------------- requests
@@ -162,6 +172,8 @@ def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object
         # An empty group may change its protocol in both directions.
         shard.records += group_tombstones(group)
         shard.consumer_groups[group_id] = None
+        consumer = _forgotten(shard, shard.session.consumer, group_id)
+        shard.session = replace(shard.session, consumer=consumer)
         return False
     speak = _CLASSIC_MEMBERS.get(trigger)
     if speak is None:

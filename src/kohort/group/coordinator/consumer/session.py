@@ -107,11 +107,13 @@ class ConsumerSession:
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
-        """Forget a group that is gone; its jobs will find nobody."""
+        """Forget a group that is gone; its jobs find nobody, nor the next group of its name."""
         return replace(
             self,
             seen=_without(self.seen, group_id),
+            targets=_without(self.targets, group_id),
             resting=_without(self.resting, group_id),
+            resolving=_without(self.resolving, group_id),
             computing=_without(self.computing, group_id),
             unreliable=_without(self.unreliable, group_id),
         )
