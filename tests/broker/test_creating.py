@@ -162,3 +162,23 @@ def test_a_topic_to_delete_is_named_once(peer: Peer) -> None:
         assert answer.error_message
     (answer,) = peer.ask(DeleteTopicsRequest(topics=(by_name,), timeout_ms=1), 6).responses
     assert answer.error_code == ErrorCode.NONE
+
+
+def test_many_topics_come_and_go_in_one_request(peer: Peer) -> None:
+    names = [f"flock-{i}" for i in range(300)]
+    wanted = (
+        CreatableTopic(
+            name=name, num_partitions=2, replication_factor=1, assignments=(), configs=()
+        )
+        for name in names
+    )
+    made = peer.ask(CreateTopicsRequest(topics=tuple(wanted)), 7).topics
+    assert {topic.error_code for topic in made} == {ErrorCode.NONE}
+    assert peer.produce(TopicPartition("flock-7", 1), batch(b"x")).error_code == ErrorCode.NONE
+    doomed = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names[1:]]
+    doomed.append(DeleteTopicState(name=None, topic_id=made[0].topic_id))
+    gone = peer.ask(DeleteTopicsRequest(topics=tuple(doomed), timeout_ms=1), 6).responses
+    assert {topic.error_code for topic in gone} == {ErrorCode.NONE}
+    assert {topic.name for topic in gone} == set(names)
+    told = peer.ask(MetadataRequest(topics=None), 12).topics
+    assert not [topic.name for topic in told if topic.name in names]

@@ -93,7 +93,7 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> 
     directory = opened(tmp_path)
     first = directory.create_topic("t", 1, {})
     directory.log(PARTITION).append(batch(b"v"), 0)
-    directory.delete_topic("t")
+    directory.delete_topics(["t"])
     assert not directory.has_log(PARTITION)
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "meta.properties", "topics.json"}
     second = directory.create_topic("t", 1, {})
@@ -117,7 +117,7 @@ def test_a_death_at_any_step_of_making_and_deleting_a_topic(
                 answered = "made"
                 directory.log(PARTITION).append(batch(b"v"), 0)
                 answered = "written"
-                directory.delete_topic("t")
+                directory.delete_topics(["t"])
                 answered = "deleted"
             except Crash:
                 pass
@@ -166,7 +166,7 @@ def test_what_is_not_the_brokers_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="not of topic photos") as caught:
         directory.log(TopicPartition("photos", 2024))
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    directory.delete_topic("photos")
+    directory.delete_topics(["photos"])
     directory.close()
     opened(tmp_path).close()
     assert (tmp_path / "photos-2024" / "cat.jpg").read_bytes() == b"meow"

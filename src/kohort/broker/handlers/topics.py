@@ -200,31 +200,48 @@ def delete_topics(
     wanted = [*request.topics]
     wanted += [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     counted = Counter(wanted)
-    results = tuple(_delete_or_refuse(broker, *each) for each in counted.items())
-    gone = frozenset(r.name for r in results if r.error_code == ErrorCode.NONE and r.name)
-    if gone:
-        broker.coordinator.topics_deleted(gone)
-    return DeleteTopicsResponse(responses=results)
-
-
-def _delete_or_refuse(
-    broker: BrokerContext, state: DeleteTopicState, times: int
-) -> DeletableTopicResult:
-    name, topic_id, code, message = state.name, state.topic_id, ErrorCode.NONE, None
+    doomed: dict[str, Topic] = {}
+    results = [_delete(broker, doomed, *each) for each in counted.items()]
     try:
-        if times > 1 or (name is None) == (topic_id == ZERO_UUID):
+        _delete_together(broker, doomed)
+    except KafkaError as error:
+        results = [r if r.error_code else _not_deleted(r, error) for r in results]
+    return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _delete_together(broker: BrokerContext, doomed: Mapping[str, Topic]) -> None:
+    if not doomed:
+        return
+    broker.data.delete_topics(doomed)
+    for topic in doomed.values():
+        for number in range(topic.partitions):
+            broker.appends.appended(TopicPartition(topic.name, number))
+    broker.coordinator.topics_deleted(frozenset(doomed))
+
+
+def _delete(
+    broker: BrokerContext, doomed: dict[str, Topic], state: DeleteTopicState, times: int
+) -> DeletableTopicResult:
+    """Say what will become of a topic, and put it among the doomed if it can be deleted."""
+    result = DeletableTopicResult(
+        name=state.name, topic_id=state.topic_id, error_code=ErrorCode.NONE
+    )
+    try:
+        if times > 1 or (state.name is None) == (state.topic_id == ZERO_UUID):
             message = "a topic is named once, by its name or by its id"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        topic = _delete(broker, state)
-        name, topic_id = topic.name, topic.topic_id
+        topic = _to_delete(broker, state)
     except KafkaError as error:
-        code, message = ErrorCode(error.code), error.message
-    return DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=code, error_message=clipped(message)
-    )
+        return _not_deleted(result, error)
+    doomed[topic.name] = topic
+    return replace(result, name=topic.name, topic_id=topic.topic_id)
 
 
-def _delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
+def _not_deleted(result: DeletableTopicResult, error: KafkaError) -> DeletableTopicResult:
+    return replace(result, error_code=error.code, error_message=clipped(error.message))
+
+
+def _to_delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
     if state.name is None:
         topic = broker.topic_by_id(state.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -235,9 +252,6 @@ def _delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
         raise KafkaError(missing, "there is no such topic")
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the offsets topic is the broker's own")
-    broker.data.delete_topic(topic.name)
-    for number in range(topic.partitions):
-        broker.appends.appended(TopicPartition(topic.name, number))
     return topic
 
 

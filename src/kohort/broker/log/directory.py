@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,17 +156,19 @@ class DataDirectory:
             if partition.topic == topic.name:
                 log.config = log_config(self._defaults, topic.configs)
 
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic and its records.
+    def delete_topics(self, names: Collection[str]) -> None:
+        """Remove topics and their records.
 
-        It is gone at the instant the list of topics is replaced; what a crash leaves of its logs
-        is removed at the next start.
+        They are gone at the instant the list of topics is replaced; what a crash leaves of their
+        logs is removed at the next start.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, and the topic is still there.
+            KafkaError: KAFKA_STORAGE_ERROR, and the topics are still there.
         """
-        self._store_topics({each: topic for each, topic in self.topics.items() if each != name})
-        for partition in [each for each in self._logs if each.topic == name]:
+        self._store_topics(
+            {name: topic for name, topic in self.topics.items() if name not in names}
+        )
+        for partition in [each for each in self._logs if each.topic in names]:
             self._logs.pop(partition).abandon()
         self._remove_deleted()
 
