@@ -32,7 +32,7 @@ def fleet() -> tuple[Summary, Counter[str]]:
 
 @pytest.mark.timeout(1_500)
 def test_no_rule_is_broken(fleet: tuple[Summary, Counter[str]]) -> None:
-    """S1-S18, L1-L8 after every event; B1-B6 and U3-U7 are among what is provoked."""
+    """S1-S18, L1-L8 after every event."""
     summary, _ = fleet
     assert not [outcome.complaint for outcome in summary.failed]
 
