@@ -71,7 +71,7 @@ def test_a_changed_topic_changes_its_open_logs(tmp_path: Path) -> None:
     topic = directory.create_topic("t", 1, {})
     log = directory.log(PARTITION)
     changed = type(topic)("t", topic.topic_id, 2, {"segment.bytes": "5000"})
-    directory.change_topic(changed)
+    directory.change_topics([changed])
     assert log.config.segment_bytes == 5000
     directory.close()
     again = opened(tmp_path)

@@ -10,6 +10,7 @@ from typing import cast
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.configs import BROKER, GROUP, TOPIC, own_settings
 from kohort.broker.handlers.topics import is_legal
+from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import LIST, SETTINGS, problem, words_of
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.wire.messages.alter_configs import (
@@ -34,7 +35,8 @@ def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Change settings, those of each resource all together or not at all."""
     asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    responses = []
+    responses: list[AlterConfigsResourceResponse] = []
+    changed: list[Topic] = []
     for resource in request.resources:
         try:
             if asked[resource.resource_type, resource.resource_name] > 1:
@@ -42,9 +44,18 @@ def incremental_alter_configs(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
             _check(resource.configs)
-            responses.append(_altered(broker, request, resource, caller))
+            responses.append(_altered(broker, changed, request, resource, caller))
         except KafkaError as error:
             responses.append(_answer(resource, ErrorCode(error.code), error.message))
+    if not request.validate_only:
+        try:
+            broker.data.change_topics(changed)
+        except KafkaError as error:
+            code = ErrorCode(error.code)
+            responses = [
+                r if r.error_code or r.resource_type != TOPIC else replace(r, error_code=code)
+                for r in responses
+            ]
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
@@ -94,13 +105,14 @@ def _check(operations: Sequence[AlterableConfig]) -> None:
 
 def _altered(
     broker: BrokerContext,
+    changed: list[Topic],
     request: IncrementalAlterConfigsRequest,
     resource: AlterConfigsResource,
     caller: Caller,
 ) -> AlterConfigsResourceResponse:
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
-        _alter_topic(broker, resource, validate_only=request.validate_only)
+        changed.append(_topic_with(broker, resource))
     elif kind == GROUP and name:
         return _alter_group(broker, request, resource, caller)
     elif kind == BROKER and not _changes_nothing(resource):
@@ -133,9 +145,7 @@ def _alter_group(
     return cast("IncrementalAlterConfigsResponse", answer).responses[0]
 
 
-def _alter_topic(
-    broker: BrokerContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> None:
+def _topic_with(broker: BrokerContext, resource: AlterConfigsResource) -> Topic:
     name = resource.resource_name
     topic = broker.data.topics.get(name)
     if topic is None:
@@ -150,8 +160,7 @@ def _alter_topic(
     wrong = problem(configs)
     if wrong is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
-    if not validate_only:
-        broker.data.change_topic(replace(topic, configs=configs))
+    return replace(topic, configs=configs)
 
 
 def _apply(configs: dict[str, str], operation: AlterableConfig) -> None:

@@ -271,21 +271,30 @@ def create_partitions(
         for name, count in counted.items()
         if count > 1
     )
-    results = tuple(_grow(broker, topic, request.validate_only) for topic in once)
-    return CreatePartitionsResponse(results=repeated + results)
+    grown: list[Topic] = []
+    results = [_grow(broker, grown, topic) for topic in once]
+    if not request.validate_only:
+        try:
+            broker.data.change_topics(grown)
+        except KafkaError as error:
+            results = [r if r.error_code else _not_grown(r.name, error) for r in results]
+    return CreatePartitionsResponse(results=(*repeated, *results))
 
 
 def _grow(
-    broker: BrokerContext, wanted: CreatePartitionsTopic, validate_only: bool
+    broker: BrokerContext, grown: list[Topic], wanted: CreatePartitionsTopic
 ) -> CreatePartitionsTopicResult:
-    code, message = ErrorCode.NONE, None
     try:
-        topic = _grown(broker, wanted)
-        if not validate_only:
-            broker.data.change_topic(topic)
+        grown.append(_grown(broker, wanted))
     except KafkaError as error:
-        code, message = ErrorCode(error.code), clipped(error.message)
-    return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
+        return _not_grown(wanted.name, error)
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
+
+
+def _not_grown(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error.code, error_message=clipped(error.message)
+    )
 
 
 def _grown(broker: BrokerContext, wanted: CreatePartitionsTopic) -> Topic:

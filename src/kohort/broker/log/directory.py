@@ -145,15 +145,19 @@ class DataDirectory:
         if added:
             self._store_topics(self.topics | added)
 
-    def change_topic(self, topic: Topic) -> None:
-        """Replace what is stored of a topic: more partitions, or other settings.
+    def change_topics(self, topics: Iterable[Topic]) -> None:
+        """Replace what is stored of topics: more partitions, or other settings.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and nothing has changed.
         """
-        self._store_topics({**self.topics, topic.name: topic})
+        changed = {topic.name: topic for topic in topics}
+        if not changed:
+            return
+        self._store_topics(self.topics | changed)
         for partition, log in self._logs.items():
-            if partition.topic == topic.name:
+            topic = changed.get(partition.topic)
+            if topic is not None:
                 log.config = log_config(self._defaults, topic.configs)
 
     def delete_topics(self, names: Collection[str]) -> None:
