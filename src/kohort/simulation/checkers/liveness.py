@@ -30,7 +30,7 @@ def is_converged(world: World) -> bool:
     """Whether everybody is at rest, owns what it was given, and everything is read."""
     if world.coordinator.ready is None or world.restarting or not _at_rest(world):
         return False
-    return _owned(world) is None and _unread(world) is None
+    return _unread(world) is None and _owned(world) is None
 
 
 def _at_rest(world: World) -> bool:
