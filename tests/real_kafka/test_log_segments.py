@@ -161,8 +161,8 @@ def take_over_group_log(kafka: Path, ours: Path) -> None:
         for number in range(SHARDS):
             log = data.log(types.TopicPartition(OFFSETS_TOPIC, number))
             for segment in sorted((kafka / f"{OFFSETS_TOPIC}-{number}").glob("*.log")):
-                for _, batch in iter_batches(segment.read_bytes()):
-                    log.append(with_base_offset(batch, 0, 0), 0)
+                for header, batch in iter_batches(segment.read_bytes()):
+                    log.append(with_base_offset(batch, 0, 0), header.max_timestamp)
     finally:
         data.close()
 
