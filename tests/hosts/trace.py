@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import Any, TypeAlias
 
+from kohort.errors import ErrorCode
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Table
@@ -144,12 +145,15 @@ class Recorder:
 
 
 def _is_idle(value: object) -> bool:
-    """Whether it is a heartbeat that only says that somebody is alive, or its answer."""
+    """Whether it is a heartbeat that only says that somebody is alive, or its answer.
+
+    Who leaves may have one on its way, which is answered when nobody knows him any more.
+    """
     match value:
         case HeartbeatRequest() | DraftHeartbeatRequest():
             return True
         case HeartbeatResponse(error_code=code) | DraftHeartbeatResponse(error_code=code):
-            return code == 0
+            return code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
         case ConsumerGroupHeartbeatRequest(member_epoch=epoch, topic_partitions=None):
             return epoch > 0
         case ConsumerGroupHeartbeatResponse(error_code=0, assignment=None, member_epoch=epoch):
