@@ -355,7 +355,7 @@ def test_l24_a_static_member_that_lost_its_place_still_owes_the_second_round(
     until(world, north, S.ASSIGNING)
     world.tell(north, CommitAnswered(north.member.identity, ErrorCode.UNKNOWN_MEMBER_ID))
     if stays_away:
-        world.tell(north, PollOverdue())
+        world.tell(north, PollOverdue())  # type: ignore[arg-type]  # at once, before others notice
         assert state(north) is S.STALE
     north.deferring = False
     world.tell(north, Polled())
