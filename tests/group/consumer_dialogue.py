@@ -27,7 +27,7 @@ from kohort.wire.messages.consumer_group import (
     TopicPartitions,
 )
 from kohort.wire.messages.groups import DeleteGroupsRequest
-from tests.group.dialogue import GROUP, WALL, Dialogue
+from tests.group.dialogue import GROUP, Dialogue
 
 Partitions = Mapping[str, Iterable[int]]
 Held = dict[str, set[int]]
@@ -76,7 +76,7 @@ class ConsumerDialogue(Dialogue):
 
     def finish(self, job: ConsumerJob) -> None:
         result = jobs.do_consumer_job(job)
-        self.run(JobDone(job.token, job.group_id, result, WALL + self.now))
+        self.run(JobDone(job.token, job.group_id, result, self.wall_ms))
 
     # ------------------------------------------------------------------------------- requests
 

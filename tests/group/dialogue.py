@@ -44,11 +44,17 @@ class Dialogue:
         settings.setdefault("group_initial_rebalance_delay_ms", 100)
         self.config = CoordinatorConfig(**settings)
         self.now = 0
+        self.set_back_ms = 0  # the time of day, by its administrator
         self.tokens = 0
         self.answers = Answers()
         self.observed: list[GroupEvent] = []
         self.log: list[tuple[bytes, bytes | None]] = []
         self.shard = self.loaded()
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of day."""
+        return WALL + self.now - self.set_back_ms
 
     def loaded(self, **settings: Any) -> Shard:
         shard = Shard(replace(self.config, **settings))
@@ -98,7 +104,7 @@ class Dialogue:
                 client_id=client_id,
                 client_host="/127.0.0.1",
                 unique_id=f"id{self.tokens}",
-                wall_ms=WALL + self.now,
+                wall_ms=self.wall_ms,
                 regex_error=jobs.regex_error(request, self.shard.config.group_member_max_bytes),
             )
         )
@@ -111,14 +117,14 @@ class Dialogue:
 
     def expire(self) -> None:
         while (due := self.shard.next_deadline()) is not None and due <= self.now:
-            self.run(Tick(WALL + self.now))
+            self.run(Tick(self.wall_ms))
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, stopping at each deadline on the way."""
         end = self.now + milliseconds
         while (due := self.shard.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
-            self.run(Tick(WALL + self.now))
+            self.run(Tick(self.wall_ms))
         self.now = end
 
     # ------------------------------------------------------------------------------- requests

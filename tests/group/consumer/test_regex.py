@@ -101,6 +101,15 @@ def test_k50_new_topics_are_found_but_not_too_often(group: ConsumerDialogue) -> 
     assert group.told(answer) == {"t1": {0, 1}, "t2": {0}, "t3": {0}}
 
 
+def test_k50_a_time_of_day_that_was_set_back_holds_nothing_up(group: ConsumerDialogue) -> None:
+    """Nor does that of another broker, which looked the expression up before it died."""
+    group.settled_by_pattern("a", "t.*")
+    group.set_back_ms = 3_600_000
+    group.topics(t1=2, t2=1, u=1, t3=1)
+    group.heartbeat("a", 2)
+    assert "t3" in group.group.topics
+
+
 def test_k50_what_it_stands_for_is_looked_up_again_after_long(group: ConsumerDialogue) -> None:
     group = ConsumerDialogue(group_consumer_regex_refresh_interval_ms=20_000)
     group.topics(t1=1, t2=1)

@@ -319,7 +319,7 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     due = due_now(told, was)
     if isinstance(due, PollOverdue):
         return "is not polled and stays" if after.state in _JOINED else None
-    if isinstance(due, LookupDue):
+    if isinstance(due, LookupDue) and not was.coordinator_known:
         return None if told.effects.find_coordinator else "does not look for the coordinator"
     if isinstance(due, (HeartbeatDue, RetryDue)) and was.state in _LIVE:
         if not was.coordinator_known or (not isinstance(due, RetryDue) and runs(was, RetryDue())):

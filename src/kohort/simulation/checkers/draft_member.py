@@ -278,7 +278,7 @@ def _time(told: Told, was: Session, after: Session) -> str | None:
         return None if beats == can else "does not send the heartbeat that is due"
     if isinstance(due, RetryDue) and was.state in _JOINING:
         return None if _goes_on(told, after) else "does not try again"
-    if isinstance(due, LookupDue) and was.state in (*_CONSUMING, *_JOINING):
+    if isinstance(due, LookupDue) and not was.coordinator_known:
         return None if seeks(told, after) else "does not look for the coordinator"
     if isinstance(due, SessionOverdue) and not silent:
         wanted = S.STOPPED_CONSUMPTION if was.state in _JOINING else S.REDISCOVER_COORDINATOR

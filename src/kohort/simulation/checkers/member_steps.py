@@ -399,7 +399,7 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if isinstance(due, RetryDue):
         tries = after.state in (S.PREPARING_REBALANCE, S.REVOKING) or seeks(told, after)
         return None if tries else "does not try again"
-    if isinstance(due, LookupDue):
+    if isinstance(due, LookupDue) and not was.coordinator_known:
         return None if told.effects.find_coordinator else "does not look for the coordinator"
     if isinstance(due, SessionOverdue) and state is S.LEAVING and was.request is not None:
         return None if after.state is not S.LEAVING else "waits for an answer in vain"

@@ -75,13 +75,13 @@ def refresh(draft: ConsumerDraft) -> None:
         return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
-    if last is not None and draft.wall_ms <= last + config.regex_min_refresh_interval_ms:
+    # A time of day that was set back, or that of another broker, must not hold the group up.
+    age_ms = None if last is None or last > draft.wall_ms else draft.wall_ms - last
+    if age_ms is not None and age_ms <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
     outdated = any(each.version < draft.topics.created for each in known)
-    overdue = last is not None and (
-        draft.wall_ms > last + config.group_consumer_regex_refresh_interval_ms
-    )
+    overdue = age_ms is not None and age_ms > config.group_consumer_regex_refresh_interval_ms
     if unresolved or outdated or overdue:
         token = draft.take_token()
         regexes = frozenset(group.regex_subscribers)
