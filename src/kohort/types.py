@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from kohort.values import quick
+from kohort.values import dataclass
 
 
 class TopicPartition(NamedTuple):
@@ -15,7 +14,6 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """A committed position.

@@ -96,7 +96,8 @@ class CuttingProxy:
             asked[number] = Asked(key, version, answer)
             # what the broker is asked instead keeps the answers in order
             instead = frames.encode_request(ApiVersionsRequest(), 0, number, None)
-            broker.sendall(_framed(frame) if answer is None else instead)
+            if not _sent(broker, _framed(frame) if answer is None else instead):
+                break
         _end(broker)
 
     def answer_itself(self, _frame: bytes) -> bytes | None:
@@ -114,7 +115,8 @@ class CuttingProxy:
             out = request.answer or _framed(frame)
             if request.key == METADATA:
                 out = self._renamed(frame, request.version, number)
-            client.sendall(out)
+            if not _sent(client, out):
+                break
         _end(client)
         _end(broker)
 
@@ -156,6 +158,15 @@ def _exactly(sock: socket.socket, size: int) -> bytes | None:
             return None
         out += part
     return bytes(out)
+
+
+def _sent(to: socket.socket, data: bytes) -> bool:
+    """Send it, unless the other end was quicker to close."""
+    try:
+        to.sendall(data)
+    except OSError:
+        return False
+    return True
 
 
 def _end(sock: socket.socket) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from kohort.broker.log.partition_log import LogConfig
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.migration.policy import POLICIES
+from kohort.values import dataclass
 
 # Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
 # search thousands of names again and again; tests would wait as long.

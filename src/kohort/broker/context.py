@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import uuid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
@@ -25,6 +24,7 @@ from kohort.broker.handlers import (
     transactions,
 )
 from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.values import dataclass
 from kohort.wire import apis, frame
 from kohort.wire.messages.acls import (
     CreateAclsRequest,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription

@@ -18,10 +18,10 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.records import Compression, RecordBatchBuilder
 from kohort.wire.schema import Buffer
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 BROKER_DEFAULT = -1
 

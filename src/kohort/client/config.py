@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
 from kohort.group.events import GroupEvent
+from kohort.values import dataclass
 from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")

@@ -11,7 +11,6 @@ Answers come in the order of the requests; anything else breaks the protocol.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, cast
 
@@ -26,6 +25,7 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
+from kohort.values import dataclass
 from kohort.wire import frame as frames
 from kohort.wire.apis import response_class
 from kohort.wire.limits import DEFAULT_LIMITS, Limits

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
@@ -21,6 +20,7 @@ from kohort.client.records import whole_chunk, without_aborted
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

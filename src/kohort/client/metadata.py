@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1

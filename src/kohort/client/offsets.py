@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

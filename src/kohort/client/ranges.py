@@ -10,7 +10,6 @@ import struct
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kohort.client.backoff import Backoff, Deadline
@@ -25,6 +24,7 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
+from kohort.values import dataclass
 from kohort.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,

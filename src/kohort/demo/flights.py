@@ -11,11 +11,11 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.errors import ConfigError
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

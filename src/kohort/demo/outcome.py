@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE
@@ -19,6 +18,7 @@ from kohort.observe.rebalances import Rebalance, describe_moves
 from kohort.observe.report import Section, render
 from kohort.observe.svg import Marker, draw
 from kohort.observe.timeline import OwnershipTimeline
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from rich.box import SIMPLE
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 NEW_YEAR = date(2013, 1, 1)
 NOBODY = "·"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from kohort.values import dataclass
 
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.demo.flights import CarrierFigures, figures_of
 from kohort.errors import KohortError
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

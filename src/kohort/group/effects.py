@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to a request, to be released once the records beside it are in the log.
@@ -37,7 +35,6 @@ class Reply:
     version: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Send:
     """A request of a member to its coordinator.
@@ -53,7 +50,6 @@ class Send:
     timeout_ms: int | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Callback:
     """A call into the application, to be made from inside its poll.

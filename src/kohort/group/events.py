@@ -6,11 +6,10 @@ ownership timeline. `now` is the time, in milliseconds, that the machine was tol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import quick
+from kohort.values import dataclass
 
 
 class Cause(Enum):
@@ -167,7 +166,6 @@ class MemberReconciled(GroupEvent):
     partitions: tuple[TopicPartition, ...]
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsCommitted(GroupEvent):
     """Positions were stored."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
@@ -18,7 +17,7 @@ from immutables import Map
 
 from kohort.errors import LocalProtocolError
 from kohort.group.heap import drop, put
-from kohort.values import quick
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.group.heap import Node
@@ -210,7 +209,6 @@ def _place(state: Enum, line: Row[S, D]) -> str:
 K = TypeVar("K", bound=tuple[str, ...])
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Deadlines(Generic[K]):
     """Which key is due when; an immutable value.

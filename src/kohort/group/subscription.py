@@ -7,9 +7,9 @@ they were owned (KIP-792); 3 the rack (KIP-881). A newer version is read as its 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire import consumer_protocol
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

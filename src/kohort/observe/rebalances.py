@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
+
+from kohort.values import dataclass
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1c1f23; --dim: #5c6570; --line: #dfe3e8; --good: #0b7a4b;

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 from kohort.observe.timeline import OwnershipTimeline, Span
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 # Distinguishable with the common forms of colour blindness (Okabe and Ito, 2008).
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")

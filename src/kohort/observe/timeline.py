@@ -7,9 +7,9 @@ has none. It never guesses: what happened between two observations is not filled
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from kohort.group import events
 from kohort.group.assignors import BUILTIN_ASSIGNORS, RebalanceProtocol
 from kohort.observe.rebalances import Rebalance, RebalanceLog
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 class EventWatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from kohort.errors import ConfigError
 from kohort.observe.timeline import OwnershipTimeline
@@ -18,6 +17,7 @@ from kohort.simulation.scenario import MemberPlan, Scenario, Weather, nearest
 from kohort.simulation.shrinking import shrink
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import World
+from kohort.values import dataclass, replace
 
 ALL = "all"
 NONE = "none"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.broker.log.recovery import sound
 from kohort.errors import RemoteProtocolError
+from kohort.values import dataclass
 from kohort.wire import group_log
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.records import Record, decode_records, encode_batch

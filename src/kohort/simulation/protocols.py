@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol as Face
 from typing import cast
@@ -21,6 +20,7 @@ from kohort.group.member.draft.machine import DraftMember
 from kohort.group.member.events import MemberEvent
 from kohort.simulation.scenario import MemberPlan
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 

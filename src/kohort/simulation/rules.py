@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from kohort.simulation.facts import Fact
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.simulation.world import World

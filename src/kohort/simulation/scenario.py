@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import TypeVar, get_args, get_type_hints
 
 from kohort.errors import ConfigError
+from kohort.values import dataclass
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
 from uuid import UUID
@@ -17,6 +16,7 @@ from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.subscription import decode_assignment
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

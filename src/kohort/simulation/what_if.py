@@ -9,7 +9,6 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kohort.errors import ConfigError
@@ -23,6 +22,7 @@ from kohort.simulation.protocols import PROTOCOLS
 from kohort.simulation.running import OK, Outcome, run_world
 from kohort.simulation.scenario import Fault, Scenario, from_values, made, nearest
 from kohort.simulation.world import World
+from kohort.values import dataclass, replace
 
 _ASSIGNMENT_MS = 5
 # Faults whose target is a topic.

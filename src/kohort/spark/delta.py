@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +22,7 @@ from kohort.spark.parquet import (
     merge_spans,
     writing_task,
 )
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,10 +8,11 @@ batch is made of, and nothing about a batch is ever worked out a second time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 # First offset to read, and the one after the last.
 Range: TypeAlias = tuple[int, int]

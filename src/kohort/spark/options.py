@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from kohort.errors import ConfigError
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 EARLIEST = -2
 LATEST = -1

@@ -10,9 +10,11 @@ import datetime
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

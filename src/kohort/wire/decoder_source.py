@@ -8,6 +8,7 @@ the end, which the caller refuses.
 
 from __future__ import annotations
 
+from kohort.values import Maker
 from kohort.wire.schema import FieldSpec, Request, Struct, fields_of
 from kohort.wire.source import FIXED, Source, is_fixed, packer, runs, tagged
 
@@ -40,12 +41,8 @@ class DecoderSource(Source):
                 self._field(group[0], local[group[0].name])
         if self.flexible:
             self._tags(tagged(specs), local)
-        # What `cls(...)` does for a frozen dataclass, in a third of the time.
-        self.add(f"{target} = new({self.bind(cls, cls.__name__)})")
-        for spec in specs:
-            setter = self.bind(getattr(cls, spec.name).__set__, "set")
-            value = local.get(spec.name) or self.bind(spec.default, "default")
-            self.add(f"{setter}({target}, {value})")
+        values = (local.get(spec.name) or self.bind(spec.default, "default") for spec in specs)
+        self.add(f"{target} = {self.bind(Maker(cls), cls.__name__)}({', '.join(values)})")
 
     def _fixed(self, group: list[FieldSpec], targets: str) -> None:
         code = packer(group)

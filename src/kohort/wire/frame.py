@@ -7,10 +7,10 @@ version follows from the message's, then the message.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.values import dataclass
 from kohort.wire import codec
 from kohort.wire.apis import request_class
 from kohort.wire.messages.api_versions import ApiVersionsResponse

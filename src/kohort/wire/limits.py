@@ -6,7 +6,7 @@ the numbers here only bound what a well-formed but hostile (or broken) peer can 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kohort.values import dataclass
 
 _KIB = 1024
 _MIB = 1024 * _KIB

@@ -12,7 +12,6 @@ from typing import NoReturn
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.limits import DEFAULT_LIMITS
 
-new = object.__new__
 pack = struct.pack
 unpack_from = struct.unpack_from
 pack_int16 = struct.Struct(">h").pack

@@ -24,7 +24,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, fields
 from typing import (
     Annotated,
     ClassVar,
@@ -38,7 +38,7 @@ from typing import (
     get_origin,
 )
 
-from kohort.values import quick
+from kohort.values import dataclass, replace
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -158,7 +158,7 @@ class Request(Message, Generic[R]):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: C) -> C:
     """Declare a structure that occurs inside messages."""
-    return cast("C", quick(dataclass(frozen=True, slots=True, kw_only=True)(cls)))
+    return cast("C", dataclass(frozen=True, slots=True, kw_only=True)(cls))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -20,7 +20,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kohort.broker.log.config import LogConfig, log_config
@@ -28,6 +28,7 @@ from kohort.broker.log.files import FileCache, replace_file, sync_directory
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 __all__ = ["DataDirectory", "DataDirectoryError", "Topic", "log_config"]
 

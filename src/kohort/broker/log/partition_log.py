@@ -14,7 +14,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from kohort.broker.log.recovery import has_sound_tail, recover
 from kohort.broker.log.segment import Segment
 from kohort.broker.log.validation import check_time, only_batch
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.values import dataclass
 from kohort.wire.records import decode_records
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
 from kohort.wire.schema import Buffer

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.errors import ErrorCode, KafkaError
+from kohort.values import dataclass
 from kohort.wire.records.header import BatchHeader
 
 _REMEMBERED_BATCHES = 5

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 class RebalanceProtocol(Enum):

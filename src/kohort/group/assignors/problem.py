@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise, repeat
 
@@ -22,6 +21,7 @@ from kohort.group.assignors.racks import racks_that_count
 from kohort.group.assignors.server import PartitionRacks
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 NOBODY = -1
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.group.assignors.interface import ClusterView
 from kohort.group.assignors.server import PartitionRacks
 from kohort.group.subscription import Subscription
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

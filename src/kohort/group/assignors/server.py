@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 PartitionRacks = Mapping[str, Sequence[frozenset[str]]]
 

@@ -7,7 +7,7 @@ is thrown away: nothing outside sees it change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Generic, TypeVar, cast
 
@@ -24,7 +24,7 @@ from kohort.group.events import (
     MemberLeft,
 )
 from kohort.group.machine import Deadlines, Draft, Row, row
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest
 from kohort.wire.schema import Message

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kohort.group.coordinator.draft.jobs import DraftJobDone
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestArrived(Generic[R_co]):
     """A request came in.
@@ -43,7 +41,6 @@ class RequestArrived(Generic[R_co]):
     regex_error: str | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: the earliest deadline, if it is due, is dealt with.

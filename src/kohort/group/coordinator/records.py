@@ -6,7 +6,6 @@ coordinator has the same log state as the one that wrote the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from immutables import Map
@@ -20,7 +19,7 @@ from kohort.group.coordinator.draft import fold as draft_fold
 from kohort.group.coordinator.draft.fold import StoredDraftGroup
 from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
 from kohort.types import TopicPartition
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from immutables import Map
 
@@ -23,7 +23,7 @@ from kohort.group.coordinator.records import LogState
 from kohort.group.effects import Effects, Reply
 from kohort.group.events import GroupEvent
 from kohort.group.machine import Deadlines, State
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.group_records import GroupRecord
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from kohort.errors import ErrorCode
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -16,7 +15,6 @@ from kohort.wire.messages.offsets import (
 )
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
     """As whom a commit was made."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from kohort.group.member.commits import CommitIdentity
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 # ---------------------------------------------------------------------------- from the application
@@ -105,7 +104,6 @@ class CoordinatorLost:
     cause: str = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ResponseArrived:
     """The answer to a `Send`."""
@@ -136,7 +134,6 @@ class TopicsNamed:
     names: Mapping[UUID, str]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
     """An OffsetCommit was answered.
@@ -191,7 +188,6 @@ MemberEvent: TypeAlias = (
 # ------------------------------------------------------------- what the table calls by other names
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
     """A heartbeat was answered.
@@ -203,7 +199,6 @@ class HeartbeatAnswered:
     error_code: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class StaleReport:
     """An answer or result that nobody waits for any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -13,7 +13,7 @@ from kohort.group.events import GroupEvent, MemberStateChanged, Ownership, Owner
 from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
-from kohort.values import quick, replace
+from kohort.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,6 @@ class Session(ABC):
         """The generation or epoch that it is a member in, -1 when it is in none."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request on its way, and who the member was when it was sent."""

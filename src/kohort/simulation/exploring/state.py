@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from kohort.group.effects import AssignmentJob, Callback, Effects
 from kohort.group.member.events import MemberEvent
 from kohort.simulation.jobs import Job
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 GROUP = "small"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kohort.group.assignors import Assignor
 from kohort.simulation.coverage import AnyRow, AnyTable
+from kohort.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kohort.simulation.application import Application

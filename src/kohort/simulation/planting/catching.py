@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import cache
 
 from kohort.simulation.checkers import CHECKERS
@@ -23,6 +22,7 @@ from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import CRASHED, OK, Outcome, run_world
 from kohort.simulation.scenario import Scenario
 from kohort.simulation.world import NO_CHECKERS, World
+from kohort.values import dataclass, replace
 
 MINUTES = 10
 # How long positions are kept in the runs that are aimed at what takes them away.

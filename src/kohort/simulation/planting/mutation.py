@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 from kohort.group.machine import Draft
 from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
+from kohort.values import dataclass, replace
 
 # Handlers that are empty.
 _DOES_NOTHING = frozenset({"ignore", "keep", "pass_over", "spare"})

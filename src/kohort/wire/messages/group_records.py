@@ -6,10 +6,9 @@ record it is: 0 and 1 an offset commit, 2 a group; `consumer_group_records` has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
@@ -94,7 +93,6 @@ GroupValue: TypeAlias = (
 )
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
     """One record of the log: which position or group, and what it is now; None: it is gone."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 from kohort.errors import RemoteProtocolError
+from kohort.values import dataclass
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.records._crc32c import crc32c
 from kohort.wire.schema import Buffer

@@ -7,12 +7,12 @@ with its whole list counts as changed (KAFKA-2017).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from immutables import Map
 
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
 from kohort.group.coordinator.classic.group import Protocol as AssignorProtocol
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

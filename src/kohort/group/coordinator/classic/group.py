@@ -9,14 +9,13 @@ Assignments are not here: they are log state, written with the record that makes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from immutables import Map
 
 from kohort.group.coordinator.group import Group, Parked
 from kohort.group.machine import State
-from kohort.values import replace
+from kohort.values import dataclass, replace
 
 V = TypeVar("V")
 

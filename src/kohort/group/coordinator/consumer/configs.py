@@ -7,7 +7,6 @@ sends the next heartbeat meets them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.effects import Reply
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,

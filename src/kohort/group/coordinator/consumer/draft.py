@@ -7,7 +7,7 @@ it did; the log state itself changes only when the shell applies the records.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 from kohort.group.coordinator.classic.group import ClassicGroup
@@ -35,7 +35,7 @@ from kohort.group.events import (
 )
 from kohort.group.machine import Deadlines
 from kohort.types import TopicPartition
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message

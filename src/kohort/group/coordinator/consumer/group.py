@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TypeVar
 
 from immutables import Map
 
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
 from kohort.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,

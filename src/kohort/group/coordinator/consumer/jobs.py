@@ -8,13 +8,13 @@ passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import ConsumerGroup
 from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.group_records import GroupRecord
 

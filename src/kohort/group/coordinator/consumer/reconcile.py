@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from immutables import Map
 
@@ -22,7 +21,7 @@ from kohort.group.coordinator.consumer.group import (
     Target,
 )
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.values import replace
+from kohort.values import dataclass, replace
 
 # What a member says it has; None: it does not say.
 Reported = Mapping[uuid.UUID, Collection[int]] | None

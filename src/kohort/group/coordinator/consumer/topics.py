@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import xxhash
 from immutables import Map
+
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ and when its last consumer is gone: the next coordinator goes on from there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from immutables import Map
 
 from kohort.group.coordinator.draft.group import Consumer, DraftGroup, DraftState
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.draft import TopicAndPartition
 from kohort.wire.messages.draft_records import (
     DraftGroupConsumer,

@@ -6,13 +6,11 @@ steady.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from immutables import Map
 
 from kohort.group.coordinator.group import Group, Parked
 from kohort.group.machine import State
-from kohort.values import replace
+from kohort.values import dataclass, replace
 
 
 class DraftState(State):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView, Subscription
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.offsets.fold import offset_record
 from kohort.group.events import OffsetsCommitted
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -19,7 +17,6 @@ from kohort.wire.messages.offsets import (
 )
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class StoreResult:
     """A commit as records.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.offsets.fold import offset_tombstone
 from kohort.group.coordinator.records import Offsets
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import (
     OffsetDeleteRequest,

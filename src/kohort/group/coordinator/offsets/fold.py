@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
     """A position in the log.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kohort.group.assignors.interface import Assignment, Assignor, RebalanceProtocol
 from kohort.group.effects import AssignmentJob, Callback, Send
@@ -13,7 +12,7 @@ from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.schema import Message
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from immutables import Map
 
@@ -34,7 +33,7 @@ from kohort.group.member.consumer.session import (
 from kohort.group.member.events import JobDone
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
 from kohort.types import TopicPartition
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,

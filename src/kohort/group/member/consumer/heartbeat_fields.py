@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kohort.values import quick
+from kohort.values import dataclass
 from kohort.wire.messages.consumer_group import (
     ClientAssignor,
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 NO_PATTERN = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class HeartbeatFields:
     """The fields that a heartbeat may leave out when the coordinator knows them.

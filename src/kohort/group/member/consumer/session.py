@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -19,7 +19,7 @@ from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.session import Change, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import quick, replace
+from kohort.values import dataclass, replace
 from kohort.wire.messages.consumer_group import (
     AssignmentMetadata,
     ClientAssignor,
@@ -72,7 +72,6 @@ class TopicIdPartition(NamedTuple):
 Partitions = frozenset[TopicIdPartition]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A heartbeat on its way.

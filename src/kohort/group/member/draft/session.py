@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
 from kohort.group.machine import State
@@ -11,7 +9,7 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import replace
+from kohort.values import dataclass, replace
 from kohort.wire.schema import Message
 
 # HeartbeatFrequency is an int16.
