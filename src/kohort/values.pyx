@@ -9,6 +9,7 @@ memory in which the fields lie.
 
 import dataclasses
 import inspect
+import operator
 from dataclasses import MISSING, FrozenInstanceError, fields
 from types import MemberDescriptorType
 
@@ -32,19 +33,23 @@ cdef extern from "Python.h":
 
 
 cdef class _Layout:
-    """Where the fields of a class lie in its values, in the order in which its constructor has them.
+    """Where the fields of a class lie in its values; each has a place, in order of declaration.
 
     Attributes:
-        names: Names of the fields.
+        count: How many there are.
+        offsets: Where each lies, in bytes from the start of the value.
+        order: Their places in the order of the constructor: what is given only by name comes last.
+        positional: How many can be given without their names.
+        checked: Whether the class has a method that checks its fields.
+        names: Their names.
         defaults: What each is if it is not given; `MISSING` if it has to be given.
         factories: What makes that default, for those that have one anew for each value.
         places: Which field a name is.
-        positional: How many can be given without their names.
-        checked: Whether the class has a method that checks its fields.
     """
 
-    cdef Py_ssize_t* offsets
     cdef Py_ssize_t count
+    cdef Py_ssize_t* offsets
+    cdef Py_ssize_t* order
     cdef Py_ssize_t positional
     cdef bint checked
     cdef tuple names
@@ -52,26 +57,22 @@ cdef class _Layout:
     cdef tuple factories
     cdef dict places
 
-    def __cinit__(self, cls):
-        slots = {field.name: getattr(cls, field.name, None) for field in fields(cls)}
-        if not all(type(slot) is MemberDescriptorType for slot in slots.values()):
-            raise TypeError(f"{cls.__name__} has fields that are not slots")
-        by_position = sorted(fields(cls), key=lambda field: field.kw_only)
-        self.count = len(by_position)
-        self.positional = sum(not field.kw_only for field in by_position)
+    def __cinit__(self, cls, declared):
+        self.count = len(declared)
         self.checked = hasattr(cls, "__post_init__")
-        self.names = tuple([field.name for field in by_position])
-        self.defaults = tuple([field.default for field in by_position])
-        self.factories = tuple([field.default_factory for field in by_position])
+        self.names = tuple(declared)
+        self.defaults = tuple([default for default, _, _ in declared.values()])
+        self.factories = tuple([factory for _, factory, _ in declared.values()])
         self.places = {name: place for place, name in enumerate(self.names)}
-        self.offsets = <Py_ssize_t*>PyMem_Malloc((self.count + 1) * sizeof(Py_ssize_t))
-        if self.offsets is NULL:
-            raise MemoryError
-        for place, name in enumerate(self.names):
-            self.offsets[place] = (<PyMemberDescrObject*><PyObject*>slots[name]).d_member.offset
+        by_name = [self.places[name] for name in declared if declared[name][2]]
+        positional = [self.places[name] for name in declared if not declared[name][2]]
+        self.positional = len(positional)
+        self.offsets = _numbers([_offset(cls, name) for name in declared])
+        self.order = _numbers(positional + by_name)
 
     def __dealloc__(self):
         PyMem_Free(self.offsets)
+        PyMem_Free(self.order)
 
     cdef PyObject** field(self, value, Py_ssize_t place):
         return <PyObject**>(<char*><PyObject*>value + self.offsets[place])
@@ -87,26 +88,58 @@ cdef class _Layout:
         Py_INCREF(default)
         return <PyObject*>default
 
+    def declared(self):
+        """Return the default of each field, what makes it, and whether it is given by name only."""
+        return {
+            name: (self.defaults[place], self.factories[place], name in self.by_name())
+            for place, name in enumerate(self.names)
+        }
+
+    def by_name(self):
+        """Return the fields that are given by name only."""
+        return {self.names[self.order[at]] for at in range(self.positional, self.count)}
+
+
+cdef Py_ssize_t* _numbers(list numbers) except NULL:
+    made = <Py_ssize_t*>PyMem_Malloc((len(numbers) + 1) * sizeof(Py_ssize_t))
+    if made is NULL:
+        raise MemoryError
+    for at, number in enumerate(numbers):
+        made[<Py_ssize_t>at] = number
+    return made
+
+
+cdef Py_ssize_t _offset(cls, name) except -1:
+    slot = getattr(cls, name, None)
+    if type(slot) is not MemberDescriptorType:
+        raise TypeError(f"{cls.__name__} has fields that are not slots")
+    return (<PyMemberDescrObject*><PyObject*>slot).d_member.offset
+
 
 cdef dict _layouts = {}
 
 
-cdef _Layout _layout(type cls):
+cdef _Layout _layout(cls):
     layout = _layouts.get(cls)
     if layout is None:
-        layout = _layouts[cls] = _Layout(cls)
+        declared = {
+            each.name: (each.default, each.default_factory, each.kw_only) for each in fields(cls)
+        }
+        layout = _layouts[cls] = _Layout(cls, declared)
     return <_Layout>layout
 
 
 cdef void _put(PyObject** field, value):
+    cdef PyObject* before = field[0]
     Py_INCREF(value)
-    Py_XDECREF(field[0])
     field[0] = <PyObject*>value
+    Py_XDECREF(before)
 
 
 cdef str _missing(value, _Layout layout, Py_ssize_t place):
-    kind = "positional" if place < layout.positional else "keyword-only"
-    return f"{_shown(value)} missing 1 required {kind} argument: {layout.names[place]!r}"
+    name = layout.names[place]
+    kind = "keyword-only" if name in layout.by_name() else "positional"
+    return f"{_shown(value)} missing 1 required {kind} argument: {name!r}"
 
 
 cdef str _shown(value):
@@ -115,10 +148,12 @@ cdef str _shown(value):
 
 cdef _refuse(value, _Layout layout, given, named):
     """Say which argument is one too many."""
+    cdef Py_ssize_t at
+    taken = [layout.names[layout.order[at]] for at in range(min(len(given), layout.positional))]
     for name in named:
         if name not in layout.places:
             raise TypeError(f"{_shown(value)} got an unexpected keyword argument {name!r}")
-        if layout.places[name] < len(given):
+        if name in taken:
             raise TypeError(f"{_shown(value)} got multiple values for argument {name!r}")
     raise TypeError(
         f"{_shown(value)} takes {layout.positional} positional arguments, {len(given)} were given"
@@ -130,24 +165,27 @@ cdef class _Value:
 
     def __init__(self, *given, **named):
         cdef _Layout layout = _layout(type(self))
-        cdef Py_ssize_t place = 0, unused = len(named)
+        cdef Py_ssize_t at, place, unused = len(named)
         cdef PyObject* found
+        cdef PyObject* before
         if len(given) > layout.positional:
             _refuse(self, layout, given, named)
-        for each in given:
-            _put(layout.field(self, place), each)
-            place += 1
-        for place in range(place, layout.count):
+        for at in range(layout.count):
+            place = layout.order[at]
             found = NULL
-            if unused:
-                found = PyDict_GetItemWithError(named, <object>PyTuple_GET_ITEM(layout.names, place))
+            if at < len(given):
+                found = PyTuple_GET_ITEM(given, at)
+            elif unused:
+                name = <object>PyTuple_GET_ITEM(layout.names, place)
+                found = PyDict_GetItemWithError(named, name)
+                unused -= found is not NULL
             if found is NULL:
                 found = layout.default(self, place)
             else:
                 Py_XINCREF(found)
-                unused -= 1
-            Py_XDECREF(layout.field(self, place)[0])
+            before = layout.field(self, place)[0]
             layout.field(self, place)[0] = found
+            Py_XDECREF(before)
         if unused:
             _refuse(self, layout, given, named)
         if layout.checked:
@@ -183,7 +221,7 @@ cdef _field(value, _Layout layout, Py_ssize_t place):
 
 
 cdef tuple _values(value, _Layout layout):
-    """Return the fields, in the order of the constructor."""
+    """Return the fields."""
     cdef Py_ssize_t place
     return tuple([_field(value, layout, place) for place in range(layout.count)])
 
@@ -201,32 +239,58 @@ def _delete(self, name):
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-class _Signature:
-    """The signature of a class's constructor, made when it is asked for."""
+cdef dict _twins = {}
+
+
+class _FromTheLibrary:
+    """What the standard library knows of such a class, which is made for that when it is asked for.
+
+    Args:
+        look: Finds it in that class.
+    """
+
+    def __init__(self, look):
+        self._look = look
 
     def __get__(self, value, cls):
-        parameters = [_parameter(field) for field in fields(cls)]
-        return inspect.Signature(
-            sorted(parameters, key=lambda parameter: parameter.kind), return_annotation=None
-        )
+        made = next(base for base in cls.__mro__ if "__match_args__" in base.__dict__)
+        if made not in _twins:
+            _twins[made] = _twin(made)
+        return self._look(_twins[made])
 
 
-cdef _parameter(field):
-    kind = inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    default = inspect.Parameter.empty
-    if field.default is not MISSING:
-        default = field.default
-    elif field.default_factory is not MISSING:
-        default = field.default_factory
-    return inspect.Parameter(field.name, kind, default=default, annotation=field.type)
+cdef _twin(made):
+    """Return the class as the standard library makes it."""
+    own = inspect.get_annotations(made)
+    content = {"__annotations__": own, "__doc__": made.__doc__, "__module__": made.__module__}
+    for name, (default, factory, kw_only) in _layout(made).declared().items():
+        if name in own:
+            content[name] = dataclasses.field(
+                default=default, default_factory=factory, kw_only=kw_only
+            )
+    bases = tuple([base for base in made.__bases__ if base in _layouts])
+    return dataclasses.dataclass(type(made.__name__, bases, content), frozen=True)
+
+
+def _signature_of(twin):
+    _, *parameters = inspect.signature(twin.__init__).parameters.values()
+    return inspect.Signature(parameters, return_annotation=None)
+
+
+cdef dict _SHARED = {
+    "__setattr__": _set,
+    "__delattr__": _delete,
+    "__signature__": _FromTheLibrary(_signature_of),
+    "__dataclass_fields__": _FromTheLibrary(operator.attrgetter("__dataclass_fields__")),
+    "__dataclass_params__": _FromTheLibrary(operator.attrgetter("__dataclass_params__")),
+}
 
 
 def dataclass(cls=None, /, **options):
     """Do what `dataclasses.dataclass` does; for `frozen` and `slots`, with what is in this module.
 
-    What is different then: equality, hash and representation have all fields, the constructor calls
-    the method that checks its fields, `__post_init__`, but has no `InitVar`, and a frozen dataclass
-    of the standard library's own cannot be derived from it.
+    What is different then: equality, hash and representation have all fields, and a field can have
+    no setting but its default or what makes that.
 
     Args:
         cls: The class; none where there are options.
@@ -237,26 +301,40 @@ def dataclass(cls=None, /, **options):
     kw_only = options.pop("kw_only", False)
     if options != {"frozen": True, "slots": True}:
         return dataclasses.dataclass(cls, kw_only=kw_only, **options)
-    if cls.__doc__ is None:
-        cls.__doc__ = cls.__name__  # or a whole signature would be made up for it
-    plain = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only)
-    return _with_slots(plain)
+    declared = {}
+    for base in cls.__mro__[:0:-1]:
+        if base in _layouts:
+            declared.update(_layout(base).declared())
+    for name, hint in inspect.get_annotations(cls).items():
+        if not str(hint).startswith(("ClassVar", "typing.ClassVar")):
+            declared[name] = (*_default_of(cls, name), kw_only)
+    made = _with_slots(cls, declared)
+    _layouts[made] = _Layout(made, declared)
+    return made
 
 
-cdef dict _SHARED = {"__setattr__": _set, "__delattr__": _delete, "__signature__": _Signature()}
+cdef tuple _default_of(cls, name):
+    """Return a field's default and what makes it anew; `MISSING` for what there is not."""
+    default = cls.__dict__.get(name, MISSING)
+    if type(default) is dataclasses.Field:
+        return default.default, default.default_factory
+    if type(default).__hash__ is None:
+        raise ValueError(f"mutable default {type(default)} for field {name} is not allowed")
+    return default, MISSING
 
 
-cdef _with_slots(cls):
+cdef _with_slots(cls, declared):
     """Return the same class again, with slots for its fields and derived from `_Value`."""
     content = dict(cls.__dict__)
     inherited = {name for base in cls.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
-    names = [field.name for field in fields(cls)]
-    content["__slots__"] = tuple([name for name in names if name not in inherited])
-    for name in ("__dict__", "__weakref__", *names):
+    content["__slots__"] = tuple([name for name in declared if name not in inherited])
+    for name in ("__dict__", "__weakref__", *declared):
         content.pop(name, None)
+    content["__match_args__"] = tuple([name for name in declared if not declared[name][2]])
+    content["__doc__"] = cls.__doc__ or cls.__name__
     bases = cls.__bases__
     if not issubclass(cls, _Value):
-        bases = (_Value, *(base for base in bases if base is not object))
+        bases = (_Value, *[base for base in bases if base is not object])
     made = type(cls)(cls.__name__, bases, {**_SHARED, **content})
     made.__qualname__ = cls.__qualname__
     return made
@@ -302,7 +380,7 @@ cdef class Maker:
     """
 
     cdef _Layout layout
-    cdef type cls
+    cdef object cls
 
     def __init__(self, cls):
         self.cls = cls

@@ -160,7 +160,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes | None:
     return bytes(out)
 
 
-def _sent(to: socket.socket, data: bytes) -> bool:
+def _sent(to: socket.socket, data: bytes | bytearray) -> bool:
     """Send it, unless the other end was quicker to close."""
     try:
         to.sendall(data)

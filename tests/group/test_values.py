@@ -110,18 +110,11 @@ def test_whatever_is_given_makes_the_same_value_or_the_same_error(
     assert _outcome(ours, *given, **named) == _outcome(theirs, *given, **named)
 
 
-def _parameters(cls: type) -> list[tuple[object, ...]]:
-    """Show the constructor; a default that is made anew is shown differently."""
-    return [
-        (each.name, each.kind, each.annotation, each.default is each.empty)
-        for each in inspect.signature(cls).parameters.values()
-    ]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_has_what_it_has_from_the_standard_library(kind: str) -> None:
     ours, theirs = getattr(OURS, kind), getattr(THEIRS, kind)
-    assert _parameters(ours) == _parameters(theirs)
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+    assert ours.__dataclass_params__.frozen
     assert ours.__qualname__ == theirs.__qualname__
     assert ours.__match_args__ == theirs.__match_args__
     assert ours.__slots__ == theirs.__slots__
@@ -249,6 +242,28 @@ def test_a_maker_takes_every_field() -> None:
 def test_a_mistake_is_named(given: Any, named: Any, message: str) -> None:
     with pytest.raises(TypeError, match=rf"Kept\.__init__\(\) {message}"):
         Kept(*given, **named)
+
+
+def test_other_classes_derive_from_values() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Usual(Kept):
+        third: int = 3
+
+    class Plain(Kept):
+        __slots__ = ()
+
+    assert Usual(1, [2]) == Usual(1, [2], 3)
+    assert Usual(1) != Kept(1)
+    assert replace(Plain(1), first=2) == Plain(2)
+    assert str(inspect.signature(Plain)) == str(inspect.signature(Kept))
+
+
+def test_a_default_that_values_would_share_is_refused() -> None:
+    with pytest.raises(ValueError, match="mutable default <class 'list'> for field first"):
+
+        @dataclass(frozen=True, slots=True)
+        class Shared:
+            first: list[int] = []  # noqa: RUF012  # the mistake is what is tested
 
 
 def test_other_dataclasses_are_left_to_the_standard_library() -> None:

@@ -215,10 +215,20 @@ class FieldSpec:
         return replace(self, array=False, nullable=False, tag=None)
 
 
+# To find out what annotations mean is slow, and a message is looked at from several sides.
+_HINTS: dict[type[Struct], dict[str, object]] = {}
+_SPECS: dict[tuple[type[Struct], int], tuple[FieldSpec, ...]] = {}
+
+
 def fields_of(cls: type[Struct], version: int) -> tuple[FieldSpec, ...]:
     """Return the fields of a structure in the order of the wire, absent ones included."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
+    if cls not in _HINTS:
+        _HINTS[cls] = typing.get_type_hints(cls, include_extras=True)
+    if (cls, version) not in _SPECS:
+        hints = _HINTS[cls]
+        specs = (_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
+        _SPECS[cls, version] = tuple(specs)
+    return _SPECS[cls, version]
 
 
 def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec:
