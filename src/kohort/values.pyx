@@ -1,10 +1,10 @@
-"""Frozen dataclasses with slots, declared and made many times as fast as `dataclasses` does it.
+"""Dataclasses with slots, declared and made many times as fast as `dataclasses` does it.
 
-Every event of every machine makes a handful of such values and copies others with a few fields
-changed, and a client declares some two hundred classes of them before it can join a group. The
-standard library writes and compiles the methods of each class, and its constructor sets field by
-field, each by its name. Here all classes share the methods of `_Value`, which read and write the
-memory in which the fields lie.
+Every event of every machine makes a handful of such values, nearly all of them frozen, and copies
+others with a few fields changed; a client declares some two hundred classes of them before it can
+join a group. The standard library writes and compiles the methods of each class, and a frozen one's
+constructor sets field by field, each by its name. Here all classes share the methods of `_Value`,
+which read and write the memory in which the fields lie.
 """
 
 import dataclasses
@@ -269,7 +269,8 @@ cdef _twin(made):
                 default=default, default_factory=factory, kw_only=kw_only
             )
     bases = tuple([base for base in made.__bases__ if base in _layouts])
-    return dataclasses.dataclass(type(made.__name__, bases, content), frozen=True)
+    frozen = made.__setattr__ is _set
+    return dataclasses.dataclass(type(made.__name__, bases, content), frozen=frozen)
 
 
 def _signature_of(twin):
@@ -277,9 +278,9 @@ def _signature_of(twin):
     return inspect.Signature(parameters, return_annotation=None)
 
 
+cdef dict _FROZEN = {"__setattr__": _set, "__delattr__": _delete}
+cdef dict _OPEN = {"__hash__": None}
 cdef dict _SHARED = {
-    "__setattr__": _set,
-    "__delattr__": _delete,
     "__signature__": _FromTheLibrary(_signature_of),
     "__dataclass_fields__": _FromTheLibrary(operator.attrgetter("__dataclass_fields__")),
     "__dataclass_params__": _FromTheLibrary(operator.attrgetter("__dataclass_params__")),
@@ -287,7 +288,7 @@ cdef dict _SHARED = {
 
 
 def dataclass(cls=None, /, **options):
-    """Do what `dataclasses.dataclass` does; for `frozen` and `slots`, with what is in this module.
+    """Do what `dataclasses.dataclass` does; if it is to have slots, with what is in this module.
 
     What is different then: equality, hash and representation have all fields, and a field can have
     no setting but its default or what makes that.
@@ -298,9 +299,9 @@ def dataclass(cls=None, /, **options):
     """
     if cls is None:
         return lambda cls: dataclass(cls, **options)
-    kw_only = options.pop("kw_only", False)
-    if options != {"frozen": True, "slots": True}:
-        return dataclasses.dataclass(cls, kw_only=kw_only, **options)
+    if not options.get("slots") or not options.keys() <= {"frozen", "slots", "kw_only"}:
+        return dataclasses.dataclass(cls, **options)
+    kw_only = options.get("kw_only", False)
     declared = {}
     for base in cls.__mro__[:0:-1]:
         if base in _layouts:
@@ -308,7 +309,7 @@ def dataclass(cls=None, /, **options):
     for name, hint in inspect.get_annotations(cls).items():
         if not str(hint).startswith(("ClassVar", "typing.ClassVar")):
             declared[name] = (*_default_of(cls, name), kw_only)
-    made = _with_slots(cls, declared)
+    made = _with_slots(cls, declared, _FROZEN if options.get("frozen") else _OPEN)
     _layouts[made] = _Layout(made, declared)
     return made
 
@@ -323,7 +324,7 @@ cdef tuple _default_of(cls, name):
     return default, MISSING
 
 
-cdef _with_slots(cls, declared):
+cdef _with_slots(cls, dict declared, dict methods):
     """Return the same class again, with slots for its fields and derived from `_Value`."""
     content = dict(cls.__dict__)
     inherited = {name for base in cls.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
@@ -335,7 +336,7 @@ cdef _with_slots(cls, declared):
     bases = cls.__bases__
     if not issubclass(cls, _Value):
         bases = (_Value, *[base for base in bases if base is not object])
-    made = type(cls)(cls.__name__, bases, {**_SHARED, **content})
+    made = type(cls)(cls.__name__, bases, {**_SHARED, **methods, **content})
     made.__qualname__ = cls.__qualname__
     return made
 

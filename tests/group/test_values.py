@@ -53,6 +53,15 @@ def _family(dataclass: Any) -> Any:
         class Empty:
             pass
 
+        @dataclass(slots=True)
+        class Open:
+            first: int
+            second: list[int] = field(default_factory=list)
+
+        @dataclass(slots=True)
+        class OpenDerived(Open):
+            third: int = 0
+
         @dataclass(frozen=True, slots=True)
         class Checked:
             first: int
@@ -65,7 +74,7 @@ def _family(dataclass: Any) -> Any:
 
 
 OURS, THEIRS = _family(dataclass), _family(dataclasses.dataclass)
-KINDS = ("Base", "Derived", "Named", "Mixed", "Empty", "Checked")
+KINDS = ("Base", "Derived", "Named", "Mixed", "Empty", "Open", "OpenDerived", "Checked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ def test_whatever_is_given_makes_the_same_value_or_the_same_error(
 def test_a_class_has_what_it_has_from_the_standard_library(kind: str) -> None:
     ours, theirs = getattr(OURS, kind), getattr(THEIRS, kind)
     assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
-    assert ours.__dataclass_params__.frozen
+    assert ours.__dataclass_params__.frozen is theirs.__dataclass_params__.frozen
     assert ours.__qualname__ == theirs.__qualname__
     assert ours.__match_args__ == theirs.__match_args__
     assert ours.__slots__ == theirs.__slots__
@@ -142,6 +151,17 @@ def test_a_value_does_not_change() -> None:
             setattr(value, name, 2)
         with pytest.raises(dataclasses.FrozenInstanceError, match=f"delete field '{name}'"):
             delattr(value, name)
+
+
+def test_a_value_that_is_not_frozen_does() -> None:
+    value = OURS.OpenDerived(1)
+    value.first = value.third = 2
+    assert value == OURS.OpenDerived(2, [], 2)
+    assert value != OURS.Open(2)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(value)
+    with pytest.raises(AttributeError):
+        value.no = 3
 
 
 def test_methods_of_a_class_stay_its_own() -> None:
@@ -267,10 +287,8 @@ def test_a_default_that_values_would_share_is_refused() -> None:
 
 
 def test_other_dataclasses_are_left_to_the_standard_library() -> None:
-    @dataclass(slots=True)
-    class Open:
+    @dataclass(frozen=True, slots=True, order=True)
+    class Ordered:
         first: int
 
-    value = Open(1)
-    value.first = 2
-    assert value == Open(2)
+    assert Ordered(1) < Ordered(2)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 
 from kohort.errors import ErrorCode
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
+from kohort.values import dataclass
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

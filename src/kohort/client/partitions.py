@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.client.records import Chunk
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass
 
 EARLIEST = -2
 LATEST = -1

@@ -322,9 +322,9 @@ class Application:
         delivered = False
         for partition in sorted(client.machine.fetchable):
             position = self.positions.get(partition)
-            end = world.topics.end(partition)
             if position is None or not left:
                 continue
+            end = world.topics.end(partition)
             if position > end:
                 self.positions[partition] = 0  # the topic was made anew: auto.offset.reset
                 world.ledger.note_reset(partition)

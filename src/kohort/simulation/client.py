@@ -149,7 +149,8 @@ class Client:
             self.tell(_TICK)
         else:
             self.world.fail("S18", f"{self.name} never deals with a deadline that is due")
-        self._rearm()
+        if self._armed < 0:
+            self._rearm()
 
     # ------------------------------------------------------------------------------- the machine
 

@@ -6,13 +6,13 @@ frozen: that would double what they cost. `about` is what a checker may choose b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kohort.group.coordinator.events import RequestArrived, ShardEvent
 from kohort.group.events import GroupEvent, Ownership
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
 from kohort.wire.schema import Message
 

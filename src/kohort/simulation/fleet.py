@@ -7,13 +7,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
 from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run
 from kohort.simulation.scenario import Scenario
+from kohort.values import dataclass
 
 _PART = 50
 _NICE = 10

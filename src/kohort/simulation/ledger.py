@@ -7,7 +7,7 @@ and accepted commits are written down as they happen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from kohort.group.coordinator.classic.fold import StoredGroup
@@ -22,6 +22,7 @@ from kohort.group.events import (
 from kohort.group.subscription import decode_subscription
 from kohort.simulation.log import Encoded, decoded
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupRecord,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
 from kohort.simulation.chance import Stream
 from kohort.simulation.scenario import Weather
+from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:

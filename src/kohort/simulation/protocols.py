@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from enum import Enum
+from operator import attrgetter
 from typing import Protocol as Face
-from typing import cast
 from uuid import UUID
 
 from kohort.errors import ConfigError
@@ -128,8 +128,7 @@ def _consumer(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: st
     return ConsumerMember(config, unique)  # type: ignore[return-value]  # as above
 
 
-def _unnamed(machine: Machine) -> frozenset[UUID]:
-    return cast("ConsumerMember", machine).unnamed
+_unnamed: Callable[[Machine], frozenset[UUID]] = attrgetter("unnamed")
 
 
 CONSUMER = Protocol(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.group.assignors import Assignor
 from kohort.simulation.checkers import CHECKERS
@@ -15,6 +15,7 @@ from kohort.simulation.rules import Checkers
 from kohort.simulation.scenario import Scenario, Weather
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import MachineFailedError, ViolationError, World
+from kohort.values import dataclass
 
 OK = "ok"
 CRASHED = "machine failed"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 
 @dataclass(slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.group.coordinator.change import Change
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.values import dataclass
 
 
 @dataclass(slots=True)
