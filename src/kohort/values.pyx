@@ -164,6 +164,7 @@ cdef class _Value:
     """Base of every class that `dataclass` here makes: its methods are theirs."""
 
     def __init__(self, *given, **named):
+        # Fields that have something already, in a value that is made anew, are let go.
         cdef _Layout layout = _layout(type(self))
         cdef Py_ssize_t at, place, unused = len(named)
         cdef PyObject* found
@@ -318,6 +319,8 @@ cdef tuple _default_of(cls, name):
     """Return a field's default and what makes it anew; `MISSING` for what there is not."""
     default = cls.__dict__.get(name, MISSING)
     if type(default) is dataclasses.Field:
+        if not (default.init and default.repr and default.compare and default.kw_only is MISSING):
+            raise TypeError(f"field {name} has a setting that nothing here would heed")
         return default.default, default.default_factory
     if type(default).__hash__ is None:
         raise ValueError(f"mutable default {type(default)} for field {name} is not allowed")

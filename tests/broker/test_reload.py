@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -13,7 +14,8 @@ from kohort.broker import EmbeddedBroker
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
-from kohort.errors import ErrorCode
+from kohort.broker.log.partition_log import PartitionLog
+from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.shard import Shard
 from kohort.types import TopicPartition
 from kohort.wire.messages.groups import DescribedGroup, DescribeGroupsRequest
@@ -29,8 +31,10 @@ from kohort.wire.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
+    OffsetFetchResponse,
 )
 from tests.broker.peer import Peer
+from tests.broker.processes import eventually
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 # One shard in small segments, so that all of it takes part in compaction.
@@ -57,7 +61,9 @@ def restarted(broker: EmbeddedBroker) -> Peer:
     return Peer(broker.bootstrap_servers)
 
 
-def commit(peer: Peer, group: str, offsets: dict[int, int], metadata: str = "") -> None:
+def commit(
+    peer: Peer, group: str, offsets: dict[int, int], metadata: str = "", error: int = ErrorCode.NONE
+) -> None:
     positions = tuple(
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
@@ -66,11 +72,15 @@ def commit(peer: Peer, group: str, offsets: dict[int, int], metadata: str = "") 
     )
     topic = OffsetCommitRequestTopic(name="t", partitions=positions)
     answer = peer.ask(OffsetCommitRequest(group_id=group, member_id="", topics=(topic,)), 7)
-    assert {each.error_code for each in answer.topics[0].partitions} == {0}
+    assert {each.error_code for each in answer.topics[0].partitions} == {error}
+
+
+def fetch(peer: Peer, group: str) -> OffsetFetchResponse:
+    return peer.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
 
 
 def committed(peer: Peer, group: str) -> dict[int, tuple[int, str | None]]:
-    answer = peer.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+    answer = fetch(peer, group)
     assert answer.error_code == ErrorCode.NONE
     return {
         each.partition_index: (each.committed_offset, each.metadata)
@@ -234,3 +244,34 @@ def test_the_directory_can_be_opened_by_itself(broker: EmbeddedBroker, peer: Pee
     finally:
         data.close()
     broker.start()
+
+
+def no_disk(*_: object) -> NoReturn:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
+
+
+def test_c7_a_group_log_that_fails_once_is_loaded_again(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(peer, "g", {0: 3})
+    with monkeypatch.context() as disk:
+        disk.setattr(PartitionLog, "append", no_disk)
+        commit(peer, "g", {0: 4}, error=ErrorCode.NOT_COORDINATOR)
+    eventually(lambda: fetch(peer, "g").error_code == ErrorCode.NONE, "the log was read again")
+    assert committed(peer, "g") == {0: (3, "")}
+    commit(peer, "g", {0: 5})
+
+
+def test_c7_c73_a_group_log_that_cannot_be_read_either_has_no_coordinator(
+    broker: EmbeddedBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(peer, "g", {0: 3})
+    with monkeypatch.context() as disk:
+        disk.setattr(PartitionLog, "append", no_disk)
+        disk.setattr(PartitionLog, "batches", no_disk)
+        commit(peer, "g", {0: 4}, error=ErrorCode.NOT_COORDINATOR)
+        refused = ErrorCode.NOT_COORDINATOR
+        eventually(lambda: fetch(peer, "g").error_code == refused, "the shard was given up")
+    commit(peer, "g", {0: 5}, error=ErrorCode.NOT_COORDINATOR)
+    with restarted(broker) as again:
+        assert committed(again, "g") == {0: (3, "")}

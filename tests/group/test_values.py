@@ -286,6 +286,14 @@ def test_a_default_that_values_would_share_is_refused() -> None:
             first: list[int] = []  # noqa: RUF012  # the mistake is what is tested
 
 
+def test_a_setting_of_a_field_that_would_be_forgotten_is_refused() -> None:
+    with pytest.raises(TypeError, match="field first has a setting"):
+
+        @dataclass(frozen=True, slots=True)
+        class Partly:
+            first: int = field(default=0, compare=False)
+
+
 def test_other_dataclasses_are_left_to_the_standard_library() -> None:
     @dataclass(frozen=True, slots=True, order=True)
     class Ordered:

@@ -97,6 +97,7 @@ class GroupCoordinator:
         self._tokens = 0
         self._loads = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._reloading: asyncio.Future[None] | None = None  # or it may be collected on its way
         self._asking = 0
         self._answer: Message | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -294,8 +295,15 @@ class GroupCoordinator:
         for reply in old.decide(Unload(), self._now()).replies:
             self._release(reply.token, reply.response)
         self.shards[number] = Shard(self._config)
-        loading = asyncio.ensure_future(self._load(number))
-        loading.add_done_callback(_log_failure)
+        self._reloading = asyncio.ensure_future(self._reload(number))
+
+    async def _reload(self, number: int) -> None:
+        """Load a shard again; nobody coordinates its groups until a restart if that fails too."""
+        try:
+            await self._load(number)
+        except Exception:
+            logger.exception("shard %d cannot be loaded until this broker starts again", number)
+            self._run(number, Unload())
 
     def _release(self, token: int, response: Message) -> None:
         if token == self._asking:
@@ -381,8 +389,3 @@ def _pieces(pairs: list[jobs.Encoded]) -> Iterator[list[jobs.Encoded]]:
             piece, size = [], len(key) + len(value or b"")
         piece.append((key, value))
     yield piece
-
-
-def _log_failure(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("loading a shard failed", exc_info=task.exception())
