@@ -36,6 +36,7 @@ from kohort.wire.schema import Message
 
 DOWN, CATCH_UP, READY = Lifecycle.DOWN, Lifecycle.CATCH_UP, Lifecycle.READY
 ANY = (DOWN, CATCH_UP, READY)
+_RETENTION_CHECK = RetentionCheckDue()
 
 
 def start_catch_up(draft: ShardDraft, _event: LoadStarted) -> None:
@@ -65,13 +66,13 @@ def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
 
 def watch_retention(draft: ShardDraft) -> None:
     """C60: start the clock as soon as there is something that can become too old."""
-    due = RetentionCheckDue()
     holds_something = (
         draft.records or draft.log.groups or draft.log.offsets or draft.log.consumer_groups
     )
-    if holds_something and draft.session.deadlines.get(due) is None:
+    if holds_something and draft.session.deadlines.get(_RETENTION_CHECK) is None:
         at = draft.now + draft.config.offsets_retention_check_interval_ms
-        draft.session = replace(draft.session, deadlines=draft.session.deadlines.set(due, at))
+        deadlines = draft.session.deadlines.set(_RETENTION_CHECK, at)
+        draft.session = replace(draft.session, deadlines=deadlines)
 
 
 def go_down(draft: ShardDraft, event: Unload) -> None:

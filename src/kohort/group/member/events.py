@@ -236,4 +236,11 @@ class LookupDue(NamedTuple):
     kind: str = "lookup"
 
 
+# They are set and stopped with every heartbeat, and a tuple is made more slowly than it is found.
+HEARTBEAT_DUE = HeartbeatDue()
+SESSION_OVERDUE = SessionOverdue()
+POLL_OVERDUE = PollOverdue()
+RETRY_DUE = RetryDue()
+LOOKUP_DUE = LookupDue()
+
 MemberDeadline: TypeAlias = HeartbeatDue | SessionOverdue | PollOverdue | RetryDue | LookupDue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kohort.errors import ErrorCode
-from kohort.group.member.events import LookupDue, LookupFailed
+from kohort.group.member.events import LOOKUP_DUE, LookupFailed
 from kohort.group.member.session import Change, Session
 from kohort.values import replace
 
@@ -23,7 +23,7 @@ _HOPELESS = frozenset(
 def look_up(change: Change[S], _event: object = None) -> None:
     """Ask the shell to find the coordinator, unless it does already or is to wait first."""
     session = change.session
-    if session.coordinator_known or session.looking_up or change.runs(LookupDue()):
+    if session.coordinator_known or session.looking_up or change.runs(LOOKUP_DUE):
         return
     change.session = replace(session, looking_up=True)
     change.find_coordinator = True
@@ -34,17 +34,17 @@ def look_up_later(change: Change[S], _event: object = None) -> None:
 
     A wait that runs goes on: answers that keep coming would put the end of it off for ever.
     """
-    if change.runs(LookupDue()):
+    if change.runs(LOOKUP_DUE):
         return
     failures = change.session.failures + 1
     change.session = replace(change.session, looking_up=False, failures=failures)
-    change.start(LookupDue(), change.config.backoff_ms(failures))
+    change.start(LOOKUP_DUE, change.config.backoff_ms(failures))
 
 
 def note_coordinator(change: Change[S], _event: object = None) -> None:
     """It is known: requests can be sent."""
     change.session = replace(change.session, coordinator_known=True, looking_up=False)
-    change.cancel(LookupDue())
+    change.cancel(LOOKUP_DUE)
 
 
 def is_hopeless(_change: Change[S], event: LookupFailed) -> bool:

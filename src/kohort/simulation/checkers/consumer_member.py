@@ -8,6 +8,10 @@ from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
 from kohort.group.member.consumer.session import MemberSession, MemberState
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    LOOKUP_DUE,
+    POLL_OVERDUE,
+    RETRY_DUE,
     CallbackDone,
     Closing,
     CommitAnswered,
@@ -65,13 +69,13 @@ def _beats(told: Told, after: MemberSession) -> bool:
 
 def _will_beat(told: Told, after: MemberSession) -> bool:
     """Whether there is a next heartbeat at all."""
-    timed = runs(after, HeartbeatDue()) or runs(after, RetryDue())
+    timed = runs(after, HEARTBEAT_DUE) or runs(after, RETRY_DUE)
     return _beats(told, after) or timed or not after.coordinator_known
 
 
 def _stirs(was: MemberSession, after: MemberSession) -> bool:
     """Whether it wants to beat, or waits for it, as it did not before."""
-    waits = runs(after, RetryDue()) and not runs(was, RetryDue())
+    waits = runs(after, RETRY_DUE) and not runs(was, RETRY_DUE)
     return waits or (after.is_due and not was.is_due)
 
 
@@ -98,7 +102,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     if answer.member_epoch >= max(was.epoch, 1):
         return _welcome(told, was, after, answer)
     same = (after.state, after.epoch) == (was.state, was.epoch)
-    tries_again = runs(after, RetryDue()) or not after.coordinator_known
+    tries_again = runs(after, RETRY_DUE) or not after.coordinator_known
     return None if same and tries_again else "believes an epoch that is over"
 
 
@@ -112,7 +116,7 @@ def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) ->
     if code in (*WAIT, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         same = (after.state, after.epoch) == (was.state, was.epoch)
         says_so = raises(told, code) == (code not in WAIT)
-        right = same and says_so and runs(after, RetryDue())
+        right = same and says_so and runs(after, RETRY_DUE)
         return None if right else "does not wait for what will pass"
     ended = after.state is S.FATAL and raises(told, code)
     return None if ended else "does not end, by its code, with an error that nothing cures"
@@ -202,7 +206,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     if was.state in _LIVE and not _beats(told, after):
-        waits = runs(after, RetryDue())
+        waits = runs(after, RETRY_DUE)
         return None if waits else "does not greet the new coordinator"
     return None
 
@@ -214,7 +218,7 @@ def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | No
     code = cast("LookupFailed", told.event).error_code
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and was.state in _JOINED:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
-    if was.state in _LIVE and not runs(after, LookupDue()):
+    if was.state in _LIVE and not runs(after, LOOKUP_DUE):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 
@@ -230,7 +234,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
         calm = after.state is was.state and not told.effects.sends and not after.is_due
         return None if calm or was.is_due else "tells the coordinator before it joins"
     if topics != was.topics and not _beats(told, after):
-        waits = runs(after, RetryDue()) or not after.coordinator_known
+        waits = runs(after, RETRY_DUE) or not after.coordinator_known
         return None if waits else "does not tell the coordinator of another subscription"
     return None
 
@@ -258,7 +262,7 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if was.state is S.UNSUBSCRIBED and was.wants and was.closing is None:
         return None if after.state is S.JOINING else "has a subscription and does not join"
     if was.state in _JOINED:
-        fresh = counts_anew(told, after, PollOverdue(), told.client.plan.max_poll_interval_ms)
+        fresh = counts_anew(told, after, POLL_OVERDUE, told.client.plan.max_poll_interval_ms)
         return None if fresh else "has polled and counts from before"
     return None if after.state is was.state else "changes its state because of a poll"
 
@@ -322,7 +326,7 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if isinstance(due, LookupDue) and not was.coordinator_known:
         return None if told.effects.find_coordinator else "does not look for the coordinator"
     if isinstance(due, (HeartbeatDue, RetryDue)) and was.state in _LIVE:
-        if not was.coordinator_known or (not isinstance(due, RetryDue) and runs(was, RetryDue())):
+        if not was.coordinator_known or (not isinstance(due, RetryDue) and runs(was, RETRY_DUE)):
             return None
         return None if _beats(told, after) else "does not send the heartbeat that is due"
     return None

@@ -9,6 +9,10 @@ from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft.session import DraftMemberSession, DraftMemberState
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    LOOKUP_DUE,
+    RETRY_DUE,
+    SESSION_OVERDUE,
     CallbackDone,
     Closing,
     CommitAnswered,
@@ -64,7 +68,7 @@ _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 
 def _goes_on(told: Told, after: Session) -> bool:
     """Whether joining goes on: a call is open, a join on its way, or a next try is planned."""
-    planned = runs(after, RetryDue())
+    planned = runs(after, RETRY_DUE)
     return after.callback is not None or after.request is not None or planned or seeks(told, after)
 
 
@@ -88,7 +92,7 @@ def _joined(told: Told, was: Session, after: Session) -> str | None:
         right = seeks(told, after) and not after.coordinator_known
         return None if right else "does not look for the coordinator that has moved"
     if code in _WAIT:
-        waits = runs(after, RetryDue()) and after.state is was.state
+        waits = runs(after, RETRY_DUE) and after.state is was.state
         return None if waits else "does not try to join again"
     ended = after.state is S.FATAL and raises(told, code)
     return None if ended else "does not end, by its code, with an error that nothing cures"
@@ -115,7 +119,7 @@ def _membership(
             return "does not look for the coordinator that has moved"
         return None if after.state is state else "changes its state while it gives up"
     calm = (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION, *_WAIT)
-    if state is S.LEAVING and runs(after, SessionOverdue()):
+    if state is S.LEAVING and runs(after, SESSION_OVERDUE):
         return "counts its session though it leaves"
     if code in calm or is_commit or state is S.LEAVING:
         same = (after.state, after.owned) == (state, was.owned)
@@ -136,7 +140,7 @@ def _answered(told: Told, was: Session, after: Session) -> str | None:
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION)
     if complaint is None and heard and after.state is was.state and was.state is not S.LEAVING:
-        fresh = counts_anew(told, after, SessionOverdue(), told.client.plan.session_timeout_ms)
+        fresh = counts_anew(told, after, SESSION_OVERDUE, told.client.plan.session_timeout_ms)
         complaint = None if fresh else "was heard and does not count its session from now"
     return complaint
 
@@ -167,9 +171,9 @@ def _lost(told: Told, was: Session, after: Session) -> str | None:
     if was.state in _JOINING and not seeks(told, after):
         return "has lost the coordinator and does not look for it"
     if was.state in _JOINING and was.callback is None:
-        planned = runs(after, RetryDue()) and after.request is None
+        planned = runs(after, RETRY_DUE) and after.request is None
         return None if planned else "waits for an answer that will not come"
-    if was.state not in _JOINING and (runs(after, RetryDue()) or told.effects.find_coordinator):
+    if was.state not in _JOINING and (runs(after, RETRY_DUE) or told.effects.find_coordinator):
         return "wants nothing of the coordinator and looks for it"
     return None if after.state is was.state else "changes its state for nothing"
 
@@ -179,7 +183,7 @@ def _known(told: Told, was: Session, after: Session) -> str | None:
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     if was.state in _CONSUMING:
-        due = after.deadlines.get(HeartbeatDue())
+        due = after.deadlines.get(HEARTBEAT_DUE)
         greets = after.state is S.PART_OF_GROUP and due is not None and due <= told.now
         return None if greets or after.state is S.STOPPED_CONSUMPTION else "does not greet it"
     if was.state in _JOINING and not _goes_on(told, after):
@@ -197,7 +201,7 @@ def _not_found(told: Told, was: Session, after: Session) -> str | None:
     code = cast("LookupFailed", told.event).error_code
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and active:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
-    if active and not runs(after, LookupDue()):
+    if active and not runs(after, LOOKUP_DUE):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 

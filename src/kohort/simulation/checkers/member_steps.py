@@ -12,6 +12,11 @@ from kohort.group.events import Ownership
 from kohort.group.member.classic.session import MemberSession, MemberState
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    LOOKUP_DUE,
+    POLL_OVERDUE,
+    RETRY_DUE,
+    SESSION_OVERDUE,
     CallbackDone,
     Closing,
     CommitAnswered,
@@ -126,7 +131,7 @@ def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int)
         right = after.state is S.UNJOINED and seeks(told, after) and not after.coordinator_known
         return None if right else "does not look for the coordinator that has moved"
     if code in WAIT:
-        waits = after.state is S.UNJOINED and runs(after, RetryDue())
+        waits = after.state is S.UNJOINED and runs(after, RETRY_DUE)
         stays = after.coordinator_known == was.coordinator_known
         return None if waits and stays else "does not wait for the coordinator that is busy"
     ended = after.state is S.FATAL and raises(told, code)
@@ -193,7 +198,7 @@ def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
     if complaint is None and heard and after.state is was.state:
-        fresh = counts_anew(told, after, SessionOverdue(), told.client.plan.session_timeout_ms)
+        fresh = counts_anew(told, after, SESSION_OVERDUE, told.client.plan.session_timeout_ms)
         complaint = None if fresh else "was heard and does not count its session from now"
     return complaint
 
@@ -250,7 +255,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
         return "does not take note of another subscription"
     if was.state is S.LEAVING:
         return None if after.after_leaving is S.UNJOINED else "will not come back"
-    if was.state is S.UNSUBSCRIBED and not runs(after, PollOverdue()):
+    if was.state is S.UNSUBSCRIBED and not runs(after, POLL_OVERDUE):
         return "joins and does not count the time between polls"
     differs = topics != was.joined_topics
     if was.state is S.UNSUBSCRIBED or (was.state is S.STABLE and differs):
@@ -293,9 +298,9 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         back = after.state in _ON_ITS_WAY or was.callback is not None
         return None if back else "polls again and does not come back"
     if was.state not in _JOINED:
-        counts = runs(after, PollOverdue())
+        counts = runs(after, POLL_OVERDUE)
         return "counts the time between polls, and is in no group" if counts else None
-    fresh = counts_anew(told, after, PollOverdue(), told.client.plan.max_poll_interval_ms)
+    fresh = counts_anew(told, after, POLL_OVERDUE, told.client.plan.max_poll_interval_ms)
     return None if fresh else "has polled and counts from before"
 
 
@@ -335,13 +340,13 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     idle = was.state not in (*_JOINED, S.LEAVING)
-    if idle or (was.state is S.UNJOINED and runs(was, RetryDue())):
+    if idle or (was.state is S.UNJOINED and runs(was, RETRY_DUE)):
         return None if after.state is was.state else "joins before its time"
     if was.state is S.UNJOINED:
         joins = after.state in (S.PREPARING_REBALANCE, S.REVOKING)
         return None if joins else "has found the coordinator and does not join"
     if was.state in _BEATING and was.member_id and was.generation >= 0:
-        due = after.deadlines.get(HeartbeatDue())
+        due = after.deadlines.get(HEARTBEAT_DUE)
         soon = due is not None and due <= told.now
         return None if soon else "does not greet the new coordinator"
     return None
@@ -368,7 +373,7 @@ def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | N
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED and was.state in _JOINED:
         return None if after.state is S.FATAL else "goes on looking where it may not be"
     active = was.state in (*_JOINED, S.LEAVING)
-    if active and not runs(after, LookupDue()):
+    if active and not runs(after, LOOKUP_DUE):
         return "does not look for the coordinator again"
     return None if after.state is was.state else "changes its state though it is only not found"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.events import MemberStateChanged
-from kohort.group.member.events import LookupDue, MemberDeadline, RejoinAsked
+from kohort.group.member.events import LOOKUP_DUE, MemberDeadline, RejoinAsked
 from kohort.group.member.session import Session
 from kohort.simulation.facts import Refused, Told
 from kohort.simulation.rules import rule
@@ -55,7 +55,7 @@ def due_now(told: Told, was: Session) -> MemberDeadline | None:
 
 def seeks(told: Told, after: Session) -> bool:
     """Whether it looks for the coordinator, or will in a moment."""
-    return told.effects.find_coordinator or after.looking_up or runs(after, LookupDue())
+    return told.effects.find_coordinator or after.looking_up or runs(after, LOOKUP_DUE)
 
 
 def sends(told: Told, kind: type) -> bool:

@@ -34,14 +34,14 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import ShardDraft, ShardSession
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    LOOKUP_DUE,
+    POLL_OVERDUE,
+    RETRY_DUE,
     Closing,
-    HeartbeatDue,
-    LookupDue,
     MemberDeadline,
     MemberEvent,
     Polled,
-    PollOverdue,
-    RetryDue,
     TopicsNamed,
 )
 from kohort.simulation.exploring.form import ID, NOW, Form, Forms
@@ -65,7 +65,7 @@ from kohort.values import replace
 T = TypeVar("T")
 
 _TOPIC_ID = UUID(int=1)
-_FORCED = (HeartbeatDue(), RetryDue(), LookupDue())
+_FORCED = (HEARTBEAT_DUE, RETRY_DUE, LOOKUP_DUE)
 # What ends a process that is gone.
 _SILENCE = (SessionExpired, PendingExpired, ConsumerSessionExpired)
 _FIRST_ID = 100_000
@@ -201,8 +201,8 @@ class SmallGroup:
             yield f"{index} dies", self._local(state, index, "dies", dead)
             if waiting(node):
                 yield f"{index} cut off", self._local(state, index, "cut off", self._apply.cut)
-            if node.session.deadlines.get(PollOverdue()) is not None:
-                yield f"{index} stalls", self._ring(state, index, PollOverdue())
+            if node.session.deadlines.get(POLL_OVERDUE) is not None:
+                yield f"{index} stalls", self._ring(state, index, POLL_OVERDUE)
             kind = self._protocol.kind_of(node.session)
             if kind.can_close(node.session):
                 yield f"{index} closes", self._tell(state, index, "closes", Closing())

@@ -15,6 +15,8 @@ from kohort.group.member.classic import callbacks, join
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    RETRY_DUE,
     CallbackDone,
     CoordinatorLost,
     HeartbeatAnswered,
@@ -116,7 +118,7 @@ def _settle_and_rejoin(draft: MemberDraft, done: CallbackDone) -> None:
 
 
 def _beat_no_more(draft: MemberDraft, _due: HeartbeatDue) -> None:
-    draft.start(HeartbeatDue(), 10 * draft.config.session_timeout_ms)
+    draft.start(HEARTBEAT_DUE, 10 * draft.config.session_timeout_ms)
 
 
 def _forget_moving_coordinator(draft: MemberDraft, _answer: object) -> None:
@@ -124,7 +126,7 @@ def _forget_moving_coordinator(draft: MemberDraft, _answer: object) -> None:
 
 
 def _never_retry(draft: MemberDraft, _event: object) -> None:
-    draft.cancel(RetryDue())
+    draft.cancel(RETRY_DUE)
 
 
 def _forget_lookup(draft: MemberDraft, _event: object) -> None:

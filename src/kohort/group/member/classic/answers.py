@@ -10,7 +10,12 @@ from kohort.group.member.classic import coordinator, join, leave
 from kohort.group.member.classic.errors import Remedy, join_remedy, remedy
 from kohort.group.member.classic.session import MemberDraft
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, JobDone, SessionOverdue
+from kohort.group.member.events import (
+    SESSION_OVERDUE,
+    CommitAnswered,
+    HeartbeatAnswered,
+    JobDone,
+)
 from kohort.values import replace
 from kohort.wire.messages.membership import (
     JoinGroupResponse,
@@ -144,7 +149,7 @@ def pass_over(_draft: MemberDraft, _answer: object) -> None:
 def note_alive(draft: MemberDraft, answer: Answered) -> None:
     """The coordinator has heard us: that is what its session timeout counts from."""
     if isinstance(answer, HeartbeatAnswered):
-        draft.start(SessionOverdue(), draft.config.session_timeout_ms)
+        draft.start(SESSION_OVERDUE, draft.config.session_timeout_ms)
 
 
 def follow_rebalance(draft: MemberDraft, answer: Answered) -> None:

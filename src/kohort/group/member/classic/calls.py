@@ -7,12 +7,15 @@ from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator, join, leave
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    POLL_OVERDUE,
+    RETRY_DUE,
+    SESSION_OVERDUE,
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
     LookupFailed,
     Polled,
-    PollOverdue,
     RejoinAsked,
     RetryDue,
     SessionOverdue,
@@ -61,7 +64,7 @@ def subscribe_afterwards(draft: MemberDraft, call: Subscribed) -> None:
 
 def note_poll(draft: MemberDraft, _call: Polled) -> None:
     """The application is alive (KIP-62)."""
-    draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
+    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
 
 
 def come_back(draft: MemberDraft, _call: Polled) -> None:
@@ -88,7 +91,7 @@ def pass_over(_draft: MemberDraft, _event: object) -> None:
 
 def is_waiting(draft: MemberDraft, _event: CoordinatorKnown) -> bool:
     """Whether a wait before the next try is still running."""
-    return draft.session.deadlines.get(RetryDue()) is not None
+    return draft.session.deadlines.get(RETRY_DUE) is not None
 
 
 def join_coordinator(draft: MemberDraft, _event: CoordinatorKnown) -> None:
@@ -101,7 +104,7 @@ def greet_coordinator(draft: MemberDraft, _event: CoordinatorKnown) -> None:
     """Tell the new coordinator at once that we are alive."""
     lookup.note_coordinator(draft)
     if draft.session.is_member:
-        draft.start(HeartbeatDue(), 0)
+        draft.start(HEARTBEAT_DUE, 0)
 
 
 def note_no_coordinator(draft: MemberDraft, _event: CoordinatorLost) -> None:
@@ -138,7 +141,7 @@ def beat(draft: MemberDraft, _event: HeartbeatDue) -> None:
     session = draft.session
     if not session.is_member:
         return
-    draft.start(HeartbeatDue(), draft.config.heartbeat_interval_ms)
+    draft.start(HEARTBEAT_DUE, draft.config.heartbeat_interval_ms)
     if session.coordinator_known and session.heartbeat is None:
         request = HeartbeatRequest(
             group_id=draft.config.group_id,
@@ -153,7 +156,7 @@ def beat(draft: MemberDraft, _event: HeartbeatDue) -> None:
 def doubt_coordinator(draft: MemberDraft, _event: SessionOverdue) -> None:
     """Nothing heard for a whole session: the coordinator may be somewhere else."""
     if draft.session.is_member:
-        draft.start(SessionOverdue(), draft.config.session_timeout_ms)
+        draft.start(SESSION_OVERDUE, draft.config.session_timeout_ms)
         coordinator.forget(draft)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.errors import ErrorCode
 from kohort.group.member import lookup
 from kohort.group.member.classic.session import MemberDraft
-from kohort.group.member.events import RetryDue
+from kohort.group.member.events import RETRY_DUE
 from kohort.values import replace
 
 
@@ -18,7 +18,7 @@ def forget(draft: MemberDraft) -> None:
 def retry_later(draft: MemberDraft) -> None:
     """Joining failed: try again after a wait, each time a longer one (KIP-580)."""
     draft.session = replace(draft.session, failures=draft.session.failures + 1)
-    draft.start(RetryDue(), draft.config.backoff_ms(draft.session.failures))
+    draft.start(RETRY_DUE, draft.config.backoff_ms(draft.session.failures))
 
 
 # Answers that mean: this broker does not coordinate the group.

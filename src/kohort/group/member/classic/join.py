@@ -9,7 +9,11 @@ from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator
 from kohort.group.member.classic.session import MemberDraft, MemberState
-from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
+from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    RETRY_DUE,
+    SESSION_OVERDUE,
+)
 from kohort.group.member.leader import subscriptions_of
 from kohort.group.subscription import (
     NO_GENERATION,
@@ -74,7 +78,7 @@ def _given_up(draft: MemberDraft) -> tuple[Ownership, frozenset[TopicPartition]]
 
 def send_join(draft: MemberDraft) -> None:
     """Join, or first find whom to join."""
-    draft.cancel(HeartbeatDue(), SessionOverdue(), RetryDue())
+    draft.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
     if not draft.session.coordinator_known:
         draft.enter(MemberState.UNJOINED, draft.session.reason)
         lookup.look_up(draft)
@@ -118,7 +122,7 @@ def _protocols(draft: MemberDraft) -> tuple[JoinGroupRequestProtocol, ...]:
 
 def try_again_later(draft: MemberDraft, reason: str) -> None:
     """Joining failed in a way that a wait may cure."""
-    draft.cancel(HeartbeatDue(), SessionOverdue())
+    draft.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     draft.session = replace(draft.session, request=None, heartbeat=None, job=None)
     draft.enter(MemberState.UNJOINED, reason)
     coordinator.retry_later(draft)
@@ -146,8 +150,8 @@ def become_part(draft: MemberDraft, answer: JoinGroupResponse) -> None:
         failures=0,
     )
     draft.enter(MemberState.COMPLETING_REBALANCE)
-    draft.start(HeartbeatDue(), draft.config.until_first_heartbeat_ms)
-    draft.start(SessionOverdue(), draft.config.session_timeout_ms)
+    draft.start(HEARTBEAT_DUE, draft.config.until_first_heartbeat_ms)
+    draft.start(SESSION_OVERDUE, draft.config.session_timeout_ms)
     if answer.leader == answer.member_id:
         _lead(draft, answer)
     else:

@@ -6,10 +6,11 @@ from kohort.group.events import Ownership
 from kohort.group.member.classic import join
 from kohort.group.member.classic.session import MemberDraft, MemberState
 from kohort.group.member.events import (
+    POLL_OVERDUE,
+    RETRY_DUE,
     Closing,
     GroupMembershipOperation,
     PollOverdue,
-    RetryDue,
     Unsubscribed,
 )
 from kohort.group.subscription import NO_GENERATION
@@ -66,7 +67,7 @@ def _start(draft: MemberDraft, after: MemberState, reason: str) -> None:
         job=None,
         assignment=None,
     )
-    draft.cancel(RetryDue(), PollOverdue())
+    draft.cancel(RETRY_DUE, POLL_OVERDUE)
     draft.enter(MemberState.LEAVING, reason)
     go_on(draft)
 
@@ -136,7 +137,7 @@ def finish(draft: MemberDraft) -> None:
 def start_joining(draft: MemberDraft) -> None:
     """Join as somebody new."""
     draft.enter(MemberState.UNJOINED)
-    draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
+    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
     join.rejoin(draft, "")
 
 
@@ -169,5 +170,5 @@ def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
 def come_back(draft: MemberDraft) -> None:
     """The application polls again: tell it what it lost, and join."""
     if draft.session.callback is None:
-        draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
+        draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
         join.rejoin(draft, "the application polls again")

@@ -8,7 +8,7 @@ from kohort.errors import ErrorCode, KafkaError, error_name
 from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
-from kohort.group.member.events import HeartbeatDue
+from kohort.group.member.events import HEARTBEAT_DUE
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
@@ -44,7 +44,7 @@ def _note(draft: MemberDraft, answer: Answer) -> None:
         interval_ms=interval_ms,
         failures=0,
     )
-    draft.start(HeartbeatDue(), interval_ms)
+    draft.start(HEARTBEAT_DUE, interval_ms)
     client_assignors.note_answer(draft, answer)
 
 

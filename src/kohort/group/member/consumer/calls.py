@@ -11,13 +11,14 @@ from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
 from kohort.group.member.consumer.session import MemberDraft, MemberState
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    POLL_OVERDUE,
     CallbackDone,
     Closing,
     CommitAnswered,
     CoordinatorKnown,
     HeartbeatDue,
     LookupFailed,
-    PollOverdue,
     Subscribed,
 )
 from kohort.values import replace
@@ -85,7 +86,7 @@ def join(draft: MemberDraft, _call: object) -> None:
 
 def note_poll(draft: MemberDraft, _call: object) -> None:
     """The application is alive (KIP-62)."""
-    draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
+    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
 
 
 def pass_over(_draft: MemberDraft, _event: object) -> None:
@@ -151,7 +152,7 @@ def beat(draft: MemberDraft, _ready: object) -> None:
     session = draft.session
     pattern_sent = session.pattern_sent or session.pattern is not None
     draft.session = replace(session, sent=fields, pattern_sent=pattern_sent)
-    draft.cancel(HeartbeatDue())
+    draft.cancel(HEARTBEAT_DUE)
 
 
 def acknowledge(draft: MemberDraft, ready: object) -> None:

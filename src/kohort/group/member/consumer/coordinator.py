@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.group.member.consumer.session import MemberDraft
-from kohort.group.member.events import HeartbeatDue, RetryDue
+from kohort.group.member.events import HEARTBEAT_DUE, RETRY_DUE
 from kohort.values import replace
 
 
@@ -22,12 +22,12 @@ def beat_later(draft: MemberDraft) -> None:
     session = draft.session = replace(
         draft.session, sent=None, is_due=True, failures=draft.session.failures + 1
     )
-    draft.cancel(HeartbeatDue())
-    draft.start(RetryDue(), draft.config.backoff_ms(session.failures))
+    draft.cancel(HEARTBEAT_DUE)
+    draft.start(RETRY_DUE, draft.config.backoff_ms(session.failures))
 
 
 def can_beat(draft: MemberDraft) -> bool:
     """Whether the heartbeat that is due can go out now: one in flight, none during a wait."""
     session = draft.session
-    waits = session.deadlines.get(RetryDue()) is not None
+    waits = session.deadlines.get(RETRY_DUE) is not None
     return session.coordinator_known and session.heartbeat is None and not waits

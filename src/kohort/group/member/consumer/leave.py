@@ -7,10 +7,7 @@ from kohort.group.events import Ownership
 from kohort.group.member.consumer import client_assignors, coordinator
 from kohort.group.member.consumer.heartbeat_fields import leave_request
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
-from kohort.group.member.events import (
-    GroupMembershipOperation,
-    PollOverdue,
-)
+from kohort.group.member.events import POLL_OVERDUE, GroupMembershipOperation, PollOverdue
 from kohort.values import replace
 
 LEAVE_EPOCH = -1
@@ -21,7 +18,7 @@ def join(draft: MemberDraft) -> None:
     """Begin to join, with nothing."""
     client_assignors.announce(draft)
     draft.enter(MemberState.JOINING)
-    draft.start(PollOverdue(), draft.config.max_poll_interval_ms)
+    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
     coordinator.beat_soon(draft)
 
 
@@ -47,7 +44,7 @@ def _forget_membership(draft: MemberDraft) -> None:
 
 def start(draft: MemberDraft, reason: str) -> None:
     """L30: the application gives up what it has, then the member says good-bye."""
-    draft.cancel(PollOverdue())
+    draft.cancel(POLL_OVERDUE)
     draft.session = replace(draft.session, target=None, after_leaving=MemberState.UNSUBSCRIBED)
     draft.enter(MemberState.PREPARE_LEAVING, reason)
     go_on(draft)

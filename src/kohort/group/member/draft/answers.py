@@ -10,7 +10,11 @@ from kohort.group.member import lookup
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
-from kohort.group.member.events import CommitAnswered, HeartbeatAnswered, SessionOverdue
+from kohort.group.member.events import (
+    SESSION_OVERDUE,
+    CommitAnswered,
+    HeartbeatAnswered,
+)
 from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
@@ -110,7 +114,7 @@ def note_alive(change: MemberChange, answer: Answered) -> None:
     """The coordinator has heard us: that is what its session timeout counts from."""
     if isinstance(answer, HeartbeatAnswered):
         change.session = replace(change.session, failures=0)
-        change.start(SessionOverdue(), change.config.session_timeout_ms)
+        change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
 
 
 def stop_consumption(change: MemberChange, answer: Answered) -> None:

@@ -12,6 +12,8 @@ from kohort.group.member.draft.session import (
     heartbeat_interval_ms,
 )
 from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    SESSION_OVERDUE,
     CallbackDone,
     CoordinatorKnown,
     CoordinatorLost,
@@ -68,8 +70,8 @@ def note_poll(change: MemberChange, _call: Polled) -> None:
     """D25: the application is alive; after a long silence the coordinator is told at once."""
     was_silent = is_silent(change)
     change.session = replace(change.session, polled_at=change.now)
-    if was_silent and change.runs(HeartbeatDue()):
-        change.start(HeartbeatDue(), 0)
+    if was_silent and change.runs(HEARTBEAT_DUE):
+        change.start(HEARTBEAT_DUE, 0)
 
 
 def is_silent(change: MemberChange) -> bool:
@@ -131,7 +133,7 @@ def greet_coordinator(change: MemberChange, _event: CoordinatorKnown) -> None:
     """D2, D23: part of the group again, if the new coordinator accepts our ping."""
     lookup.note_coordinator(change)
     change.enter(PART_OF_GROUP)
-    change.start(HeartbeatDue(), 0)
+    change.start(HEARTBEAT_DUE, 0)
     if change.session.topics != change.session.joined_topics:
         join.stop(change, "the subscription changed")
 
@@ -174,7 +176,7 @@ def beat(change: MemberChange, _event: HeartbeatDue) -> None:
     session = change.session
     if not session.is_member:
         return
-    change.start(HeartbeatDue(), heartbeat_interval_ms(change.config))
+    change.start(HEARTBEAT_DUE, heartbeat_interval_ms(change.config))
     if session.coordinator_known and session.heartbeat is None and not is_silent(change):
         request = DraftHeartbeatRequest(
             group_id=change.config.group_id,
@@ -187,14 +189,14 @@ def beat(change: MemberChange, _event: HeartbeatDue) -> None:
 
 def doubt_coordinator(change: MemberChange, event: SessionOverdue) -> None:
     """D23: nothing heard for a whole session timeout: the coordinator may be somewhere else."""
-    change.start(SessionOverdue(), change.config.session_timeout_ms)
+    change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
     if not is_silent(change):
         lose_coordinator(change, event)
 
 
 def doubt_while_stopped(change: MemberChange, event: SessionOverdue) -> None:
     """The same, while the application gives its partitions up."""
-    change.start(SessionOverdue(), change.config.session_timeout_ms)
+    change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
     if not is_silent(change):
         lose_joined_coordinator(change, event)
 

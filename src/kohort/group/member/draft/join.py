@@ -11,7 +11,11 @@ from kohort.group.member.draft.session import (
     heartbeat_frequency,
     heartbeat_interval_ms,
 )
-from kohort.group.member.events import HeartbeatDue, RetryDue, SessionOverdue
+from kohort.group.member.events import (
+    HEARTBEAT_DUE,
+    RETRY_DUE,
+    SESSION_OVERDUE,
+)
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.values import replace
@@ -51,13 +55,13 @@ def give_up(change: MemberChange) -> None:
 def _join(change: MemberChange) -> None:
     """D8, D21: join with the id we have, or first find whom to join."""
     session, config = change.session, change.config
-    if session.request is not None or change.runs(RetryDue()):
+    if session.request is not None or change.runs(RETRY_DUE):
         return
     if not session.coordinator_known:
         lookup.look_up(change)
         return
     change.session = replace(session, joined_topics=session.topics, heartbeat=None)
-    change.cancel(HeartbeatDue(), SessionOverdue())
+    change.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     request = DraftJoinGroupRequest(
         group_id=config.group_id,
         consumer_host=change.host,
@@ -75,7 +79,7 @@ def try_again_later(change: MemberChange) -> None:
     """Joining failed in a way that a wait may cure."""
     failures = change.session.failures + 1
     change.session = replace(change.session, request=None, failures=failures)
-    change.start(RetryDue(), change.config.backoff_ms(failures))
+    change.start(RETRY_DUE, change.config.backoff_ms(failures))
 
 
 # ---------------------------------------------------------------------------------- join answered
@@ -100,14 +104,14 @@ def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
         failures=0,
     )
     change.enter(PART_OF_GROUP)
-    change.start(HeartbeatDue(), heartbeat_interval_ms(change.config))
-    change.start(SessionOverdue(), change.config.session_timeout_ms)
+    change.start(HEARTBEAT_DUE, heartbeat_interval_ms(change.config))
+    change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
     change.call(Ownership.ASSIGNED, change.session.owned)
 
 
 def drop_id(change: MemberChange) -> None:
     """D3: the coordinator has given us up; the next join is that of a new consumer."""
-    change.cancel(HeartbeatDue(), SessionOverdue())
+    change.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     change.session = replace(change.session, member_id="", generation=NO_GENERATION, heartbeat=None)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberState, MemberChange
 from kohort.group.member.events import (
+    RETRY_DUE,
+    SESSION_OVERDUE,
     Closing,
-    RetryDue,
-    SessionOverdue,
     Subscribed,
     Unsubscribed,
 )
@@ -54,7 +54,7 @@ def comes_back(change: MemberChange, _call: Subscribed) -> bool:
 
 def _start(change: MemberChange, after: DraftMemberState, reason: str) -> None:
     change.session = replace(change.session, topics=frozenset(), after_leaving=after, request=None)
-    change.cancel(RetryDue(), SessionOverdue())
+    change.cancel(RETRY_DUE, SESSION_OVERDUE)
     change.enter(DraftMemberState.LEAVING, reason)
     go_on(change)
 
