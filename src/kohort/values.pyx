@@ -344,6 +344,18 @@ cdef _with_slots(cls, dict declared, dict methods):
     return made
 
 
+def defaults(cls):
+    """Return what the fields of a dataclass with slots are by default, in order of declaration.
+
+    `dataclasses.fields` says more, and takes a hundred times as long the first time.
+
+    Returns:
+        The default of each field by its name, `dataclasses.MISSING` where there is none.
+    """
+    cdef _Layout layout = _layout(cls)
+    return dict(zip(layout.names, layout.defaults))
+
+
 def replace(value, /, **changes):
     """Return a copy of a dataclass with slots in which some fields are others.
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.group.member.consumer.session import MemberSession
-from kohort.values import Maker, dataclass, replace
+from kohort.values import Maker, dataclass, defaults, replace
 
 
 def _family(dataclass: Any) -> Any:
@@ -142,6 +142,12 @@ def test_values_are_equal_if_their_class_and_fields_are(
     assert (make(first, third=third) != make(other, third=fourth)) is not same
     assert OURS.Base(first) != make(first)
     assert OURS.Base(first) != (first, ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_defaults_are_those_of_the_fields(kind: str) -> None:
+    fields = dataclasses.fields(getattr(THEIRS, kind))
+    assert defaults(getattr(OURS, kind)) == {each.name: each.default for each in fields}
 
 
 def test_a_value_does_not_change() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 
 from kohort.broker.log.partition_log import LogConfig
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.migration.policy import POLICIES
-from kohort.values import dataclass
+from kohort.values import dataclass, defaults
 
 # Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
 # search thousands of names again and again; tests would wait as long.
@@ -153,7 +152,7 @@ class BrokerConfig:
         Raises:
             ConfigError: One is unknown; the message names the nearest that is known.
         """
-        known = [item.name for item in fields(cls)]
+        known = list(defaults(cls))
         for name in settings:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
@@ -171,8 +170,8 @@ class BrokerConfig:
 
     def coordinator(self) -> CoordinatorConfig:
         """Return the settings of the group coordinator; most have the same name here."""
-        known = {item.name for item in fields(self)}
-        same = [item.name for item in fields(CoordinatorConfig) if item.name in known]
+        known = defaults(type(self))
+        same = [name for name in defaults(CoordinatorConfig) if name in known]
         return CoordinatorConfig(
             regex_min_refresh_interval_ms=_REGEX_MIN_REFRESH_INTERVAL_MS,
             **{name: getattr(self, name) for name in same},

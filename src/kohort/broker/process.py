@@ -9,12 +9,12 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Broker
 from kohort.errors import ConfigError, KohortError
+from kohort.values import defaults
 
 # Objects, and collections of the next younger generation, between two collections.
 _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
@@ -62,14 +62,14 @@ def settings(assignments: Sequence[str]) -> dict[str, object]:
     Raises:
         ConfigError: One has another form, or its value is not of the setting's kind.
     """
-    defaults = {item.name: item.default for item in fields(BrokerConfig)}
+    known = defaults(BrokerConfig)
     found: dict[str, object] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError(f"{assignment!r} is not of the form NAME=VALUE")
         key = name.strip().replace(".", "_")
-        found[key] = _value(key, value.strip(), defaults.get(key))
+        found[key] = _value(key, value.strip(), known.get(key))
     return found
 
 

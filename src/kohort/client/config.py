@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
 from kohort.group.events import GroupEvent
-from kohort.values import dataclass
+from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")
@@ -58,10 +58,10 @@ class ClientConfig:
             raise ConfigError(
                 f"security.protocol {self.security_protocol}: only PLAINTEXT is supported so far"
             )
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name.endswith(("_ms", "_bytes", "_records", "_size")) and value < 0:
-                raise ConfigError(f"{dotted(each.name)} is {value}; it cannot be negative")
+        for name in defaults(type(self)):
+            value = getattr(self, name)
+            if name.endswith(("_ms", "_bytes", "_records", "_size")) and value < 0:
+                raise ConfigError(f"{dotted(name)} is {value}; it cannot be negative")
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return the bootstrap addresses as host and port."""
@@ -318,7 +318,7 @@ def dotted(name: str) -> str:
 
 
 def _names(kinds: Iterable[type[ClientConfig]]) -> list[str]:
-    return list(dict.fromkeys(each.name for kind in kinds for each in fields(kind)))
+    return list(dict.fromkeys(name for kind in kinds for name in defaults(kind)))
 
 
 def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> ConfigError:
@@ -332,7 +332,7 @@ def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> 
 
 def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
     """Convert a string to the type of the setting; check a number's type."""
-    wanted = next(str(each.type) for each in fields(kind) if each.name == name)
+    wanted = next(hints[name] for hints in map(get_annotations, kind.__mro__) if name in hints)
     if wanted == "int":
         return _integer(name, value)
     if wanted == "bool":

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from kohort.group.machine import Draft, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.values import replace
 
 AnyTable: TypeAlias = "Table[Enum, Draft[Enum]]"
 AnyRow: TypeAlias = "Row[Enum, Draft[Enum]]"

@@ -7,12 +7,12 @@ only, so chance alone would hardly ever bring the two together.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
 from kohort.group.member.events import CoordinatorLost
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.simulation.client import Client

@@ -7,7 +7,6 @@ one kind, which finds what an even mix of everything never reaches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kohort.group.coordinator.migration.policy import BIDIRECTIONAL, POLICIES
 from kohort.simulation.chance import Stream
@@ -16,6 +15,7 @@ from kohort.simulation.garbage import KINDS as GARBAGE
 from kohort.simulation.protocols import MIGRATION
 from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
 from kohort.simulation.strangers import DRAFT_REQUESTS, REQUESTS
+from kohort.values import replace
 
 _S = 1_000
 Draw = Callable[[Stream, list[MemberPlan], int], Fault]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
@@ -12,6 +11,7 @@ from kohort.simulation.client import Client
 from kohort.simulation.departures import client_of, refuse
 from kohort.simulation.scenario import Fault, TopicPlan
 from kohort.simulation.strangers import send_stranger
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.simulation.world import World

@@ -7,10 +7,10 @@ weather and the length. Randomness is keyed, so what is left behaves as it did b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from kohort.simulation.scenario import MemberPlan, Scenario, Weather
+from kohort.values import replace
 
 T = TypeVar("T")
 Fails = Callable[[Scenario], bool]

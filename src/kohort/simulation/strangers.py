@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.group.coordinator.draft import router
@@ -10,6 +9,7 @@ from kohort.group.subscription import Subscription, encode_subscription
 from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS, Whom
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.network import Pending
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
 from kohort.wire.messages.membership import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import Assignor
@@ -36,6 +35,7 @@ from kohort.simulation.topics import Topics
 from kohort.simulation.trace import Trace
 from kohort.simulation.views import GroupView, Views
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from copy import copy
-from dataclasses import replace
 
 from kohort.client.listener import Listens, RebalanceListener, Told
 from kohort.errors import ConfigError, KohortError
@@ -30,6 +29,7 @@ from kohort.simulation.running import Outcome, run_world
 from kohort.simulation.scenario import Scenario
 from kohort.simulation.world import World
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 MakeListener = Callable[[], Listens]
 

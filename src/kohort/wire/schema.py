@@ -20,11 +20,11 @@ for each version, once, on first use.
 
 from __future__ import annotations
 
+import inspect
 import types
-import typing
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING
 from typing import (
     Annotated,
     ClassVar,
@@ -38,7 +38,7 @@ from typing import (
     get_origin,
 )
 
-from kohort.values import dataclass, replace
+from kohort.values import dataclass, defaults, replace
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -223,15 +223,18 @@ _SPECS: dict[tuple[type[Struct], int], tuple[FieldSpec, ...]] = {}
 def fields_of(cls: type[Struct], version: int) -> tuple[FieldSpec, ...]:
     """Return the fields of a structure in the order of the wire, absent ones included."""
     if cls not in _HINTS:
-        _HINTS[cls] = typing.get_type_hints(cls, include_extras=True)
+        _HINTS[cls] = inspect.get_annotations(cls, eval_str=True)
     if (cls, version) not in _SPECS:
         hints = _HINTS[cls]
-        specs = (_field_spec(item, hints[item.name], version) for item in fields(cls))  # type: ignore[arg-type]  # every Struct subclass is made a dataclass by `struct`
+        specs = (
+            _field_spec(name, default, hints[name], version)
+            for name, default in defaults(cls).items()
+        )
         _SPECS[cls, version] = tuple(specs)
     return _SPECS[cls, version]
 
 
-def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec:
+def _field_spec(field: str, default: object, hint: object, version: int) -> FieldSpec:
     core, array, nullable, marks = _taken_apart(hint)
     versions = _mark(marks, Versions) or Versions()
     null_since = _mark(marks, NullableSince) or NullableSince(0)
@@ -239,17 +242,17 @@ def _field_spec(item: Field[object], hint: object, version: int) -> FieldSpec:
     kind = _mark(marks, Kind)
     inner = core if isinstance(core, type) and issubclass(core, Struct) else None
     if kind is None and inner is None:
-        raise TypeError(f"field {item.name} of type {hint!r} has no Kafka type")
+        raise TypeError(f"field {field} of type {hint!r} has no Kafka type")
     name = kind.name if kind else "struct"
     implied = () if array else None if nullable else _IMPLIED_DEFAULTS.get(name, 0)
     return FieldSpec(
-        name=item.name,
+        name=field,
         kind=name,
         struct=inner,
         array=array,
         nullable=nullable and version >= null_since.version,
         tag=tag.number if tag else None,
-        default=implied if item.default is MISSING else item.default,
+        default=implied if default is MISSING else default,
         present=versions.first <= version <= versions.last,
         ignorable=_mark(marks, Ignorable) is not None,
     )

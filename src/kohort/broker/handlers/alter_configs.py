@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
@@ -13,6 +12,7 @@ from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import LIST, SETTINGS, problem, words_of
 from kohort.errors import ErrorCode, KafkaError, clipped
+from kohort.values import replace
 from kohort.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,

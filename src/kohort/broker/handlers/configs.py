@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
@@ -21,6 +20,7 @@ from kohort.broker.topic_settings import (
 )
 from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import configs as groups
+from kohort.values import defaults, replace
 from kohort.wire.messages.config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -47,7 +47,7 @@ _BROKER_KEYS = {
         "broker_rack",
         "connections_max_idle_ms",
         "fetch_max_bytes",
-        *(each.name for each in fields(BrokerConfig) if each.name.startswith("group_")),
+        *(name for name in defaults(BrokerConfig) if name.startswith("group_")),
         "log_retention_bytes",
         "log_retention_ms",
         "log_segment_bytes",

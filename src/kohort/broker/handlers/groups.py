@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,

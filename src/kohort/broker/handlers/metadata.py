@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
@@ -14,6 +13,7 @@ from kohort.broker.handlers.topics import NewTopics, is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.errors import ErrorCode, KafkaError
+from kohort.values import replace
 from kohort.wire.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
@@ -12,6 +11,7 @@ from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.errors import ErrorCode
+from kohort.values import replace
 from kohort.wire.messages.topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -6,7 +6,6 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
@@ -14,6 +13,7 @@ from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import problem
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kohort.errors import ErrorCode
@@ -11,6 +10,7 @@ from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.machine import Draft
 from kohort.simulation.planting.bug import Plant, afterwards, bug, changed
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

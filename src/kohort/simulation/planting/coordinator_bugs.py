@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from immutables import Map
@@ -23,6 +22,7 @@ from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import ShardDraft
 from kohort.group.events import Cause
 from kohort.simulation.planting.bug import afterwards, bug, ignored, instead, never, unguarded
+from kohort.values import replace
 from kohort.wire.messages.group_records import OffsetCommitValue
 from kohort.wire.messages.membership import (
     HeartbeatRequest,

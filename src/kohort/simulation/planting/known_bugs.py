@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias, cast
 from unittest.mock import patch
 from uuid import UUID
@@ -28,6 +27,7 @@ from kohort.simulation.coverage import AnyRow, AnyTable
 from kohort.simulation.planting.bug import BUGS, AnyHandler, Bug, Plant, bug, ignored
 from kohort.simulation.protocols import MIGRATION
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group_records import (
     KINDS,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssignor, RangeAssignor
@@ -35,6 +34,7 @@ from kohort.simulation.application import Application
 from kohort.simulation.coverage import AnyRow, AnyTable
 from kohort.simulation.planting.bug import BUGS, Bug, bug, ignored, instead
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 if TYPE_CHECKING:
