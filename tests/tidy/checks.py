@@ -171,6 +171,19 @@ def impure_core(text: str) -> Iterator[str]:
             yield f"line {node.lineno}: calls {ast.unparse(node.func)}"
 
 
+SLOW_DATACLASSES = frozenset({"dataclasses.dataclass", "dataclasses.replace"})
+
+
+def slow_dataclasses(text: str) -> Iterator[str]:
+    """Values are made and copied all the time, and the standard library's way of it is slow."""
+    tree = ast.parse(text)
+    used = imported_modules(tree) | {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+    for name in sorted(SLOW_DATACLASSES & used):
+        yield f"{name} instead of kohort.values.{name.partition('.')[2]}"
+
+
 def imported_modules(tree: ast.Module) -> set[str]:
     """The modules that a file imports anywhere in it."""
     modules: set[str] = set()

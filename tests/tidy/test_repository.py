@@ -62,6 +62,10 @@ def test_the_core_is_pure() -> None:
     assert complaints(checks.impure_core, select(".py", under=CORE)) == []
 
 
+def test_values_are_those_of_the_house() -> None:
+    assert complaints(checks.slow_dataclasses, select(".py", under=("src/",))) == []
+
+
 def test_tests_do_not_evade() -> None:
     assert complaints(checks.evasive_tests, select(".py", under=("tests/",))) == []
 

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import psutil
 
 from kohort.errors import KohortError
+from kohort.values import dataclass
 
 # Marks the lines of an actor's output that are meant for the demo.
 PREFIX = "kohort-demo "

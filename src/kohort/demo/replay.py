@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kohort.demo.flights import Flight, in_order
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

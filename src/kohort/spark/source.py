@@ -7,7 +7,6 @@ constructors only keep options. What belongs to a running query is in `driver.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -29,6 +28,7 @@ from kohort.spark.manifest import OffsetJson, Range
 from kohort.spark.options import SourceOptions, check_stream_options, parse_options
 from kohort.spark.schema import source_schema
 from kohort.types import TopicPartition
+from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

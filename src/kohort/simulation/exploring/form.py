@@ -31,6 +31,7 @@ from kohort.group.effects import Callback
 from kohort.group.machine import Deadlines
 from kohort.group.subscription import Subscription, decode_subscription
 from kohort.simulation.exploring.state import GROUP
+from kohort.values import dataclass
 
 ID = f"{GROUP}-"
 _DIGITS = 6
@@ -228,7 +229,7 @@ _WALKS: dict[type[Any], _Walk] = {}
 # ------------------------------------------------------------------------------------------ forms
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Form:
     """A value taken apart.
 
