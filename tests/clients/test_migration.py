@@ -89,6 +89,8 @@ def test_a_broker_that_is_killed_while_it_moves_a_group_goes_on_with_it(
                 move.drop_oldest()
                 assert all(now >= then for now, then in zip(positions(move), stored, strict=True))
             assert move.group_type() == "CLASSIC"
+            # When two leave at once, one may commit for a generation that the other has just ended.
+            move.drop_oldest()
         finally:
             move.driver.leave_all()
         ends = [1 + max(at for p, at in move.driver.seen if p == n) for n in range(PARTITIONS)]
