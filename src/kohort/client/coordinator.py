@@ -27,12 +27,16 @@ class Coordinator:
     Args:
         cluster: The brokers.
         group_id: The group.
+
+    Attributes:
+        on_found: Called whenever it was found, by whomever: a commit looks for it as well.
     """
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.group_id = group_id
         self.metrics = GroupMetrics()
         self._cluster = cluster
+        self.on_found: list[Callable[[], None]] = []
         self._node_id: int | None = None
 
     async def find(self) -> None:
@@ -50,6 +54,8 @@ class Coordinator:
         if found.node_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
         self._node_id = found.node_id
+        for tell in self.on_found:
+            tell()
 
     def forget(self) -> None:
         """Look the coordinator up again next time."""

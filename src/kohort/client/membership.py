@@ -96,6 +96,7 @@ class Membership:
         self._counts: Mapping[str, int] | None = None
         self._quiet_until = 0
         self._asking_names = False
+        coordinator.on_found.append(self._coordinator_found)
         cluster.on_metadata.append(self._check_partitions)
         cluster.on_metadata.append(self._learn_names)
 
@@ -229,7 +230,18 @@ class Membership:
             log.warning("coordinator of %s: %s", self._coordinator.group_id, error)
             self.run(LookupFailed())
         else:
-            self.run(CoordinatorKnown(asks_members=asks))
+            if not self.member.session.coordinator_known:
+                self.run(CoordinatorKnown(asks_members=asks))
+
+    def _coordinator_found(self) -> None:
+        """Let the member know what its client knows: else it waits, or leaves without a word.
+
+        Whether a new coordinator asks members for assignments has to be found out first.
+        """
+        member = self.member
+        has_assignors = isinstance(member, ConsumerMember) and member.assignors
+        if not (member.is_closed or member.session.coordinator_known or has_assignors):
+            self.run(CoordinatorKnown())
 
     async def _asks_members(self) -> bool:
         """Whether the coordinator asks members for assignments; no matter where they cannot."""
