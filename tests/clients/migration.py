@@ -145,7 +145,10 @@ class Move:
 def there_and_back(servers: str, classic: MakeMember, consumer: MakeMember) -> None:
     """K40, K47: roll a group of two over to the consumer protocol, one by one, and back again.
 
-    Each record is consumed, and none twice, because every change is a graceful one.
+    Each record is consumed, and none twice while it is a consumer group, because every change is a
+    graceful one. With its last consumer it becomes a classic group of a newer generation: a member
+    that beats before it has joined that is told ILLEGAL_GENERATION, has lost its partitions, and
+    reads again what it had not committed.
     """
     move = Move(servers)
     try:
@@ -160,11 +163,11 @@ def there_and_back(servers: str, classic: MakeMember, consumer: MakeMember) -> N
         for _ in range(2):
             move.add(classic)
             assert move.group_type() == "CONSUMER"
+            assert set(move.driver.seen.values()) == {1}
             move.drop_oldest()
         assert move.group_type() == "CLASSIC"
     finally:
         move.driver.leave_all()
-    assert set(move.driver.seen.values()) == {1}
 
 
 def librdkafka_leads_a_group_that_stays(servers: str) -> None:
