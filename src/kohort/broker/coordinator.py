@@ -17,7 +17,7 @@ from typing import cast
 from kohort.broker import jobs
 from kohort.broker.log.directory import DataDirectory, Topic
 from kohort.broker.log.partition_log import PartitionLog
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
@@ -301,7 +301,7 @@ class GroupCoordinator:
         """Load a shard again; nobody coordinates its groups until a restart if that fails too."""
         try:
             await self._load(number)
-        except Exception:
+        except (KohortError, OSError):  # what is on the disk, or the disk
             logger.exception("shard %d cannot be loaded until this broker starts again", number)
             self._run(number, Unload())
 
