@@ -75,8 +75,8 @@ def test_l15_reasons_reach_the_broker(broker: EmbeddedBroker) -> None:
             facts.append(fact)
             arrived.notify_all()
 
-    broker.subscribe(note)
     topic = foreign.new_topic(broker.bootstrap_servers)
+    broker.subscribe(note)
     with Consumer(
         topic, bootstrap_servers=broker.bootstrap_servers, group_id="g", heartbeat_interval_ms=100
     ) as consumer:

@@ -21,13 +21,12 @@ from tests.dialogues.names import Names
 from tests.dialogues.script import Dialogue, Step, classes, situations
 from tests.dialogues.toml import render
 from tests.dialogues.values import Writer, response_table
+from tests.real_kafka.known import until_coordinator_knows
 
 ANSWER_S = 30.0
 POLL_S = 0.1
 # A broker takes what was sent to it; that a request is parked shows nowhere.
 PARKED_S = 0.06
-# Kafka's group coordinator is told of new topics a moment after the clients.
-COORDINATOR_KNOWS_S = 0.2
 AT_ONCE = 50
 CREATE_TOPICS, METADATA = 7, 12
 _LENGTH = struct.Struct(">i")
@@ -196,7 +195,7 @@ class Run:
         await self._until_known(tuple(created.name for created in response.topics))  # type: ignore[attr-defined]  # the same
 
     async def _until_known(self, topics: tuple[str, ...]) -> None:
-        """A new topic is there when every partition has a leader."""
+        """A new topic is there when every partition has a leader and groups can be given it."""
         wanted = tuple(MetadataRequestTopic(name=topic) for topic in topics)
         while True:
             answer = await self._client("creator").ask(MetadataRequest(topics=wanted), METADATA)
@@ -205,7 +204,7 @@ class Run:
             if not any(each.error_code for each in (*found, *partitions)):
                 break
             await pause(POLL_S)
-        await pause(COORDINATOR_KNOWS_S)
+        await asyncio.to_thread(until_coordinator_knows, self._address, topics)
 
     # ------------------------------------------------------------------------------- steps
 

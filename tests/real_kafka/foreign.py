@@ -10,6 +10,8 @@ from confluent_kafka import TopicPartition as ForeignPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.real_kafka.known import until_coordinator_knows
+
 TIMEOUT_S = 30
 
 
@@ -19,10 +21,11 @@ def new_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> str:
-    """Create a topic; return its name."""
+    """Create a topic that the group coordinator knows, too; return its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(TIMEOUT_S)
+    until_coordinator_knows(bootstrap, (name,))
     return name
 
 
