@@ -135,10 +135,13 @@ class Member:
             self._seen[int(partition)].append(Delivery(float(at_ms), self._number))
 
     def end(self, how: signal.Signals) -> None:
-        """Stop it and wait for its end."""
+        """Stop it and wait for its end: that of its output, which shows at once.
+
+        `Popen.wait` looks for it at moments that are up to 50 ms apart.
+        """
         self.process.send_signal(how)
-        self.process.wait(DEADLINE_S)
         self._thread.join(DEADLINE_S)
+        self.process.wait(DEADLINE_S)
 
 
 class Group:
