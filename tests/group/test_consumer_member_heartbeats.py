@@ -8,6 +8,7 @@ from kohort.errors import ErrorCode
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import MemberState
 from kohort.group.member.events import Polled, Subscribed
+from kohort.values import replace
 from tests.group.consumer_member import (
     INTERVAL_MS,
     MEMBER_ID,
@@ -214,3 +215,27 @@ def test_l31_nothing_is_said_where_there_is_nobody_to_say_it() -> None:
         stage.wait(600_000)
         assert not stage.requests
         assert stage.member.next_deadline() is None
+
+
+def test_l31_beats_come_closer_together_after_a_change() -> None:
+    """Who is given something is soon asked for it back, or given more, when a group has changed."""
+    stage = stable(0, stage=Stage(replace(CONFIG, first_heartbeat_part=8)))
+    for part in (8, 4, 2, 1, 1):
+        stage.wait(INTERVAL_MS // part - 1)
+        assert not stage.requests
+        stage.wait(1)
+        stage.answer(1)
+    stage.wait(INTERVAL_MS)
+    stage.answer(2, assignment(0, 1))
+    stage.called()
+    stage.answer(2)  # what was acknowledged is no news
+    stage.wait(INTERVAL_MS // 8)
+    assert stage.requests
+
+
+def test_l31_the_shortest_interval_is_no_reason_to_beat_for_ever() -> None:
+    stage = joining(Stage(replace(CONFIG, first_heartbeat_part=8)))
+    stage.answer(1, assignment(0), interval_ms=1)
+    stage.called()
+    stage.answer(1, interval_ms=1)
+    assert not stage.requests

@@ -60,7 +60,7 @@ class HearsSoon(World):
 
     @staticmethod
     def settings(instance: str | None = None) -> MemberConfig:
-        return replace(World.settings(instance), first_heartbeat_ms=500)
+        return replace(World.settings(instance), first_heartbeat_part=6)
 
 
 @pytest.mark.parametrize(("world", "most_ms"), [(World(), 3_000), (HearsSoon(), 500)])

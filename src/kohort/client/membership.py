@@ -26,7 +26,7 @@ from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.group.member import leader
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.classic.machine import MemberSession as ClassicSession
-from kohort.group.member.config import MemberConfig
+from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 from kohort.group.member.consumer import client_assignors
 from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.consumer.machine import MemberSession as ConsumerSession
@@ -63,8 +63,6 @@ _QUIET_MS = 10_000
 # at one moment and beat in step from then on; when one is killed, its session ends at the very
 # moment at which all others beat. Who is early hears of it one interval later, and all wait for it.
 _LATE_MS = 10
-# The first heartbeat after a rebalance comes after this part of the interval: see `MemberConfig`.
-_FIRST_PART = 8
 
 
 class Membership:
@@ -433,7 +431,7 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
         group_instance_id=config.group_instance_id,
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=config.heartbeat_interval_ms + _LATE_MS,
-        first_heartbeat_ms=config.heartbeat_interval_ms // _FIRST_PART,
+        first_heartbeat_part=FIRST_HEARTBEAT_PART,
         max_poll_interval_ms=config.max_poll_interval_ms,
         retry_backoff_ms=config.retry_backoff_ms,
         retry_backoff_max_ms=config.retry_backoff_max_ms,

@@ -11,7 +11,7 @@ from kohort.errors import ErrorCode, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send
 from kohort.group.member import leader
-from kohort.group.member.config import MemberConfig
+from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 from kohort.group.member.consumer import client_assignors
 from kohort.group.member.events import (
     CoordinatorKnown,
@@ -479,6 +479,7 @@ def _config(plan: MemberPlan, jitter: float) -> MemberConfig:
         group_instance_id=plan.instance or None,
         session_timeout_ms=plan.session_timeout_ms,
         heartbeat_interval_ms=plan.heartbeat_interval_ms,
+        first_heartbeat_part=FIRST_HEARTBEAT_PART,
         max_poll_interval_ms=plan.max_poll_interval_ms,
         jitter=jitter,
     )

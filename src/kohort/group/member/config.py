@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kohort.values import dataclass
 
+FIRST_HEARTBEAT_PART = 16
+"""What kohort's own members use as `first_heartbeat_part`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
@@ -14,9 +17,11 @@ class MemberConfig:
         group_instance_id: Id of a static member (KIP-345), None for a dynamic one.
         session_timeout_ms: Silence after which the coordinator gives the member up.
         heartbeat_interval_ms: Time between heartbeats.
-        first_heartbeat_ms: Time from the start of a generation to the first heartbeat in it; None:
-            the same. When partitions move between cooperative members (KIP-429) a second rebalance
-            follows at once, of which those who give nothing up hear with that heartbeat only.
+        first_heartbeat_part: The first heartbeat after a rebalance comes after this part of the
+            interval; under KIP-848 each wait is then twice as long as the one before, up to the
+            interval. More often follows at once: a second rebalance of cooperative members
+            (KIP-429), or what another member has given up (KIP-848), and a member hears of it with
+            its next heartbeat only.
         max_poll_interval_ms: Longest time between polls; also the time to join again in a
             rebalance (KIP-62).
         retry_backoff_ms: First wait before a request is tried again.
@@ -32,7 +37,7 @@ class MemberConfig:
     group_instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    first_heartbeat_ms: int | None = None
+    first_heartbeat_part: int = 1
     max_poll_interval_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -42,9 +47,8 @@ class MemberConfig:
 
     @property
     def until_first_heartbeat_ms(self) -> int:
-        """Time from the start of a generation to the first heartbeat in it."""
-        first = self.first_heartbeat_ms
-        return self.heartbeat_interval_ms if first is None else first
+        """Time from the start of a classic generation to the first heartbeat in it."""
+        return self.heartbeat_interval_ms // self.first_heartbeat_part
 
     def backoff_ms(self, attempt: int) -> int:
         """Return how long to wait after the `attempt`-th failure in a row, the first being 1."""

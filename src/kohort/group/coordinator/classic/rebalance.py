@@ -54,8 +54,8 @@ def prepare(draft: GroupDraft, cause: Cause, member_id: str, reason: str = "") -
     draft.group = replace(draft.group, initial=initial)
     if initial:
         _start_initial_delay(draft)
-    elif draft.group.all_joined:
-        complete(draft)
+    elif draft.group.all_joined or not draft.group.members:
+        complete(draft)  # there is nobody whose time-out could be waited for
     else:
         # C21: the slowest member decides how long everybody waits.
         draft.start(JoinExpired(draft.group.group_id), draft.group.rebalance_timeout_ms)

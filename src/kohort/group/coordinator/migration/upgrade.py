@@ -30,7 +30,8 @@ from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, C
 def begin(draft: ConsumerDraft) -> None:
     """K40: let there be a consumer group: a new one, or what the classic group becomes.
 
-    A group without members may always be of the other kind.
+    An empty group may always be of the other kind. One without members in a rebalance is not
+    empty yet: the newcomer that it waits for has its id, and the epochs go on.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND: the classic group has to stay what it is.
@@ -39,13 +40,13 @@ def begin(draft: ConsumerDraft) -> None:
     draft.group = ConsumerGroup(group_id=draft.group_id)
     if classic is None or classic.state is GroupState.DEAD:
         return
-    members: list[Member] = []
-    if classic.members:
-        _check(draft, classic)
-        members = _converted(draft, classic)
+    if classic.state is GroupState.EMPTY:
+        _dissolve(draft, classic)
+        return
+    _check(draft, classic)
+    members = _converted(draft, classic)
     _dissolve(draft, classic)
-    if members:
-        _write(draft, classic, members)
+    _write(draft, classic, members)
 
 
 def _check(draft: ConsumerDraft, classic: ClassicGroup) -> None:

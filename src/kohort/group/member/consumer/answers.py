@@ -32,19 +32,23 @@ def is_nonsense(draft: MemberDraft, answer: Answer) -> bool:
 
 
 def _note(draft: MemberDraft, answer: Answer) -> None:
-    """Take over who we are and when to beat next."""
-    session = draft.session
+    """Take over who we are and when to beat next: soon after a change, for more may follow it."""
+    session, config = draft.session, draft.config
     interval_ms = answer.heartbeat_interval_ms
     if interval_ms <= 0:
-        interval_ms = draft.config.heartbeat_interval_ms
+        interval_ms = config.heartbeat_interval_ms
+    is_news = answer.assignment is not None or not session.is_member
+    first_ms = max(interval_ms // config.first_heartbeat_part, 1)
+    pause_ms = first_ms if is_news else session.pause_ms
     draft.session = replace(
         session,
         member_id=answer.member_id or session.member_id,  # version 0 lets the broker choose
         epoch=answer.member_epoch,
         interval_ms=interval_ms,
+        pause_ms=min(pause_ms, interval_ms),
         failures=0,
     )
-    draft.start(HEARTBEAT_DUE, interval_ms)
+    draft.start(HEARTBEAT_DUE, draft.session.pause_ms)
     client_assignors.note_answer(draft, answer)
 
 

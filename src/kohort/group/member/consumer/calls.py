@@ -141,8 +141,10 @@ def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
 
 
 def beat_due(draft: MemberDraft, _event: HeartbeatDue) -> None:
-    """L31: the interval is over."""
-    coordinator.beat_soon(draft)
+    """L31: the pause is over; the next one is longer, if the interval permits."""
+    session = draft.session
+    pause_ms = min(2 * session.pause_ms, session.interval_ms)
+    draft.session = replace(session, is_due=True, pause_ms=pause_ms)
 
 
 def beat(draft: MemberDraft, _ready: object) -> None:

@@ -117,6 +117,7 @@ class MemberSession(Session):
         acknowledged: What it had when it acknowledged last, None before it did.
         names: Names of topics by id, those of all partitions owned among them.
         interval_ms: Time between heartbeats, by order of the coordinator; 0 before it said so.
+        pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
         sent: What the coordinator was told; None: everything has to be said again (L31).
         greeted: Whether the coordinator may know this member.
         heartbeat: The heartbeat on its way; at most one (L31).
@@ -140,6 +141,7 @@ class MemberSession(Session):
     acknowledged: Partitions | None = None
     names: Map[UUID, str] = field(default_factory=Map)
     interval_ms: int = 0
+    pause_ms: int = 0
     sent: HeartbeatFields | None = None
     greeted: bool = False
     heartbeat: Sent | None = None
