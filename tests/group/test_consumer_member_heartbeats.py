@@ -230,6 +230,10 @@ def test_l31_beats_come_closer_together_after_a_change() -> None:
     stage.called()
     stage.answer(2)  # what was acknowledged is no news
     stage.wait(INTERVAL_MS // 8)
+    stage.answer(2, assignment(0, 1))  # nor is what was given before
+    stage.wait(INTERVAL_MS // 8)
+    assert not stage.requests
+    stage.wait(INTERVAL_MS // 8)
     assert stage.requests
 
 

@@ -37,9 +37,9 @@ def _note(draft: MemberDraft, answer: Answer) -> None:
     interval_ms = answer.heartbeat_interval_ms
     if interval_ms <= 0:
         interval_ms = config.heartbeat_interval_ms
-    is_news = answer.assignment is not None or not session.is_member
-    first_ms = max(interval_ms // config.first_heartbeat_part, 1)
-    pause_ms = first_ms if is_news else session.pause_ms
+    pause_ms = session.pause_ms
+    if not session.is_member or reconcile.is_news(session, answer.assignment):
+        pause_ms = max(interval_ms // config.first_heartbeat_part, 1)
     draft.session = replace(
         session,
         member_id=answer.member_id or session.member_id,  # version 0 lets the broker choose

@@ -23,16 +23,23 @@ from kohort.values import replace
 from kohort.wire.messages.consumer_group import Assignment
 
 
+def is_news(session: MemberSession, assignment: Assignment | None) -> bool:
+    """Whether the coordinator gives something else than before; None: that still holds."""
+    return assignment is not None and _partitions(assignment) != session.target
+
+
 def note_target(draft: MemberDraft, assignment: Assignment | None) -> None:
     """Take note of what the coordinator gives; None: what it gave last still holds."""
-    if assignment is None:
-        return
-    target = frozenset(
+    if assignment is not None:
+        draft.session = replace(draft.session, target=_partitions(assignment))
+
+
+def _partitions(assignment: Assignment) -> Partitions:
+    return frozenset(
         TopicIdPartition(topic.topic_id, partition)
         for topic in assignment.topic_partitions
         for partition in topic.partitions
     )
-    draft.session = replace(draft.session, target=target)
 
 
 def is_reconciled(session: MemberSession) -> bool:
