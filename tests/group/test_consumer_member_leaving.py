@@ -270,3 +270,21 @@ def test_l35_stale_and_unsubscribed_or_closed() -> None:
             stage.tell(Subscribed(TOPICS))
             stage.tell(Polled())
             assert stage.state() is S.JOINING
+
+
+@pytest.mark.parametrize("goes", [Closing(), Unsubscribed()])
+def test_l31_who_is_about_to_leave_subscribes_to_nothing_else_first(
+    goes: Closing | Unsubscribed,
+) -> None:
+    """An epoch for a moment: a classic member in the group would miss it, and lose what it has."""
+    stage = stable(0)
+    stage.tell(goes)
+    assert stage.state() is S.PREPARE_LEAVING
+    stage.wait(INTERVAL_MS)
+    request = stage.heartbeat
+    assert request.member_epoch == 1
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (None, None)
+    stage.lose_answer()
+    stage.find()
+    stage.wait(1_000)
+    assert stage.heartbeat.subscribed_topic_names is None

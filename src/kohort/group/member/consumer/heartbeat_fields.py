@@ -63,12 +63,17 @@ def heartbeat_request(
 ) -> ConsumerGroupHeartbeatRequest:
     """Return a heartbeat with those fields that the coordinator does not know.
 
+    Who wants nothing any more is about to leave and does not say so before: another subscription
+    would be an epoch of its own, for a moment.
+
     Args:
         config: Settings.
         session: The member; `sent` is what the coordinator knows.
         fields: What is true now.
     """
     sent = session.sent
+    same_topics = not session.wants or (sent is not None and sent.topics == fields.topics)
+    same_pattern = not session.wants or (sent is not None and sent.pattern == fields.pattern)
     return ConsumerGroupHeartbeatRequest(
         group_id=config.group_id,
         member_id=session.member_id,
@@ -80,8 +85,8 @@ def heartbeat_request(
             if sent and sent.rebalance_timeout_ms == fields.rebalance_timeout_ms
             else fields.rebalance_timeout_ms
         ),
-        subscribed_topic_names=None if sent and sent.topics == fields.topics else fields.topics,
-        subscribed_topic_regex=None if sent and sent.pattern == fields.pattern else fields.pattern,
+        subscribed_topic_names=None if same_topics else fields.topics,
+        subscribed_topic_regex=None if same_pattern else fields.pattern,
         server_assignor=(
             None if sent and sent.server_assignor == fields.server_assignor
             else fields.server_assignor
