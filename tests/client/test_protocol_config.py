@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from kohort.client.config import ConsumerConfig, make
 from kohort.client.membership import _member_config
 from kohort.client.patterns import whole_name
 from kohort.errors import ConfigError
+from kohort.group.member.config import MemberConfig
 from kohort.spark.options import OptionError, parse_options
 
 
@@ -40,9 +42,15 @@ def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
 
 def test_l9_a_member_beats_soon_after_a_rebalance_and_then_a_little_late() -> None:
     """What for is said where the client does it."""
-    config = _member_config(make(ConsumerConfig, {"group_id": "g", "heartbeat_interval_ms": 1_000}))
+
+    async def made() -> MemberConfig:
+        settings = {"group_id": "g", "heartbeat_interval_ms": 1_000}
+        return _member_config(make(ConsumerConfig, settings))
+
+    config = asyncio.run(made())
     assert 0 < config.until_first_heartbeat_ms < 200
     assert 1_000 < config.heartbeat_interval_ms < 1_050
+    assert config.wall_clock_ahead_ms is not None
 
 
 OPTIONS = {

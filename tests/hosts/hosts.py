@@ -348,6 +348,7 @@ def over_tcp(protocol: str) -> Iterator[OverTcp]:
     with broker, asyncio.Runner() as runner, pytest.MonkeyPatch.context() as as_alone:
         # Who beats sooner than the machines alone may be given in two steps what they get in one.
         as_alone.setattr(membership, "FIRST_HEARTBEAT_PART", 1)
+        as_alone.setattr(membership, "_wall_clock_ahead_ms", lambda: None)
         with AdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
         if protocol == "consumer":

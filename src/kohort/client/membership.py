@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import socket
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -432,6 +433,7 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=config.heartbeat_interval_ms + _LATE_MS,
         first_heartbeat_part=FIRST_HEARTBEAT_PART,
+        wall_clock_ahead_ms=_wall_clock_ahead_ms(),
         max_poll_interval_ms=config.max_poll_interval_ms,
         retry_backoff_ms=config.retry_backoff_ms,
         retry_backoff_max_ms=config.retry_backoff_max_ms,
@@ -439,3 +441,7 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
         rack_id=config.client_rack,
         server_assignor=config.group_remote_assignor,
     )
+
+
+def _wall_clock_ahead_ms() -> int | None:
+    return int(time.time() * 1000) - now_ms()

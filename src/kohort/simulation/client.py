@@ -480,6 +480,7 @@ def _config(plan: MemberPlan, jitter: float) -> MemberConfig:
         session_timeout_ms=plan.session_timeout_ms,
         heartbeat_interval_ms=plan.heartbeat_interval_ms,
         first_heartbeat_part=FIRST_HEARTBEAT_PART,
+        wall_clock_ahead_ms=0,
         max_poll_interval_ms=plan.max_poll_interval_ms,
         jitter=jitter,
     )

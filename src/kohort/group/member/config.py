@@ -22,6 +22,9 @@ class MemberConfig:
             interval. More often follows at once: a second rebalance of cooperative members
             (KIP-429), or what another member has given up (KIP-848), and a member hears of it with
             its next heartbeat only.
+        wall_clock_ahead_ms: What the host's wall clock shows more than the times the member is
+            told. Members of a KIP-848 group that know it beat at the same moments; None: each
+            at moments of its own.
         max_poll_interval_ms: Longest time between polls; also the time to join again in a
             rebalance (KIP-62).
         retry_backoff_ms: First wait before a request is tried again.
@@ -38,6 +41,7 @@ class MemberConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     first_heartbeat_part: int = 1
+    wall_clock_ahead_ms: int | None = None
     max_poll_interval_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.errors import ErrorCode, KafkaError, error_name
-from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
+from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile, rhythm
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
-from kohort.group.member.events import HEARTBEAT_DUE
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
@@ -32,23 +31,20 @@ def is_nonsense(draft: MemberDraft, answer: Answer) -> bool:
 
 
 def _note(draft: MemberDraft, answer: Answer) -> None:
-    """Take over who we are and when to beat next: soon after a change, for more may follow it."""
+    """Take over who we are and when to beat next."""
     session, config = draft.session, draft.config
     interval_ms = answer.heartbeat_interval_ms
     if interval_ms <= 0:
         interval_ms = config.heartbeat_interval_ms
-    pause_ms = session.pause_ms
-    if not session.is_member or reconcile.is_news(session, answer.assignment):
-        pause_ms = max(interval_ms // config.first_heartbeat_part, 1)
+    is_change = not session.is_member or reconcile.is_news(session, answer.assignment)
     draft.session = replace(
         session,
         member_id=answer.member_id or session.member_id,  # version 0 lets the broker choose
         epoch=answer.member_epoch,
         interval_ms=interval_ms,
-        pause_ms=min(pause_ms, interval_ms),
         failures=0,
     )
-    draft.start(HEARTBEAT_DUE, draft.session.pause_ms)
+    rhythm.begin(draft, is_change=is_change)
     client_assignors.note_answer(draft, answer)
 
 

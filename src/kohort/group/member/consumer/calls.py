@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kohort.errors import LocalProtocolError
 from kohort.group.member import lookup
-from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile
+from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile, rhythm
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
 from kohort.group.member.consumer.session import MemberDraft, MemberState
@@ -141,10 +141,9 @@ def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
 
 
 def beat_due(draft: MemberDraft, _event: HeartbeatDue) -> None:
-    """L31: the pause is over; the next one is longer, if the interval permits."""
-    session = draft.session
-    pause_ms = min(2 * session.pause_ms, session.interval_ms)
-    draft.session = replace(session, is_due=True, pause_ms=pause_ms)
+    """L31: the pause is over."""
+    rhythm.lengthen(draft)
+    coordinator.beat_soon(draft)
 
 
 def beat(draft: MemberDraft, _ready: object) -> None:
