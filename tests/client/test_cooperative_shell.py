@@ -13,8 +13,8 @@ from confluent_kafka.cimpl import NewPartitions
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncConsumer, Consumer
+from kohort.client.classic_membership import cluster_view
 from kohort.client.config import ConsumerConfig, make
-from kohort.client.membership import cluster_view
 from kohort.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.group.assignors import (

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.client import AsyncConsumer, Consumer
 from kohort.client.config import ConsumerConfig, make
-from kohort.client.membership import _member_config
+from kohort.client.membership import member_config
 from kohort.client.patterns import whole_name
 from kohort.errors import ConfigError
 from kohort.group.member.config import MemberConfig
@@ -45,7 +45,7 @@ def test_l9_a_member_beats_soon_after_a_rebalance_and_then_a_little_late() -> No
 
     async def made() -> MemberConfig:
         settings = {"group_id": "g", "heartbeat_interval_ms": 1_000}
-        return _member_config(make(ConsumerConfig, settings))
+        return member_config(make(ConsumerConfig, settings))
 
     config = asyncio.run(made())
     assert 0 < config.until_first_heartbeat_ms < 200

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError
-from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
+from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
@@ -155,7 +154,8 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError("max.poll.records must be at least 1")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
-        self.assignors()
+        if self.group_protocol == "classic":
+            self.assignors()
         self.local_assignors()
 
     def assignors(self) -> list[Assignor]:
@@ -325,7 +325,9 @@ def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> 
     reason = why_rejected(key.replace("_", "."))
     if reason:
         return ConfigError(f"{key}: {reason}")
-    near = difflib.get_close_matches(key, [spelling(name) for name in known], n=1, cutoff=0.5)
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, [spelling(name) for name in known], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ConfigError(f"unknown setting {key}{hint}")
 
@@ -387,6 +389,8 @@ def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor
 
 def _assignor(key: str, name: str) -> Assignor:
     """Find an assignor by its name or, as in Java's settings, by its class."""
+    from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS
+
     short = name.rpartition(".")[2].removesuffix("Assignor").lower()
     by_class = {each.replace("-", ""): each for each in BUILTIN_ASSIGNORS}
     found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(by_class.get(short, ""))

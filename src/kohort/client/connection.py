@@ -28,6 +28,7 @@ from kohort.errors import (
 from kohort.values import dataclass
 from kohort.wire import frame as frames
 from kohort.wire.apis import response_class
+from kohort.wire.compile import decoder
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.schema import Message, Request
@@ -209,6 +210,15 @@ class Connection:
             self._send(self._waiting.popleft())
         out, self._output = self._output, []
         return out
+
+    def expect(self) -> None:
+        """Be ready to read the answer to what was sent last: call it while the broker works.
+
+        The first message of each kind is compiled, which takes as long as a broker does.
+        """
+        if self._in_flight:
+            last = self._in_flight[-1]
+            decoder(response_class(last.pending.request.api_key), last.version)
 
     def events(self) -> list[ConnectionEvent]:
         """Return what happened since the last call."""

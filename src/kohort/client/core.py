@@ -25,7 +25,7 @@ from kohort.client.listener import (
     call_listener,
     enter_listener,
 )
-from kohort.client.membership import Membership
+from kohort.client.membership import Membership, make_membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
@@ -36,7 +36,6 @@ from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolErr
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.events import CallbackDone, GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
@@ -136,7 +135,9 @@ class ConsumerCore:
         if self.membership is None:
             assert self.coordinator is not None
             assert self.committer is not None
-            self.membership = Membership(self.cluster, self.coordinator, self.config, self.notify)
+            self.membership = make_membership(
+                self.cluster, self.coordinator, self.config, self.notify
+            )
             self.committer.membership = self.membership
         self.cluster.watch_topics(self.topics)
         if self._pattern is None:
@@ -158,7 +159,7 @@ class ConsumerCore:
         """Have the group rebalance (KIP-568)."""
         if self.membership is None:
             raise LocalProtocolError("only a member can have its group rebalance: subscribe first")
-        if isinstance(self.membership.member, ConsumerMember):
+        if self.membership.coordinator_decides:
             raise LocalProtocolError(
                 "with group.protocol=consumer the coordinator alone decides when to rebalance"
             )
@@ -184,10 +185,7 @@ class ConsumerCore:
 
     def _asks_as(self) -> CommitIdentity | None:
         """Say as whom offsets are asked for: a member of the consumer protocol has to (L37)."""
-        member = self.membership.member if self.membership is not None else None
-        if isinstance(member, ConsumerMember) and member.session.is_member:
-            return member.identity
-        return None
+        return self.membership.asks_as if self.membership is not None else None
 
     def _on_metadata(self) -> None:
         for name in self.topics:

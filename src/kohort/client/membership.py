@@ -1,6 +1,8 @@
-"""Runs the member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
+"""Runs a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
 
-The machine's calls into the application wait in `callbacks` until a poll takes them.
+The machine's calls into the application wait in `callbacks` until a poll takes them. What only one
+of the group protocols needs is in `classic_membership` and `consumer_membership`; what is not used
+is not imported, for a member that starts faster is missed for less time.
 """
 
 from __future__ import annotations
@@ -10,28 +12,20 @@ import logging
 import random
 import socket
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
 
-from kohort.client.backoff import JITTER, Backoff, Deadline
+from kohort.client.backoff import JITTER
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
-from kohort.client.metadata import ClusterMetadata, from_response
 from kohort.client.transport import now_ms
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
-from kohort.group.assignors import ClusterView, RackedClusterView
-from kohort.group.effects import AssignmentJob, Callback, Effects, Send
+from kohort.group.effects import AssignmentJob, Callback, Send
 from kohort.group.events import AssignorUnsupported, GroupEvent
-from kohort.group.member import leader
-from kohort.group.member.classic.machine import ClassicMember
-from kohort.group.member.classic.machine import MemberSession as ClassicSession
+from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
-from kohort.group.member.consumer import client_assignors
-from kohort.group.member.consumer.machine import ConsumerMember
-from kohort.group.member.consumer.machine import MemberSession as ConsumerSession
-from kohort.group.member.draft.machine import DraftMember, DraftMemberSession
 from kohort.group.member.events import (
     Closing,
     CoordinatorKnown,
@@ -40,22 +34,22 @@ from kohort.group.member.events import (
     LookupFailed,
     MemberEvent,
     Polled,
-    RejoinAsked,
     RequestFailed,
     ResponseArrived,
     Subscribed,
     Tick,
-    TopicsNamed,
     Unsubscribed,
 )
-from kohort.wire.messages.client_assignors import ConsumerGroupPrepareAssignmentRequest
+from kohort.group.member.face import Face
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
-from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
 
 log = logging.getLogger("kohort.client")
+
+# A member, whichever of the protocols it speaks.
+AnyMember: TypeAlias = Face[Any]
 
 
 # How often a blocked loop is complained about.
@@ -70,56 +64,55 @@ class Membership:
     """One member of one group, on the loop.
 
     Args:
+        member: Its machine.
         cluster: The brokers.
         coordinator: The group's coordinator.
         config: Settings; they have a group id.
         on_change: Called when there is something for the application.
+
+    Attributes:
+        coordinator_decides: Whether the coordinator alone decides when to rebalance.
     """
+
+    coordinator_decides = False
 
     def __init__(
         self,
+        member: AnyMember,
         cluster: Cluster,
         coordinator: Coordinator,
         config: ConsumerConfig,
         on_change: Callable[[], None],
     ) -> None:
+        self.member = member
         self.callbacks: deque[Callback] = deque()
         self.errors: deque[BaseException] = deque()
         self._cluster = cluster
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
-        self.member = _new_member(config)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._counts: Mapping[str, int] | None = None
         self._quiet_until = 0
-        self._asking_names = False
         coordinator.on_found.append(self._coordinator_found)
-        cluster.on_metadata.append(self._check_partitions)
-        cluster.on_metadata.append(self._learn_names)
 
     # ---------------------------------------------------------------------- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
-        """Want these topics, or those of a pattern for the broker; none means to leave the group.
-
-        A member of the consumer protocol that has failed for good is replaced by a new one, so
-        that an application can mend what it subscribes to.
-        """
-        if not topics and pattern is None:
+        """Want these topics, or those of a pattern for the broker; none means to leave."""
+        if topics or pattern is not None:
+            self.run(Subscribed(topics, pattern))
+        else:
             self.run(Unsubscribed())
-            return
-        failed = self.member
-        if isinstance(failed, ConsumerMember) and failed.is_failed:
-            first_token = failed.session.next_token
-            assignors = tuple(failed.assignors.values())
-            self.member = ConsumerMember(failed.config, _new_member_id(), first_token, assignors)
-        self.run(Subscribed(topics, pattern))
 
     def polled(self) -> None:
         """Note that the application is alive."""
         self.run(Polled())
+
+    @property
+    def asks_as(self) -> CommitIdentity | None:
+        """As whom offsets have to be asked for; None: as nobody."""
+        return None
 
     def begin_close(self, operation: GroupMembershipOperation) -> None:
         """Begin to leave the group; `is_closed` says when that is done."""
@@ -143,10 +136,8 @@ class Membership:
 
     def run(self, event: MemberEvent) -> None:
         """Tell the machine something and do what it wants done."""
-        watched = self.member.group_topics
-        effects = _advance(self.member, event)
-        if self.member.group_topics - watched:
-            self._start(self._learn(self.member.group_topics))
+        effects = self.member.decide(event, now_ms())
+        self.member.install(effects.session)
         for fact in effects.observed:
             self._publish(fact)
         if effects.find_coordinator:
@@ -159,7 +150,6 @@ class Membership:
         self.errors.extend(effects.raised)
         self._set_timer()
         self._on_change()
-        self._learn_names()
 
     def _publish(self, fact: GroupEvent) -> None:
         log.debug("%s", fact)
@@ -233,21 +223,13 @@ class Membership:
                 self.run(CoordinatorKnown(asks_members=asks))
 
     def _coordinator_found(self) -> None:
-        """Let the member know what its client knows: else it waits, or leaves without a word.
-
-        Whether a new coordinator asks members for assignments has to be found out first.
-        """
-        member = self.member
-        has_assignors = isinstance(member, ConsumerMember) and member.assignors
-        if not (member.is_closed or member.session.coordinator_known or has_assignors):
+        """Let the member know what its client knows: else it waits, or leaves without a word."""
+        if not (self.member.is_closed or self.member.session.coordinator_known):
             self.run(CoordinatorKnown())
 
     async def _asks_members(self) -> bool:
         """Whether the coordinator asks members for assignments; no matter where they cannot."""
-        member = self.member
-        if not isinstance(member, ConsumerMember) or not member.assignors:
-            return True
-        return await self._coordinator.serves(ConsumerGroupPrepareAssignmentRequest)
+        return True
 
     async def _send(self, send: Send) -> None:
         request = send.request
@@ -264,49 +246,6 @@ class Membership:
         else:
             self.run(ResponseArrived(send.token, response))
 
-    # ---------------------------------------------------------------------- names of topics
-
-    def _learn_names(self) -> None:
-        """Tell the member the names of topics that it knows by id only (KIP-848)."""
-        member = self.member
-        if not isinstance(member, ConsumerMember) or not member.unnamed:
-            return
-        names = self._cluster.metadata.topic_names
-        known = {each: names[each] for each in member.unnamed if each in names}
-        if known:
-            self.run(TopicsNamed(known))
-        elif not self._asking_names:
-            self._asking_names = True
-            self._start(self._ask_names(member))
-
-    async def _ask_names(self, member: ConsumerMember) -> None:
-        config = self._cluster.config
-        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        try:
-            while member.unnamed and not member.is_closed:
-                await self._ask_names_once(member)
-                await asyncio.sleep(pause.next_s())
-        finally:
-            self._asking_names = False
-
-    async def _ask_names_once(self, member: ConsumerMember) -> None:
-        """Ask for the topics, and keep their metadata fresh from then on: they will be read."""
-        topics = tuple(
-            MetadataRequestTopic(topic_id=each, name=None) for each in sorted(member.unnamed)
-        )
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        try:
-            found = from_response(await self._cluster.send_any(request)).topic_names
-            deadline = Deadline(self._cluster.config.request_timeout_ms)
-            await self._cluster.ensure_topics(found.values(), deadline)
-        except KohortError as error:
-            log.debug("names of topics: %s", error)
-        else:
-            if found:
-                self.run(TopicsNamed(found))
-
-    # --------------------------------------------------------------------------- the leader
-
     async def _assign(self, job: AssignmentJob) -> None:
         """Compute the group's assignment in another thread: heartbeats go on meanwhile."""
         try:
@@ -318,97 +257,8 @@ class Membership:
             self.run(JobDone(job.token, assignments))
 
     async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
-        """Return each member's assignment; under KIP-848 the coordinator said all there is."""
-        member = self.member
-        if isinstance(member, ConsumerMember):
-            view = ClusterView(job.partitions or {})
-            return await asyncio.to_thread(client_assignors.compute, job, member.assignors, view)
-        assert isinstance(member, ClassicMember)
-        topics = leader.topics(job)
-        deadline = Deadline(self._cluster.config.default_api_timeout_ms)
-        await self._cluster.ensure_topics(topics, deadline)
-        view = cluster_view(self._cluster.metadata, topics)
-        if leader.unknown_claims(job, view):
-            await self._cluster.refresh(deadline)
-            view = cluster_view(self._cluster.metadata, topics)
-        self._counts = dict(view.partitions)
-        return await asyncio.to_thread(leader.compute, job, member.assignors, view)
-
-    async def _learn(self, topics: frozenset[str]) -> None:
-        """Watch topics, also as a leader that has nothing to assign (KIP-814)."""
-        try:
-            await self._cluster.ensure_topics(topics, Deadline(None))
-        except KohortError as error:
-            log.warning("topics of group %s: %s", self._coordinator.group_id, error)
-        self._check_partitions()
-
-    def _check_partitions(self) -> None:
-        """As leader, rebalance when topics of the group got partitions, came or went."""
-        member = self.member
-        topics = member.group_topics
-        if not topics or not isinstance(member, ClassicMember):
-            self._counts = None
-        elif topics <= self._cluster.metadata.topics.keys():
-            present = _count(self._cluster.metadata, topics)
-            if self._counts is not None and present != self._counts:
-                self._counts = present
-                self.run(RejoinAsked("the partitions of a subscribed topic changed"))
-            elif self._counts is None and member.session.job is None:
-                self._counts = present
-
-
-def cluster_view(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterView:
-    """Return what an assignor sees: sizes of topics, and racks if brokers say theirs (KIP-881)."""
-    counts = _count(metadata, topics)
-    rack_of = {node.node_id: node.rack for node in metadata.nodes.values() if node.rack}
-    if not rack_of:
-        return ClusterView(counts)
-    racks = {
-        name: [
-            frozenset(rack_of[node] for node in partition.replicas if node in rack_of)
-            for _, partition in sorted(metadata.topics[name].partitions.items())
-        ]
-        for name in counts
-    }
-    return RackedClusterView(counts, racks)
-
-
-def _count(metadata: ClusterMetadata, topics: frozenset[str]) -> dict[str, int]:
-    return {
-        name: len(topic.partitions)
-        for name, topic in metadata.topics.items()
-        if name in topics and topic.partitions
-    }
-
-
-def _new_member(config: ConsumerConfig) -> ClassicMember | ConsumerMember | DraftMember:
-    if config.group_protocol == "consumer":
-        assignors = config.local_assignors()
-        return ConsumerMember(_member_config(config), _new_member_id(), assignors=assignors)
-    if config.group_protocol == "draft":
-        return DraftMember(_member_config(config), socket.gethostname())
-    return ClassicMember(_member_config(config), config.assignors())
-
-
-def _new_member_id() -> str:
-    """Return an id that no member had before (KIP-1082)."""
-    return str(uuid.uuid4())
-
-
-def _advance(
-    member: ClassicMember | ConsumerMember | DraftMember, event: MemberEvent
-) -> Effects[ClassicSession] | Effects[ConsumerSession] | Effects[DraftMemberSession]:
-    if isinstance(member, ConsumerMember):
-        decided = member.decide(event, now_ms())
-        member.install(decided.session)
-        return decided
-    if isinstance(member, DraftMember):
-        changed = member.decide(event, now_ms())
-        member.install(changed.session)
-        return changed
-    effects = member.decide(event, now_ms())
-    member.install(effects.session)
-    return effects
+        """Return each member's assignment."""
+        raise NotImplementedError(f"{type(self.member).__name__} wanted {job.assignor} to run")
 
 
 # Brokers need not serve these.
@@ -425,7 +275,8 @@ def _hopeless(request: Message, error: KohortError) -> int | None:
     return ErrorCode.UNSUPPORTED_VERSION if too_old or unsupported else None
 
 
-def _member_config(config: ConsumerConfig) -> MemberConfig:
+def member_config(config: ConsumerConfig) -> MemberConfig:
+    """Return a member's part of the settings of a consumer in a group."""
     assert config.group_id is not None
     return MemberConfig(
         group_id=config.group_id,
@@ -445,3 +296,24 @@ def _member_config(config: ConsumerConfig) -> MemberConfig:
 
 def _wall_clock_ahead_ms() -> int | None:
     return int(time.time() * 1000) - now_ms()
+
+
+def make_membership(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    config: ConsumerConfig,
+    on_change: Callable[[], None],
+) -> Membership:
+    """Make a member that speaks the group protocol of the settings; see `Membership`."""
+    if config.group_protocol == "consumer":
+        from kohort.client.consumer_membership import ConsumerMembership
+
+        return ConsumerMembership(cluster, coordinator, config, on_change)
+    if config.group_protocol == "draft":
+        from kohort.group.member.draft.machine import DraftMember
+
+        member = DraftMember(member_config(config), socket.gethostname())
+        return Membership(member, cluster, coordinator, config, on_change)
+    from kohort.client.classic_membership import ClassicMembership
+
+    return ClassicMembership(cluster, coordinator, config, on_change)

@@ -167,6 +167,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         output = self._machine.output(now_ms())
         if output and self._transport is not None:
             self._transport.writelines(output)
+            self._machine.expect()
         self._dispatch()
         self._set_timer()
 

@@ -6,19 +6,16 @@ from collections.abc import Mapping
 
 from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.api_versions import ApiVersionsResponse
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
-from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from kohort.wire.messages.produce import ProduceRequest
-from kohort.wire.messages.topics import DeleteTopicsRequest
 from kohort.wire.schema import Message
 
 # Where a message changed its shape, this client writes one shape. All are served since Kafka 3.0.
-_OURS: Mapping[type[Message], tuple[int, int]] = {
-    ProduceRequest: (3, 12),  # topics by name; 13 has ids
-    OffsetCommitRequest: (2, 9),  # the same; 10 has ids
-    OffsetFetchRequest: (8, 9),  # several groups, topics by name
-    FindCoordinatorRequest: (4, 6),  # several keys
-    DeleteTopicsRequest: (6, 6),  # topics as structures
+# By API key: the messages themselves are imported by who sends them.
+_OURS: Mapping[int, tuple[int, int]] = {
+    0: (3, 12),  # Produce: topics by name; 13 has ids
+    8: (2, 9),  # OffsetCommit: the same; 10 has ids
+    9: (8, 9),  # OffsetFetch: several groups, topics by name
+    10: (4, 6),  # FindCoordinator: several keys
+    20: (6, 6),  # DeleteTopics: topics as structures
 }
 
 # Fetch has topic ids from version 13 on; without ids the versions before it do.
@@ -45,7 +42,7 @@ class BrokerVersions:
         Raises:
             KafkaError: `UNSUPPORTED_VERSION`; there is none.
         """
-        low, high = _OURS.get(request, (request.min_version, request.max_version))
+        low, high = _OURS.get(request.api_key, (request.min_version, request.max_version))
         if at_most is not None:
             high = min(high, at_most)
         served = self._served.get(request.api_key)

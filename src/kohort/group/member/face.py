@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum
 from typing import Generic, TypeVar
 
-from kohort.group.member.commits import CommitIdentity
+from kohort.group.effects import Callback, Effects
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.events import CallbackDone, MemberDeadline, StaleReport
+from kohort.group.member.events import CallbackDone, MemberDeadline, MemberEvent, StaleReport
 from kohort.group.member.session import Change, Session
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.offsets import OffsetCommitRequest
 
 S = TypeVar("S", bound=Session)
 
 
-class Face(Generic[S]):
+class Face(ABC, Generic[S]):
     """One member of one group, whatever protocol it speaks.
 
     Attributes:
@@ -44,6 +50,53 @@ class Face(Generic[S]):
     def identity(self) -> CommitIdentity:
         """As whom a commit is made now."""
         return CommitIdentity(self.session.member_id, self.session.generation)
+
+    @property
+    @abstractmethod
+    def state(self) -> Enum:
+        """Its state."""
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether it has left for good, and the application has nothing more to be told."""
+
+    @property
+    @abstractmethod
+    def heartbeat_interval_ms(self) -> int:
+        """Time between heartbeats, in milliseconds."""
+
+    @property
+    @abstractmethod
+    def assigned(self) -> frozenset[TopicPartition]:
+        """Partitions that it was given and has not given up."""
+
+    @property
+    @abstractmethod
+    def fetchable(self) -> frozenset[TopicPartition]:
+        """Partitions that may be read now."""
+
+    @property
+    def group_topics(self) -> frozenset[str]:
+        """Topics to watch in the group's name: none, unless it is the leader of a classic group."""
+        return frozenset()
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """Have its assignor, if it has one, take note of an assignment (L5)."""
+
+    @abstractmethod
+    def commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        """Return the request that stores positions in its name."""
+
+    @abstractmethod
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """Say what the answer to a commit means; ask before `CommitAnswered` is decided."""
+
+    @abstractmethod
+    def decide(self, event: MemberEvent, now: int) -> Effects[S]:
+        """Work out what an event leads to; change nothing."""
 
     def install(self, session: S) -> None:
         """Take over what effects lead to."""

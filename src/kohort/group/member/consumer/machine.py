@@ -117,11 +117,6 @@ class ConsumerMember(Face[MemberSession]):
         return self._owned - held if held else self._owned
 
     @property
-    def group_topics(self) -> frozenset[str]:
-        """Topics to watch in the group's name: none, the coordinator does."""
-        return frozenset()
-
-    @property
     def unnamed(self) -> frozenset[UUID]:
         """Topics whose names it has to learn before it can take their partitions."""
         return self._unnamed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kohort.errors import LocalProtocolError
-from kohort.group.effects import Callback, Effects
+from kohort.group.effects import Effects
 from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
@@ -86,14 +86,6 @@ class DraftMember(Face[DraftMemberSession]):
             DraftMemberState.REDISCOVER_COORDINATOR,
         )
         return session.owned if consumes and session.callback is None else frozenset()
-
-    @property
-    def group_topics(self) -> frozenset[str]:
-        """Topics to watch as leader: none, the coordinator watches them (D14)."""
-        return frozenset()
-
-    def tell_assignor(self, _callback: Callback) -> None:
-        """Do nothing: the coordinator's assignor has no half here."""
 
     # ------------------------------------------------------------------------------------- commits
 

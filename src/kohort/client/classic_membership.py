@@ -1,0 +1,105 @@
+"""A member of a classic group: as the leader it watches the group's topics and assigns them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster
+from kohort.client.config import ConsumerConfig
+from kohort.client.coordinator import Coordinator
+from kohort.client.membership import Membership, member_config
+from kohort.client.metadata import ClusterMetadata
+from kohort.errors import KohortError
+from kohort.group.assignors import ClusterView, RackedClusterView
+from kohort.group.effects import AssignmentJob
+from kohort.group.member import leader
+from kohort.group.member.classic.machine import ClassicMember
+from kohort.group.member.events import MemberEvent, RejoinAsked
+
+log = logging.getLogger("kohort.client")
+
+
+class ClassicMembership(Membership):
+    """One member of one classic group; see `Membership`."""
+
+    member: ClassicMember
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        config: ConsumerConfig,
+        on_change: Callable[[], None],
+    ) -> None:
+        member = ClassicMember(member_config(config), config.assignors())
+        super().__init__(member, cluster, coordinator, config, on_change)
+        self._counts: Mapping[str, int] | None = None
+        cluster.on_metadata.append(self._check_partitions)
+
+    def run(self, event: MemberEvent) -> None:
+        """As `Membership.run`; learn the topics that it has to watch as the leader."""
+        watched = self.member.group_topics
+        super().run(event)
+        if self.member.group_topics - watched:
+            self._start(self._learn(self.member.group_topics))
+
+    async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
+        """Return each member's assignment, as the leader."""
+        topics = leader.topics(job)
+        deadline = Deadline(self._cluster.config.default_api_timeout_ms)
+        await self._cluster.ensure_topics(topics, deadline)
+        view = cluster_view(self._cluster.metadata, topics)
+        if leader.unknown_claims(job, view):
+            await self._cluster.refresh(deadline)
+            view = cluster_view(self._cluster.metadata, topics)
+        self._counts = dict(view.partitions)
+        return await asyncio.to_thread(leader.compute, job, self.member.assignors, view)
+
+    async def _learn(self, topics: frozenset[str]) -> None:
+        """Watch topics, also as a leader that has nothing to assign (KIP-814)."""
+        try:
+            await self._cluster.ensure_topics(topics, Deadline(None))
+        except KohortError as error:
+            log.warning("topics of group %s: %s", self._coordinator.group_id, error)
+        self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        """As leader, rebalance when topics of the group got partitions, came or went."""
+        member = self.member
+        topics = member.group_topics
+        if not topics:
+            self._counts = None
+        elif topics <= self._cluster.metadata.topics.keys():
+            present = _count(self._cluster.metadata, topics)
+            if self._counts is not None and present != self._counts:
+                self._counts = present
+                self.run(RejoinAsked("the partitions of a subscribed topic changed"))
+            elif self._counts is None and member.session.job is None:
+                self._counts = present
+
+
+def cluster_view(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterView:
+    """Return what an assignor sees: sizes of topics, and racks if brokers say theirs (KIP-881)."""
+    counts = _count(metadata, topics)
+    rack_of = {node.node_id: node.rack for node in metadata.nodes.values() if node.rack}
+    if not rack_of:
+        return ClusterView(counts)
+    racks = {
+        name: [
+            frozenset(rack_of[node] for node in partition.replicas if node in rack_of)
+            for _, partition in sorted(metadata.topics[name].partitions.items())
+        ]
+        for name in counts
+    }
+    return RackedClusterView(counts, racks)
+
+
+def _count(metadata: ClusterMetadata, topics: frozenset[str]) -> dict[str, int]:
+    return {
+        name: len(topic.partitions)
+        for name, topic in metadata.topics.items()
+        if name in topics and topic.partitions
+    }
