@@ -122,9 +122,10 @@ class Consumer:
             RemoteProtocolError: Records are corrupt; names partition and offset.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        core = self._ready(timeout_ms)
+        core = self._ready(timeout_ms, takes_all=max_records is None)
         found = read_records(core.partitions, self._config, count)
-        self._thread.call_soon(core.fetcher.pump)
+        if max_records is not None:
+            self._thread.call_soon(core.fetcher.pump)
         return found
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:

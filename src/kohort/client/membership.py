@@ -41,6 +41,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.group.member.face import Face
+from kohort.group.member.session import Session
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
@@ -54,6 +55,8 @@ AnyMember: TypeAlias = Face[Any]
 
 # How often a blocked loop is complained about.
 _QUIET_MS = 10_000
+# More polls in a max.poll.interval need not be told apart.
+_MOST_POLLS = 1_000
 # A heartbeat is sent so much later than asked. The members of a classic group get their assignments
 # at one moment and beat in step from then on; when one is killed, its session ends at the very
 # moment at which all others beat. Who is early hears of it one interval later, and all wait for it.
@@ -94,6 +97,8 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0
+        self._polled: Session | None = None
+        self._polled_until = 0
         coordinator.on_found.append(self._coordinator_found)
 
     # ---------------------------------------------------------------------- the application
@@ -106,8 +111,12 @@ class Membership:
             self.run(Unsubscribed())
 
     def polled(self) -> None:
-        """Note that the application is alive."""
-        self.run(Polled())
+        """Note that the application is alive; a poll that follows at once says nothing new."""
+        now = now_ms()
+        if self.member.session is not self._polled or now >= self._polled_until:
+            self.run(Polled())
+            self._polled = self.member.session
+            self._polled_until = now + self.member.config.max_poll_interval_ms // _MOST_POLLS
 
     @property
     def asks_as(self) -> CommitIdentity | None:
