@@ -6,7 +6,6 @@ without the libraries of the client, and the other way round.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from kohort.errors import (
@@ -17,6 +16,7 @@ from kohort.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
+from kohort.lazy import importer
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -55,23 +55,19 @@ __all__ = [
     "__version__",
 ]
 
-_LOADED_LATER = {"EmbeddedBroker": "kohort.broker"} | dict.fromkeys(
-    [
-        "AdminClient",
-        "AsyncConsumer",
-        "AsyncProducer",
-        "Consumer",
-        "ConsumerRecord",
-        "Producer",
-        "RebalanceListener",
-    ],
-    "kohort.client",
+__getattr__ = importer(
+    __name__,
+    {"EmbeddedBroker": "kohort.broker"}
+    | dict.fromkeys(
+        [
+            "AdminClient",
+            "AsyncConsumer",
+            "AsyncProducer",
+            "Consumer",
+            "ConsumerRecord",
+            "Producer",
+            "RebalanceListener",
+        ],
+        "kohort.client",
+    ),
 )
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LOADED_LATER:
-        raise AttributeError(f"module 'kohort' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_LOADED_LATER[name]), name)
-    globals()[name] = value
-    return value

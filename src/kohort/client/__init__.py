@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.client.admin import AdminClient
@@ -33,27 +34,21 @@ __all__ = [
     "RecordMetadata",
 ]
 
-# A member that starts faster is missed for less time: what it does not need is not imported.
-_HOMES = {
-    "AdminClient": "admin",
-    "GroupDescription": "admin_values",
-    "GroupListing": "admin_values",
-    "NewTopic": "admin_values",
-    "AsyncAdminClient": "async_admin",
-    "AsyncConsumer": "async_consumer",
-    "AsyncProducer": "async_producer",
-    "Consumer": "consumer",
-    "RebalanceListener": "listener",
-    "OffsetAndTimestamp": "offsets",
-    "Producer": "producer",
-    "RecordMetadata": "producer",
-    "ConsumerRecord": "records",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = importer(
+    __name__,
+    {
+        "AdminClient": ".admin",
+        "GroupDescription": ".admin_values",
+        "GroupListing": ".admin_values",
+        "NewTopic": ".admin_values",
+        "AsyncAdminClient": ".async_admin",
+        "AsyncConsumer": ".async_consumer",
+        "AsyncProducer": ".async_producer",
+        "Consumer": ".consumer",
+        "RebalanceListener": ".listener",
+        "OffsetAndTimestamp": ".offsets",
+        "Producer": ".producer",
+        "RecordMetadata": ".producer",
+        "ConsumerRecord": ".records",
+    },
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kohort.lazy import importer
 from kohort.spark.environment import session_config, use_this_interpreter
 
 if TYPE_CHECKING:
@@ -25,23 +26,16 @@ __all__ = [
     "session_config",
 ]
 
-_HOMES = {
-    "AppendReport": "kohort.spark.delta",
-    "DeltaAppend": "kohort.spark.delta",
-    "DeltaAppendError": "kohort.spark.delta",
-    "DrainError": "kohort.spark.stopping",
-    "KohortDataSource": "kohort.spark.source",
-    "drain": "kohort.spark.stopping",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: every Spark worker imports this package."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
+__getattr__ = importer(
+    __name__,
+    {
+        "AppendReport": ".delta",
+        "DeltaAppend": ".delta",
+        "DeltaAppendError": ".delta",
+        "DrainError": ".stopping",
+        "KohortDataSource": ".source",
+        "drain": ".stopping",
+    },
+)
 
 use_this_interpreter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS, SERVER_ASSIGNORS
@@ -39,31 +40,25 @@ __all__ = [
     "validate_subscription",
 ]
 
-# A member of the consumer protocol needs none of them: what is not used is not imported.
-_HOMES = {
-    "BUILTIN_ASSIGNORS": "builtin",
-    "SERVER_ASSIGNORS": "builtin",
-    "Assignor": "interface",
-    "ClusterView": "interface",
-    "CooperativeStickyAssignor": "cooperative_sticky",
-    "MemberSubscription": "server",
-    "RackedClusterView": "racks",
-    "RangeAssignor": "range",
-    "RebalanceProtocol": "interface",
-    "RoundRobinAssignor": "roundrobin",
-    "ServerAssignor": "server",
-    "ServerRangeAssignor": "server_range",
-    "StickyAssignor": "sticky",
-    "Subscription": "interface",
-    "UniformAssignor": "uniform",
-    "settle_claims": "ownership",
-    "validate_subscription": "ownership",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = importer(
+    __name__,
+    {
+        "BUILTIN_ASSIGNORS": ".builtin",
+        "SERVER_ASSIGNORS": ".builtin",
+        "Assignor": ".interface",
+        "ClusterView": ".interface",
+        "CooperativeStickyAssignor": ".cooperative_sticky",
+        "MemberSubscription": ".server",
+        "RackedClusterView": ".racks",
+        "RangeAssignor": ".range",
+        "RebalanceProtocol": ".interface",
+        "RoundRobinAssignor": ".roundrobin",
+        "ServerAssignor": ".server",
+        "ServerRangeAssignor": ".server_range",
+        "StickyAssignor": ".sticky",
+        "Subscription": ".interface",
+        "UniformAssignor": ".uniform",
+        "settle_claims": ".ownership",
+        "validate_subscription": ".ownership",
+    },
+)

@@ -1,0 +1,29 @@
+"""Packages whose public names are imported when they are first used.
+
+What is not used is not loaded: a member that starts faster is missed for less time, a broker needs
+no library of the client, and every Spark worker imports as little as it can.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's `__getattr__` (PEP 562).
+
+    Args:
+        package: Its name.
+        homes: The module of each public name; one of the package itself begins with a dot.
+    """
+
+    def __getattr__(name: str) -> object:  # noqa: N807  # a module's hook
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(homes[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return __getattr__
