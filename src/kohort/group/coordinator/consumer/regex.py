@@ -99,6 +99,7 @@ def store(draft: ConsumerDraft, found: MatchedTopics) -> None:
     if group is None:
         return
     bump = False
+    new = frozenset(found.matches).difference(group.regexes)
     for regex in sorted(found.matches):
         if regex not in group.regex_subscribers:
             continue
@@ -109,7 +110,22 @@ def store(draft: ConsumerDraft, found: MatchedTopics) -> None:
             [log_records.regex_record(group.group_id, regex, topics, found.version, draft.wall_ms)]
         )
     value = draft.topics.metadata_hash(draft.existing.topics)
-    if bump or value != group.metadata_hash:
+    if bump or value != group.metadata_hash or _gives_too_much(draft, new):
         draft.bump_epoch(Cause.TOPICS_CHANGED, "", value)
         seen = draft.session.seen.set(group.group_id, draft.topics.version)
         draft.session = replace(draft.session, seen=seen)
+
+
+def _gives_too_much(draft: ConsumerDraft, regexes: frozenset[str]) -> bool:
+    """Whether the target gives members with these expressions topics that they stand for no more.
+
+    An expression that is new and stands for nothing is no change, but what its member had before
+    has no other owner until the next epoch; Kafka leaves it so (decision 0007).
+    """
+    group, names = draft.existing, draft.topics.names
+    return any(
+        topic.topic_id in names and names[topic.topic_id] not in group.topics_of(member)
+        for member_id, member in group.members.items()
+        if member.regex in regexes
+        for topic in group.target.get(member_id, ())
+    )
