@@ -19,11 +19,11 @@ def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         homes: The module of each public name; one of the package itself begins with a dot.
     """
 
-    def __getattr__(name: str) -> object:  # noqa: N807  # a module's hook
+    def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(import_module(homes[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return __getattr__
+    return load

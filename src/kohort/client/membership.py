@@ -266,8 +266,8 @@ class Membership:
             self.run(JobDone(job.token, assignments))
 
     async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
-        """Return each member's assignment."""
-        raise NotImplementedError(f"{type(self.member).__name__} wanted {job.assignor} to run")
+        """Return each member's assignment; a member without assignors is never asked."""
+        raise AssertionError(f"{type(self.member).__name__} was asked to run {job.assignor}")
 
 
 # Brokers need not serve these.
