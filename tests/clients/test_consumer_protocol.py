@@ -14,11 +14,19 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kohort.broker import EmbeddedBroker
-from kohort.group.events import Assigned, Cause, GroupEvent, MemberLeft, RebalanceStarted
+from kohort.group.events import (
+    Assigned,
+    Cause,
+    GroupEvent,
+    GroupStateChanged,
+    MemberLeft,
+    RebalanceStarted,
+)
 from tests.clients.group import (
     DEADLINE_S,
     ConsumerProtocolMember,
     Driver,
+    Member,
     produce,
     quick_broker,
 )
@@ -54,6 +62,19 @@ def maker(broker: EmbeddedBroker, topic: str = "t", **settings: object) -> Calla
     return partial(ConsumerProtocolMember, servers, "g", topic, **settings)
 
 
+def until_at_rest(driver: Driver, facts: list[GroupEvent], members: list[Member]) -> None:
+    """Wait until a change is over for the coordinator, too.
+
+    librdkafka does not repeat a commit that is refused because its member is an epoch behind.
+    """
+    driver.until_shared(members, PARTITIONS)
+
+    def at_rest() -> bool:
+        return [fact.after for fact in facts if isinstance(fact, GroupStateChanged)][-1] == "Stable"
+
+    driver.until(at_rest, "a stable group")
+
+
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_members_join_and_leave_and_each_record_is_consumed_once(
     broker: EmbeddedBroker, driver: Driver, facts: list[GroupEvent], assignor: str
@@ -62,13 +83,16 @@ def test_members_join_and_leave_and_each_record_is_consumed_once(
     make = maker(broker, group_remote_assignor=assignor)
     produce(broker.bootstrap_servers, "t", RECORDS)
     members = [driver.add(make)]
-    driver.until_shared(members, PARTITIONS)
-    members += [driver.add(make), driver.add(make)]
-    driver.until_shared(members, PARTITIONS)
+    until_at_rest(driver, facts, members)
+    # librdkafka hands out what one call fetched before and after a revocation, and commits no more
+    driver.until(lambda: len(driver.seen) == RECORDS, "every record, of one")
+    for _ in range(2):
+        members.append(driver.add(make))
+        until_at_rest(driver, facts, members)
     produce(broker.bootstrap_servers, "t", RECORDS, first=RECORDS)
     driver.until(lambda: len(driver.seen) == 2 * RECORDS, "every record")
     driver.leave(members.pop(0))
-    driver.until_shared(members, PARTITIONS)
+    until_at_rest(driver, facts, members)
     produce(broker.bootstrap_servers, "t", RECORDS, first=2 * RECORDS)
     driver.until(lambda: len(driver.seen) == 3 * RECORDS, "every record, of two")
     assert set(driver.seen.values()) == {1}
