@@ -142,8 +142,7 @@ def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
 
 def beat_due(draft: MemberDraft, _event: HeartbeatDue) -> None:
     """L31: the pause is over."""
-    rhythm.lengthen(draft)
-    coordinator.beat_soon(draft)
+    rhythm.end_pause(draft)
 
 
 def beat(draft: MemberDraft, _ready: object) -> None:

@@ -41,17 +41,16 @@ def begin(draft: MemberDraft, *, is_change: bool) -> None:
     draft.start(HEARTBEAT_DUE, pause_ms)
 
 
-def lengthen(draft: MemberDraft) -> None:
-    """The pause is over; the next one is twice as long, up to the interval.
+def end_pause(draft: MemberDraft) -> None:
+    """Be due; the next pause is twice as long, up to the interval.
 
     At the first common moment after a change the others hear of it, so pauses are short once more.
     """
     session = draft.session
-    if 0 < session.again_at <= draft.now:
-        draft.session = replace(session, pause_ms=_first_pause(draft), again_at=0)
-    else:
-        pause_ms = min(2 * session.pause_ms, session.interval_ms)
-        draft.session = replace(session, pause_ms=pause_ms)
+    again_at, pause_ms = session.again_at, min(2 * session.pause_ms, session.interval_ms)
+    if 0 < again_at <= draft.now:
+        again_at, pause_ms = 0, _first_pause(draft)
+    draft.session = replace(session, is_due=True, pause_ms=pause_ms, again_at=again_at)
 
 
 def _first_pause(draft: MemberDraft) -> int:
