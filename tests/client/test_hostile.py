@@ -10,11 +10,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kohort.client import AsyncConsumer
+from kohort.client.cluster import Cluster, Purpose
+from kohort.client.config import ClientConfig
+from kohort.client.metadata import ClusterMetadata, Node
 from kohort.errors import BrokerUnavailableError, KohortError
 from kohort.types import TopicPartition
 from kohort.wire import apis
 from kohort.wire import frame as frames
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kohort.wire.messages.metadata import MetadataRequest
 from tests.client.loops import on_a_loop
 from tests.real_kafka.broker import free_ports
 
@@ -80,6 +84,12 @@ async def hangs_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
     writer.close()
 
 
+async def greets_and_hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The connection is made, and gone before whoever waited for it can use it."""
+    await greet(reader, writer)
+    writer.close()
+
+
 async def is_silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
     await reader.read()
 
@@ -122,6 +132,7 @@ async def answers_another_question(
         speaks_http,
         sends_nothing_and_empty_frames,
         hangs_up,
+        greets_and_hangs_up,
         is_silent,
         claims_a_huge_frame,
         answers_with_garbage,
@@ -144,6 +155,23 @@ async def test_a_bad_server_costs_one_error_that_names_it(peer: Peer) -> None:
         with pytest.raises(KohortError, match=address):
             await consumer.end_offsets([TopicPartition("t", 0)])
         await consumer.close()
+
+
+@on_a_loop
+async def test_a_broker_that_ends_a_connection_once_it_is_made_can_be_tried_again() -> None:
+    """Whoever waited for the connection is given it a few turns of the loop after it has ended.
+
+    Taken for a mistake of ours, that ended a KIP-848 member and failed a producer's batches.
+    """
+    async with listening(greets_and_hangs_up) as address:
+        host, _, port = address.rpartition(":")
+        cluster = Cluster(ClientConfig(bootstrap_servers=address))
+        cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, int(port), None)})
+        for purpose in Purpose:
+            with pytest.raises(BrokerUnavailableError) as caught:
+                await cluster.send(1, MetadataRequest(topics=()), purpose=purpose)
+            assert caught.value.retriable
+        await cluster.close()
 
 
 @on_a_loop

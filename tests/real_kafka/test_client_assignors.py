@@ -64,6 +64,8 @@ async def join(kafka: RealKafka, topic: str) -> ConsumerGroupHeartbeatResponse:
 
 @on_a_loop
 async def test_k60_kafka_passes_over_our_tagged_fields(real_kafka: RealKafka) -> None:
+    topic = f"known-{uuid.uuid4()}"  # once it is known, there is a coordinator
+    await asyncio.to_thread(foreign.create_topic, real_kafka.bootstrap_servers, topic, 1)
     answer = await join(real_kafka, "no-such-topic")
     assert answer.error_code == 0
     assert answer.member_epoch >= 1

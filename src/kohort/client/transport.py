@@ -88,6 +88,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
     ) -> tuple[R, int]:
         """As `request`; return the version that was used as well."""
+        self._check_open()
         general = cast("Request[Message]", request)
         token = self._machine.submit(general, now_ms(), timeout_ms, at_most=at_most)
         future: asyncio.Future[tuple[Message, int]] = self._loop.create_future()
@@ -99,7 +100,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._answers.pop(token, None)
 
     def tell(self, request: Request[R], timeout_ms: int) -> None:
-        """Send a request that has no answer."""
+        """Send a request that has no answer.
+
+        Raises:
+            BrokerUnavailableError: The connection broke.
+        """
+        self._check_open()
         general = cast("Request[Message]", request)
         self._machine.submit(general, now_ms(), timeout_ms, has_answer=False)
         self._flush()
@@ -161,11 +167,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------- inside
 
+    def _check_open(self) -> None:
+        # It may have ended since its user was given it: that is nobody's mistake.
+        if not self.is_open:
+            raise BrokerUnavailableError(f"{self.address}: the connection is closed")
+
     def _flush(self) -> None:
         if not self.is_open:
             return
         output = self._machine.output(now_ms())
-        if output and self._transport is not None:
+        # From Python 3.12 on `writelines` raises between asyncio's closing and `connection_lost`,
+        # which then fails the requests.
+        if output and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(output)
             self._machine.expect()
         self._dispatch()
