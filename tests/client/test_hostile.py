@@ -13,11 +13,12 @@ from kohort.client import AsyncConsumer
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ClientConfig
 from kohort.client.metadata import ClusterMetadata, Node
-from kohort.errors import BrokerUnavailableError, KohortError
+from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
 from kohort.types import TopicPartition
 from kohort.wire import apis
 from kohort.wire import frame as frames
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.client.loops import on_a_loop
 from tests.real_kafka.broker import free_ports
@@ -55,6 +56,14 @@ async def listening(peer: Peer) -> AsyncIterator[str]:
         server.close()
         for writer in writers:
             writer.close()
+
+
+def cluster_of(address: str) -> Cluster:
+    """What a client has that knows of one broker."""
+    host, _, port = address.rpartition(":")
+    cluster = Cluster(ClientConfig(bootstrap_servers=address))
+    cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, int(port), None)})
+    return cluster
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -164,13 +173,51 @@ async def test_a_broker_that_ends_a_connection_once_it_is_made_can_be_tried_agai
     Taken for a mistake of ours, that ended a KIP-848 member and failed a producer's batches.
     """
     async with listening(greets_and_hangs_up) as address:
-        host, _, port = address.rpartition(":")
-        cluster = Cluster(ClientConfig(bootstrap_servers=address))
-        cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, int(port), None)})
+        cluster = cluster_of(address)
         for purpose in Purpose:
             with pytest.raises(BrokerUnavailableError) as caught:
                 await cluster.send(1, MetadataRequest(topics=()), purpose=purpose)
             assert caught.value.retriable
+        await cluster.close()
+
+
+@on_a_loop
+async def test_a_join_does_not_wait_behind_one_that_was_given_up() -> None:
+    """A broker answers the requests of a connection one by one, and parks a join."""
+    connections = 0
+
+    async def parks_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        is_first = connections == 1
+        await greet(reader, writer)
+        request = await next_request(reader)
+        if is_first:
+            parked.set()
+            await reader.read()
+        answer = JoinGroupResponse(
+            error_code=0, protocol_name="range", leader="m", member_id="m", members=()
+        )
+        writer.write(frames.encode_response(answer, request.version, request.correlation_id))
+        await reader.read()
+
+    parked = asyncio.Event()
+    async with listening(parks_the_first) as address:
+        cluster = cluster_of(address)
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=6_000,
+            rebalance_timeout_ms=6_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=(),
+        )
+        given_up = asyncio.create_task(cluster.send(1, join, purpose=Purpose.JOIN))
+        await parked.wait()
+        answer = await cluster.send(1, join, purpose=Purpose.JOIN)
+        assert answer.member_id == "m"
+        with pytest.raises(RequestTimedOutError, match="a later request"):
+            await given_up
         await cluster.close()
 
 

@@ -23,6 +23,7 @@ from kohort.errors import (
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
+    RequestTimedOutError,
 )
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
@@ -221,6 +222,10 @@ class Cluster:
             RemoteProtocolError: It does not speak Kafka's protocol.
         """
         connection = await self.connection(node_id, purpose)
+        if purpose is Purpose.JOIN and connection.load:
+            # The one that waits there was given up; behind it this one would wait as well.
+            connection.close(RequestTimedOutError("a later request took its place"))
+            connection = await self.connection(node_id, purpose)
         timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         return await connection.request(request, timeout, at_most=at_most)
 
