@@ -10,15 +10,26 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 
-def on_a_loop(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
+Test = Callable[P, Coroutine[object, object, None]]
+
+
+def on_a_loop_for(limit_s: float) -> Callable[[Test[P]], Callable[P, None]]:
     """Run a test on a loop of its own; it must end within a time no good run comes near."""
 
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def limited() -> None:
-            async with asyncio.timeout(60):
-                await test(*args, **kwargs)
+    def wrap(test: Test[P]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def limited() -> None:
+                async with asyncio.timeout(limit_s):
+                    await test(*args, **kwargs)
 
-        asyncio.run(limited())
+            asyncio.run(limited())
 
-    return run
+        return run
+
+    return wrap
+
+
+def on_a_loop(test: Test[P]) -> Callable[P, None]:
+    """As `on_a_loop_for`, with the time that most tests have."""
+    return on_a_loop_for(60)(test)

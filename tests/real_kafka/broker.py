@@ -29,8 +29,6 @@ _PORTS = range(20_000, 32_000)
 FAST_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 SETTINGS: Mapping[str, str] = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     # one node holds the only copy of everything
@@ -61,6 +59,7 @@ class RealKafka:
 
     Attributes:
         bootstrap_servers: where it listens, `127.0.0.1:port`; a restart keeps it.
+        controller: the cluster's controller, `node@127.0.0.1:port`.
         log_dir: its data; a partition's segments are in `log_dir/<topic>-<partition>`.
         output: what it printed, over all its starts.
     """
@@ -70,6 +69,8 @@ class RealKafka:
         folder: Path,
         settings: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = FAST_START,
+        node_id: int = 1,
+        controller: str | None = None,
     ) -> None:
         """Write the settings; `settings` are by Kafka's names and win over SETTINGS.
 
@@ -77,18 +78,26 @@ class RealKafka:
             folder: holds settings, data and output; made when it is not there.
             settings: broker settings.
             jvm_options: options of the Java command.
+            node_id: which node of its cluster it is.
+            controller: the cluster's controller, of which it becomes a broker; it is its own if
+                there is none.
         """
         port, controller_port = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.controller = controller or f"{node_id}@127.0.0.1:{controller_port}"
         self.log_dir = folder / "log"
         self.output = folder / "kafka.out"
         self._jvm_options = jvm_options
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
+        listener = f"PLAINTEXT://{self.bootstrap_servers}"
+        both = f"{listener},CONTROLLER://127.0.0.1:{controller_port}"
         addresses = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "node.id": str(node_id),
+            "process.roles": "broker" if controller else "broker,controller",
+            "listeners": listener if controller else both,
+            "advertised.listeners": listener,
+            "controller.quorum.voters": self.controller,
             "log.dirs": str(self.log_dir),
         }
         lines = {**SETTINGS, **addresses, **(settings or {})}
