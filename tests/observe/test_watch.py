@@ -100,7 +100,8 @@ def test_only_the_eager_protocol_stops_what_stays(protocol: str) -> None:
 def test_a_description_that_does_not_tell_owners_changes_none() -> None:
     """A classic group is described without its assignment while it rebalances."""
     watch = SnapshotWatch(PARTITIONS, 0)
-    watch.on_snapshot(GroupSnapshot(True, {"north": PARTITIONS}), 10)
+    for at in (10, 15):
+        watch.on_snapshot(GroupSnapshot(True, {"north": PARTITIONS}), at)
     watch.on_snapshot(GroupSnapshot(False, None), 20)
     assert watch.owned_by("north") == 4
     watch.on_snapshot(GroupSnapshot(True, {"north": PARTITIONS[:2], "south": ()}), 30)
@@ -108,6 +109,7 @@ def test_a_description_that_does_not_tell_owners_changes_none() -> None:
     shared = {"north": PARTITIONS[:2], "south": PARTITIONS[2:]}
     watch.on_snapshot(GroupSnapshot(True, shared), 40)
     rebalance = watch.rebalances[-1]
+    assert [each.generation for each in watch.rebalances] == [1, 2]
     assert (rebalance.start_ms, rebalance.end_ms) == (20, 40)
     assert rebalance.longest_gap_ms == 10
     assert rebalance.longest_stop_ms == 0

@@ -29,7 +29,8 @@ class Rebalance:
     """One change of the group's assignment, from its cause to the new owners.
 
     Attributes:
-        generation: Generation (classic protocol) or group epoch that it led to.
+        generation: Generation (classic protocol) or group epoch that it led to; where descriptions
+            of the group are all there is, which do not tell, the number of the rebalance.
         start_ms: When it began, on the observer's clock.
         end_ms: When the new owners had their partitions.
         member: Label of the member that caused it; empty when no member did.

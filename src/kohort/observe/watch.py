@@ -149,7 +149,6 @@ class SnapshotWatch:
         self.timeline = OwnershipTimeline(partitions, start_ms)
         self._log = RebalanceLog(self.timeline)
         self._gone: set[str] = set()
-        self._seen = 0
         self._lock = threading.Lock()
 
     @property
@@ -189,5 +188,4 @@ class SnapshotWatch:
             for partition in self.timeline.partitions:
                 self.timeline.own(partition, owners.get(partition), now_ms)
             if snapshot.stable and owners.keys() >= {*self.timeline.partitions}:
-                self._seen += 1
-                self._log.end(now_ms, self._seen)
+                self._log.end(now_ms, len(self._log.finished) + 1)
