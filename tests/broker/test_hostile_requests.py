@@ -19,6 +19,8 @@ from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
 from kohort.wire import apis, frame
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.records import Compression, Record, encode_batch
 from tests.broker.log.batches import batch
 from tests.broker.mutations import Enemy
 from tests.broker.peer import Peer
@@ -87,3 +89,15 @@ def test_a_topic_id_that_nobody_has_is_answered_in_each_version(version: int) ->
         (topic,) = peer.ask(MetadataRequest(topics=(asked,)), version).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert not topic.name
+
+
+def test_a_small_request_has_no_large_answer() -> None:
+    """Refused records are named (KIP-467), but not all of what was compressed a thousandfold."""
+    records = [Record(number, 0, None, b"") for number in range(9_000)]
+    data = PartitionProduceData(index=0, records=encode_batch(records, codec=Compression.ZSTD))
+    twice = TopicProduceData(name="compacted", partition_data=(data, data))
+    with EmbeddedBroker() as broker, Peer(broker.bootstrap_servers) as peer:
+        peer.create("compacted", cleanup_policy="compact")
+        request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=(twice,))
+        answers = peer.ask(request, 12).responses[0].partition_responses
+    assert [len(each.record_errors) for each in answers] == [9_000, 1_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 
@@ -9,6 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from kohort.client.partitioner import partition_for_key
 from kohort.client.producer import Producer
+from kohort.errors import KafkaError
 from tests.client.cutting_proxy import CuttingProxy
 from tests.real_kafka.foreign import new_topic
 
@@ -89,6 +91,17 @@ def lost_answers_make_no_duplicates(bootstrap: str) -> None:
         assert proxy.lost > 0
         assert [future.result(0).offset for future in futures] == list(range(400))
     assert [value for _, value in read_all(bootstrap, topic)] == values
+
+
+def a_refused_record_is_told_from_its_batch(bootstrap: str) -> None:
+    topic = new_topic(bootstrap, cleanup_policy="compact")
+    with Producer(bootstrap_servers=bootstrap, linger_ms=10_000) as producer:
+        futures = [producer.send(topic, b"v", key=key) for key in (b"k", None, b"k", None)]
+        producer.flush(30)
+    errors = [future.exception(30) for future in futures]
+    assert all(isinstance(error, KafkaError) for error in errors)
+    for error, text in zip(errors, ("another record", "key", "another record", "key"), strict=True):
+        assert re.search(rf"INVALID_RECORD: {topic}-0: .*{text}", str(error))
 
 
 def threads_share_a_producer(bootstrap: str) -> None:

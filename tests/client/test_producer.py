@@ -50,6 +50,10 @@ def test_lost_answers_make_no_duplicates(bootstrap: str) -> None:
     scenarios.lost_answers_make_no_duplicates(bootstrap)
 
 
+def test_a_refused_record_is_told_from_its_batch(bootstrap: str) -> None:
+    scenarios.a_refused_record_is_told_from_its_batch(bootstrap)
+
+
 def test_threads_share_a_producer_and_its_memory(bootstrap: str) -> None:
     scenarios.threads_share_a_producer(bootstrap)
 

@@ -26,6 +26,10 @@ def test_lost_answers_make_no_duplicates(real_kafka: RealKafka) -> None:
     scenarios.lost_answers_make_no_duplicates(real_kafka.bootstrap_servers)
 
 
+def test_a_refused_record_is_told_from_its_batch(real_kafka: RealKafka) -> None:
+    scenarios.a_refused_record_is_told_from_its_batch(real_kafka.bootstrap_servers)
+
+
 def test_threads_share_a_producer_and_its_memory(real_kafka: RealKafka) -> None:
     scenarios.threads_share_a_producer(real_kafka.bootstrap_servers)
 

@@ -28,6 +28,7 @@ from kohort.errors import (
 )
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -374,10 +375,11 @@ class Sender:
             self._deliver(batch, answer.base_offset, answer.log_append_time_ms)
             return
         where = f"{batch.partition.topic}-{batch.partition.partition}"
-        reasons = [each.batch_index_error_message for each in answer.record_errors]
-        texts = [where, answer.error_message, *reasons]
+        texts = [where, answer.error_message]
         error = KafkaError(code, ": ".join(text for text in texts if text))
-        if code in _OUT_OF_ORDER:
+        if answer.record_errors:
+            self._refuse(batch, code, where, answer.record_errors)
+        elif code in _OUT_OF_ORDER:
             self._settle_out_of_order(batch, error)
         elif code in _FENCED:
             self._fatal = error
@@ -385,6 +387,21 @@ class Sender:
         else:
             self._cluster.request_refresh()
             self._again_or_fail(batch, error)
+
+    def _refuse(
+        self, batch: Sent, code: int, where: str, errors: Iterable[BatchIndexAndErrorMessage]
+    ) -> None:
+        """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
+        reasons = {each.batch_index: each.batch_index_error_message for each in errors}
+        self._accumulator.gave_up(batch)
+        self._released()
+        for index, (delivery, _) in enumerate(batch.deliveries):
+            if index in reasons:
+                tell(delivery, KafkaError(code, f"{where}: {reasons[index] or 'it is refused'}"))
+            else:
+                why = f"{where}: another record of the same batch is refused"
+                tell(delivery, KafkaError(ErrorCode.INVALID_RECORD, why))
+        self._pulse()
 
     def _settle_out_of_order(self, batch: Sent, error: KafkaError) -> None:
         if self._accumulator.is_early(batch):

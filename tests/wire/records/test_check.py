@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.wire.records import Record, decode_records, encode_batch
-from kohort.wire.records._check import flaw
+from kohort.wire.records._check import flaw, refused
 from kohort.wire.records.header import HEADER_SIZE
 
 values = st.none() | st.binary(max_size=200)
@@ -26,15 +26,24 @@ def batch_of(drawn: Drawn) -> bytes:
 @given(records)
 def test_sound_records_have_no_flaw(drawn: Drawn) -> None:
     content = batch_of(drawn)[HEADER_SIZE:]
-    assert flaw(content, len(drawn), keyed=False) is None
-    keyless = any(key is None for key, _, _ in drawn)
-    assert (flaw(content, len(drawn), keyed=True) is not None) == keyless
+    assert flaw(content, len(drawn)) is None
+
+
+@given(records, st.integers(0, 9), st.integers(0, 9))
+def test_what_a_topic_does_not_take_is_named(drawn: Drawn, latest: int, most: int) -> None:
+    """The record at index n is n ms later than the first."""
+    content = batch_of(drawn)[HEADER_SIZE:]
+    keyless = [index for index, (key, _, _) in enumerate(drawn) if key is None]
+    late = list(range(latest + 1, len(drawn)))
+    for keyed, expected in ((False, late), (True, sorted({*keyless, *late}))):
+        found = refused(content, len(drawn), keyed, latest, most)
+        assert found == (len(expected), expected[:most])
 
 
 @given(records, st.integers(1, 2**31 - 1))
 def test_any_other_count_is_a_flaw(drawn: Drawn, count: int) -> None:
     content = batch_of(drawn)[HEADER_SIZE:]
-    assert (flaw(content, count, keyed=False) is None) == (count == len(drawn))
+    assert (flaw(content, count) is None) == (count == len(drawn))
 
 
 def test_whatever_is_taken_can_be_read() -> None:
@@ -47,7 +56,7 @@ def test_whatever_is_taken_can_be_read() -> None:
         changed = bytearray(whole)
         for _ in range(chance.randrange(1, 4)):
             changed[chance.randrange(HEADER_SIZE, len(changed))] = chance.randrange(256)
-        if flaw(changed[HEADER_SIZE:], len(drawn), keyed=False) is not None:
+        if flaw(changed[HEADER_SIZE:], len(drawn)) is not None:
             continue
         changed_name = changed[whole.index(b"h") :][:1]
         if changed_name >= b"\x80":
@@ -60,4 +69,4 @@ def test_whatever_is_taken_can_be_read() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x02", b"\xff" * 40, b"\0" * 40, b"\x80" * 12])
 def test_garbage_is_a_flaw(content: bytes) -> None:
-    assert flaw(content, 1, keyed=False)
+    assert flaw(content, 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
+from kohort.broker.log.validation import RefusedRecordsError
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -18,6 +20,28 @@ from kohort.wire.messages.produce import (
 from kohort.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 
 _ACKS = (-1, 0, 1)
+_MOST_NAMED = 10_000
+
+
+class _Named:
+    """Names the records that were refused (KIP-467): so many in one answer.
+
+    Without a limit a small request, well compressed, would have an answer of gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._left = _MOST_NAMED
+
+    def records_of(self, error: KafkaError) -> tuple[BatchIndexAndErrorMessage, ...]:
+        """Return the records that an error is about, as far as there is room for them."""
+        if not isinstance(error, RefusedRecordsError):
+            return ()
+        indexes = error.indexes[: self._left]
+        self._left -= len(indexes)
+        return tuple(
+            BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=error.reason)
+            for each in indexes
+        )
 
 
 def produce(
@@ -30,7 +54,8 @@ def produce(
     Raises:
         RemoteProtocolError: A batch with acks=0 was refused; the connection is closed.
     """
-    topics = tuple(_topic(broker, request, data, caller) for data in request.topic_data)
+    named = _Named()
+    topics = tuple(_topic(broker, request, data, caller, named) for data in request.topic_data)
     if request.acks != 0:
         return ProduceResponse(responses=topics)
     failed = [part for topic in topics for part in topic.partition_responses if part.error_code]
@@ -41,7 +66,11 @@ def produce(
 
 
 def _topic(
-    broker: BrokerContext, request: ProduceRequest, data: TopicProduceData, caller: Caller
+    broker: BrokerContext,
+    request: ProduceRequest,
+    data: TopicProduceData,
+    caller: Caller,
+    named: _Named,
 ) -> TopicProduceResponse:
     if caller.version >= 13:
         topic, missing = broker.topic_by_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
@@ -55,7 +84,7 @@ def _topic(
                 raise KafkaError(missing)
             results.append(_append(broker, request, topic, partition))
         except KafkaError as error:
-            results.append(_refused(partition.index, error))
+            results.append(_refused(partition.index, error, named))
     return TopicProduceResponse(
         name=data.name, topic_id=data.topic_id, partition_responses=tuple(results)
     )
@@ -84,9 +113,13 @@ def _append(
     )
 
 
-def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+def _refused(index: int, error: KafkaError, named: _Named) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=clipped(error.message)
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=named.records_of(error),
+        error_message=clipped(error.message),
     )
 
 

@@ -188,7 +188,7 @@ class PartitionLog:
             return Appended(known.base_offset, self.log_end_offset, stamp, duplicate=True)
         append_time = now_ms if self.config.log_append_time else None
         if append_time is None:
-            check_time(header, self.config, now_ms)
+            check_time(header, batch, self.config, now_ms)
         base_offset = self.log_end_offset
         stored = with_base_offset(batch, base_offset, LEADER_EPOCH, append_time)
         with _storage_errors():

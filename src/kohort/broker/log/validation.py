@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from kohort.broker.log.config import LogConfig
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
-from kohort.wire.records._check import flaw
+from kohort.wire.records._check import flaw, refused
 from kohort.wire.records.compression import decompress
 from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, verify_crc
 from kohort.wire.schema import Buffer
 
 NO_TRANSACTIONS = "transactions are not supported"
+_MOST_NAMED = 10_000
+_ANY_TIME = (1 << 63) - 1
+
+
+class RefusedRecordsError(KafkaError):
+    """A topic does not take some records of a batch, and so takes none of it (KIP-467).
+
+    Attributes:
+        indexes: Where the first of them are in their batch.
+        reason: What is wrong with each.
+    """
+
+    def __init__(self, code: ErrorCode, total: int, indexes: list[int], reason: str) -> None:
+        """Make the error for `total` records, the first of which are at `indexes`."""
+        self.indexes = indexes
+        self.reason = reason
+        where = f", the first is record {indexes[0]}" if indexes else ""
+        super().__init__(code, f"{total} records are refused{where}: {reason}")
 
 
 def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryview]:
@@ -47,24 +65,36 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
     return header, batch
 
 
-def check_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def check_time(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
     """Make sure that no record is of a time that has not come (KIP-937).
 
     Raises:
-        KafkaError: INVALID_TIMESTAMP.
+        RefusedRecordsError: INVALID_TIMESTAMP.
     """
-    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"{header.max_timestamp} is too far ahead of the broker's clock, {now_ms}",
+    latest = now_ms + config.timestamp_after_max_ms
+    if header.max_timestamp > latest:
+        after_base = min(latest - header.base_timestamp, _ANY_TIME)
+        total, first = refused(
+            _decompressed(header, batch), header.record_count, False, after_base, _MOST_NAMED
         )
+        reason = f"its time is more than {config.timestamp_after_max_ms} ms ahead of the broker's"
+        raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, total, first, reason)
 
 
 def _check_records(header: BatchHeader, batch: memoryview, *, keyed: bool) -> None:
-    try:
-        records = decompress(header.compression, batch[HEADER_SIZE:])
-    except RemoteProtocolError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    wrong = flaw(records, header.record_count, keyed)
+    records = _decompressed(header, batch)
+    wrong = flaw(records, header.record_count)
     if wrong is not None:
         raise KafkaError(ErrorCode.INVALID_RECORD, wrong)
+    if keyed:
+        total, first = refused(records, header.record_count, True, _ANY_TIME, _MOST_NAMED)
+        if total:
+            reason = "it has no key, which a compacted topic demands"
+            raise RefusedRecordsError(ErrorCode.INVALID_RECORD, total, first, reason)
+
+
+def _decompressed(header: BatchHeader, batch: memoryview) -> memoryview:
+    try:
+        return decompress(header.compression, batch[HEADER_SIZE:])
+    except RemoteProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

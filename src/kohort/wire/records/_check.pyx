@@ -10,17 +10,17 @@ from libc.stdint cimport int64_t, uint8_t
 from kohort.wire.records._varint cimport read_varint
 
 
-def flaw(records, int64_t count, bint keyed):
+def flaw(records, int64_t count):
     """Return what is wrong with records, None where nothing is; see the stub."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
-        return find_flaw(<const uint8_t*>view.buf, view.len, count, keyed)
+        return find_flaw(<const uint8_t*>view.buf, view.len, count)
     finally:
         PyBuffer_Release(&view)
 
 
-cdef str find_flaw(const uint8_t* at, int64_t size, int64_t count, bint keyed):
+cdef str find_flaw(const uint8_t* at, int64_t size, int64_t count):
     cdef const uint8_t* end = at + size
     cdef int64_t length, index
     cdef str found
@@ -28,14 +28,14 @@ cdef str find_flaw(const uint8_t* at, int64_t size, int64_t count, bint keyed):
         at = read_varint(at, end, 32, &length)
         if at == NULL or length < 1 or length > end - at:
             return f"record {index} has no length, or one that does not fit"
-        found = flaw_of_record(at + 1, at + length, index, keyed)  # after the unused attributes
+        found = flaw_of_record(at + 1, at + length, index)  # after the unused attributes
         if found is not None:
             return found
         at += length
     return None if at == end else f"there are bytes after the {count} records"
 
 
-cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index, bint keyed):
+cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index):
     cdef int64_t number, headers
     at = read_varint(at, end, 64, &number)
     if at == NULL:
@@ -46,8 +46,6 @@ cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index, bi
     at = after_bytes(at, end, &number)
     if at == NULL:
         return f"the key of record {index} does not fit"
-    if keyed and number < 0:
-        return f"record {index} has no key, which a compacted topic demands"
     at = after_bytes(at, end, &number)
     if at == NULL:
         return f"the value of record {index} does not fit"
@@ -62,6 +60,40 @@ cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index, bi
         if at == NULL:
             return f"a header of record {index} does not fit"
     return None if at == end else f"there are bytes after record {index}"
+
+
+def refused(records, int64_t count, bint keyed, int64_t latest, int64_t most):
+    """Return which sound records a topic does not take; see the stub."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return find_refused(<const uint8_t*>view.buf, view.len, count, keyed, latest, most)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple find_refused(
+    const uint8_t* at, int64_t size, int64_t count, bint keyed, int64_t latest, int64_t most
+):
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* field
+    cdef int64_t length, index, stamp, number, total = 0
+    cdef list first = []
+    for index in range(count):
+        at = read_varint(at, end, 32, &length)
+        if at == NULL or length < 1 or length > end - at:
+            break
+        field = read_varint(at + 1, at + length, 64, &stamp)
+        if field != NULL:
+            field = read_varint(field, at + length, 32, &number)
+        if field == NULL or read_varint(field, at + length, 32, &number) == NULL:
+            break
+        if stamp > latest or (keyed and number < 0):
+            total += 1
+            if total <= most:
+                first.append(index)
+        at += length
+    return total, first
 
 
 cdef const uint8_t* after_bytes(const uint8_t* at, const uint8_t* end, int64_t* size) noexcept:
