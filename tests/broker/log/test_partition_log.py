@@ -138,6 +138,20 @@ def test_reads_are_as_large_as_whole_batches_allow(tmp_path: Path) -> None:
             expected = min(batches, 60 - offset) * one
             assert len(log.read(offset, batches * one + one - 1)) == expected
         assert len(log.read(offset, 1)) == one
+        assert len(log.read(offset, one - 1, at_least_one=False)) == 0
+        assert len(log.read(offset, one, at_least_one=False)) == one
+    log.close()
+
+
+def test_what_does_not_fit_is_not_passed_over(tmp_path: Path) -> None:
+    """Though a smaller batch follows it in the next segment."""
+    log = opened(tmp_path, SMALL)
+    large, little = batch(b"v" * 700), batch(b"v")
+    log.append(large, 0)
+    log.roll()
+    log.append(little, 0)
+    assert log.read(0, len(little), at_least_one=False) == b""
+    assert len(log.read(1, len(little), at_least_one=False)) == len(little)
     log.close()
 
 

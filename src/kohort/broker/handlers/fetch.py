@@ -135,8 +135,10 @@ class _Reading:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
         limit = min(wanted.partition_max_bytes, left)
-        # However little is asked for, the first batch comes: the client gets on (KIP-74).
-        records = log.read(wanted.fetch_offset, limit) if left > 0 or is_first else b""
+        # KIP-74: however little is asked for, the answer's first batch comes: the client gets on.
+        # What follows keeps to the limit, or the answer would be larger than the client can take.
+        has_room = is_first or limit > 0
+        records = log.read(wanted.fetch_offset, limit, at_least_one=is_first) if has_room else b""
         return PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,

@@ -250,11 +250,13 @@ class PartitionLog:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int) -> bytes | memoryview:
-        """Return whole batches from the one that holds `offset` on, at most `max_bytes` of them.
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
+        """Return whole batches from the one that holds `offset` on, of one segment.
 
-        At least one batch comes back, however large, unless `offset` is the end. Batches of one
-        call are of one segment.
+        Args:
+            offset: Where to begin; at the end there is nothing.
+            max_bytes: How much to return at most.
+            at_least_one: Whether the first batch comes back however large it is.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR.
@@ -266,8 +268,8 @@ class PartitionLog:
             )
         with _storage_errors():
             for segment in self._segments[self._segment_number(offset) :]:
-                found = segment.read(offset, max_bytes)
-                if found:
+                found = segment.read(offset, max_bytes, at_least_one)
+                if found is not None:
                     return found
         return b""
 

@@ -207,10 +207,12 @@ class Segment:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int) -> bytes | memoryview:
-        """Return whole batches from the one that holds `offset` on; the first whatever its size."""
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes | memoryview | None:
+        """Return whole batches from the one that holds `offset` on; None if that is not here."""
         first = self.locate(offset)
         if first is None:
+            return None
+        if first.size > max_bytes and not at_least_one:
             return b""
         limit = first.position + max(max_bytes, first.size)
         end = self.size if limit >= self.size else self._last_end(first, limit)
