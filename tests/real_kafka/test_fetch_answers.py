@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from functools import partial
 
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ErrorCode
@@ -30,12 +31,13 @@ def whole_batches(bootstrap: str) -> list[list[int]]:
     with Peer(bootstrap) as peer:
         peer.create(name, PARTITIONS)
         for number, _ in itertools.product(range(PARTITIONS), range(BATCHES)):
-            place = TopicPartition(name, number)
-            eventually(
-                lambda at=place: peer.produce(at, BATCH).error_code == ErrorCode.NONE,  # type: ignore[misc]  # the default binds the loop's value
-                "the partition takes records",
-            )
+            takes_it = partial(takes, peer, TopicPartition(name, number))
+            eventually(takes_it, "the partition takes records")
         return [fetched(peer, name, *limits) for limits in BOTH]
+
+
+def takes(peer: Peer, place: TopicPartition) -> bool:
+    return peer.produce(place, BATCH).error_code == ErrorCode.NONE
 
 
 def fetched(peer: Peer, name: str, max_bytes: int, partition_max_bytes: int) -> list[int]:
