@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from tempfile import mkdtemp
 
+import google_crc32c
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -228,3 +230,13 @@ def test_cleanup_policies(policy: str, compact: bool, delete: bool) -> None:
 def test_an_unknown_cleanup_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="shred"):
         log_config(LogConfig(), {"cleanup.policy": "shred"})
+
+
+def test_a_header_alone_may_be_of_a_time_that_has_not_come(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    lies = bytearray(batch(b"v"))
+    struct.pack_into(">q", lies, 35, 10**15)  # the latest time of its records
+    struct.pack_into(">I", lies, 17, google_crc32c.value(bytes(lies[21:])))
+    with pytest.raises(KafkaError, match="INVALID_TIMESTAMP: the batch's header"):
+        log.append(bytes(lies), 0)
+    log.close()

@@ -26,8 +26,8 @@ class RefusedRecordsError(KafkaError):
         """Make the error for `total` records, the first of which are at `indexes`."""
         self.indexes = indexes
         self.reason = reason
-        where = f", the first is record {indexes[0]}" if indexes else ""
-        super().__init__(code, f"{total} records are refused{where}: {reason}")
+        what = f"{total} records are refused, the first is record {indexes[0]}: {reason}"
+        super().__init__(code, what)
 
 
 def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryview]:
@@ -69,7 +69,8 @@ def check_time(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms
     """Make sure that no record is of a time that has not come (KIP-937).
 
     Raises:
-        RefusedRecordsError: INVALID_TIMESTAMP.
+        KafkaError: INVALID_TIMESTAMP; a RefusedRecordsError where records are of such a time, and
+            not only the batch's header.
     """
     latest = now_ms + config.timestamp_after_max_ms
     if header.max_timestamp > latest:
@@ -78,6 +79,8 @@ def check_time(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms
             _decompressed(header, batch), header.record_count, False, after_base, _MOST_NAMED
         )
         reason = f"its time is more than {config.timestamp_after_max_ms} ms ahead of the broker's"
+        if not total:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"the batch's header: {reason}")
         raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, total, first, reason)
 
 
