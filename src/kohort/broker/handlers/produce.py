@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
-from kohort.broker.log.validation import RefusedRecordsError
+from kohort.broker.log.validation import MOST_NAMED, RefusedRecordsError
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError, clipped
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
@@ -20,7 +20,6 @@ from kohort.wire.messages.produce import (
 from kohort.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 
 _ACKS = (-1, 0, 1)
-_MOST_NAMED = 10_000
 
 
 class _Named:
@@ -30,7 +29,7 @@ class _Named:
     """
 
     def __init__(self) -> None:
-        self._left = _MOST_NAMED
+        self._left = MOST_NAMED
 
     def records_of(self, error: KafkaError) -> tuple[BatchIndexAndErrorMessage, ...]:
         """Return the records that an error is about, as far as there is room for them."""

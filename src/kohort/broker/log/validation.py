@@ -10,7 +10,8 @@ from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, v
 from kohort.wire.schema import Buffer
 
 NO_TRANSACTIONS = "transactions are not supported"
-_MOST_NAMED = 10_000
+# How many refused records are named, of a batch and in an answer.
+MOST_NAMED = 10_000
 _ANY_TIME = (1 << 63) - 1
 
 
@@ -76,7 +77,7 @@ def check_time(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms
     if header.max_timestamp > latest:
         after_base = min(latest - header.base_timestamp, _ANY_TIME)
         total, first = refused(
-            _decompressed(header, batch), header.record_count, False, after_base, _MOST_NAMED
+            _decompressed(header, batch), header.record_count, False, after_base, MOST_NAMED
         )
         reason = f"its time is more than {config.timestamp_after_max_ms} ms ahead of the broker's"
         if not total:
@@ -90,7 +91,7 @@ def _check_records(header: BatchHeader, batch: memoryview, *, keyed: bool) -> No
     if wrong is not None:
         raise KafkaError(ErrorCode.INVALID_RECORD, wrong)
     if keyed:
-        total, first = refused(records, header.record_count, True, _ANY_TIME, _MOST_NAMED)
+        total, first = refused(records, header.record_count, True, _ANY_TIME, MOST_NAMED)
         if total:
             reason = "it has no key, which a compacted topic demands"
             raise RefusedRecordsError(ErrorCode.INVALID_RECORD, total, first, reason)
