@@ -14,7 +14,6 @@ import gc
 import json
 import platform
 import random
-import resource
 import shutil
 import statistics
 import subprocess
@@ -46,6 +45,11 @@ JAVA_OPTIONS = ("-Xmx6g", "-XX:+UseSerialGC")
 JAVA_ROUNDS = 3
 CHANGES = ("full", "same", "joins", "leaves")
 MEMORY_TARGET_MIB = 1024
+# From arrays to arrays is quick, and what is compared there differs by little.
+ARRAY_ROUNDS = 25
+
+Cases = dict[str, dict[str, Subscription]]
+Works = dict[str, Callable[[], object]]
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ GROUPS = (
 )
 
 
-def changes(group: Group) -> dict[str, dict[str, Subscription]]:
+def changes(group: Group) -> Cases:
     """The group without an assignment, with one, after a member has joined, and after one left."""
     rng = random.Random(group.topics)
     full = {f"consumer-{n:05}": group.subscription(rng) for n in range(group.members)}
@@ -112,41 +116,75 @@ def changes(group: Group) -> dict[str, dict[str, Subscription]]:
     return {"full": full, "same": same, "joins": joins, "leaves": leaves}
 
 
-def milliseconds(work: Callable[[], object], rounds: int) -> float:
-    """Return the median processor time of some work: it has one thread, the machine has others."""
-    times = []
+def in_turns(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median processor time of each work in milliseconds.
+
+    They take turns, so that a slow moment of the machine falls on all of them alike, and it is the
+    processor's time because ours has one thread and the machine has others.
+    """
+    times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
-        gc.collect()
-        gc.disable()
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-        gc.enable()
-    return 1000 * statistics.median(times)
+        for name, work in works.items():
+            gc.collect()
+            gc.disable()
+            start = time.process_time()
+            work()
+            times[name].append(time.process_time() - start)
+            gc.enable()
+    return {name: 1000 * statistics.median(each) for name, each in times.items()}
 
 
 def measure(
     group: Group, rounds: int, java: JavaAssignors | None
 ) -> dict[str, dict[str, float | None]]:
-    """Return milliseconds by column and change; None where Java does not run."""
-    rows: dict[str, dict[str, float | None]] = {}
-    cluster = group.cluster
-    for change, subscriptions in changes(group).items():
-        problem = build(cluster, subscriptions)
+    """Return milliseconds by change and column; None where Java does not run."""
+    cases = changes(group)
+    arrays, client, server = (
+        arrays_of(group, cases),
+        client_of(group, cases),
+        server_of(group, cases),
+    )
+    ours = {
+        "arrays": in_turns(arrays, max(rounds, ARRAY_ROUNDS)),
+        "client": in_turns(client, rounds),
+        "server": in_turns(server, rounds),
+    }
+    return {
+        change: {
+            **{column: times[change] for column, times in ours.items()},
+            "Java client": in_java(java, group, "cooperative-sticky", subscriptions),
+            "Java server": in_java(java, group, "server-uniform", subscriptions),
+        }
+        for change, subscriptions in cases.items()
+    }
+
+
+def arrays_of(group: Group, cases: Cases) -> Works:
+    """Return the assignment from arrays to arrays, by change."""
+    return {
+        change: partial(solve, build(group.cluster, subscriptions))
+        for change, subscriptions in cases.items()
+    }
+
+
+def client_of(group: Group, cases: Cases) -> Works:
+    """Return the leader's assignment from dictionaries to dictionaries, by change."""
+    return {
+        change: partial(CooperativeStickyAssignor().assign, group.cluster, subscriptions)
+        for change, subscriptions in cases.items()
+    }
+
+
+def server_of(group: Group, cases: Cases) -> Works:
+    """Return the coordinator's, by change."""
+    works: Works = {}
+    for change, subscriptions in cases.items():
         members = {
             member: MemberSubscription(topics=entry.topics, owned=entry.owned)
             for member, entry in subscriptions.items()
         }
-        client = partial(CooperativeStickyAssignor().assign, cluster, subscriptions)
-        server = partial(UniformAssignor().assign, members, cluster.partitions)
-        rows[change] = {
-            "arrays": milliseconds(partial(solve, problem), rounds),
-            "client": milliseconds(client, rounds),
-            "server": milliseconds(server, rounds),
-            "Java client": in_java(java, group, "cooperative-sticky", subscriptions),
-            "Java server": in_java(java, group, "server-uniform", subscriptions),
-        }
-    return rows
+        works[change] = partial(UniformAssignor().assign, members, group.cluster.partitions)
+    return works
 
 
 def in_java(
@@ -191,15 +229,16 @@ def print_memory() -> int:
     """Print how far the process grows from the inputs to the end of an assignment."""
     group = GROUPS[1]
     cases = changes(group)
-    before = _resident_mib()
+    before = _resident_mib("VmRSS")
     CooperativeStickyAssignor().assign(group.cluster, cases["joins"])
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
+    print(_resident_mib("VmHWM") - before)
     return 0
 
 
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1024**2
+def _resident_mib(field: str) -> float:
+    """Return a figure of this process; `getrusage` would count what its parent once had."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 def show(group: Group, rows: Mapping[str, Mapping[str, float | None]]) -> None:

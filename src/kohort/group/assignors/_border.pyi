@@ -4,11 +4,15 @@ from collections.abc import Collection, Sequence
 from kohort.types import TopicPartition
 
 def read_wanted(
-    wanted: Sequence[Collection[str]], numbers: dict[str, int]
-) -> tuple[array[int], array[int], array[int], array[int]]: ...
+    wanted: Sequence[frozenset[str]], numbers: dict[str, int]
+) -> tuple[array[int], array[int]]: ...
+def turned(
+    which: array[int], start: array[int], value: array[int], values: int
+) -> tuple[array[int], array[int]]: ...
 def read_owned(
     first: int,
     owned: Sequence[Collection[TopicPartition]],
+    wish_of: array[int],
     wanted_start: array[int],
     wanted: array[int],
     numbers: dict[str, int],

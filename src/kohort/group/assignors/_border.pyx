@@ -2,7 +2,7 @@
 """Between dictionaries of names and arrays of numbers, and between partitions and their classes."""
 
 from cpython cimport array
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
@@ -28,58 +28,73 @@ cdef array.array INT32 = array.array("i")
 
 
 def read_wanted(list wanted, dict numbers):
-    """Return who wants what as numbers, both ways: by member, and by topic with members in order.
+    """Return what is wanted as numbers.
 
     Args:
-        wanted: For each member the topics it subscribes to; those without a number are left out.
+        wanted: Sets of topics; those without a number are left out.
         numbers: The number of each topic, from 0.
 
     Returns:
-        Where the topics of each member start, and where the last one's end; these topics; where the
-        members of each topic start, and where the last one's end; these members.
+        Where the topics of each set start, and where the last one's end; these topics.
     """
-    cdef int32_t member, at
-    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t at, total = 0
     cdef PyObject* number
-    member_starts = array.clone(INT32, len(wanted) + 1, True)
-    topic_starts = array.clone(INT32, len(numbers) + 1, True)
-    cdef int32_t[::1] member_start = member_starts
-    cdef int32_t[::1] topic_start = topic_starts
-    for topics in wanted:
-        total += len(topics)
-    found = array.clone(INT32, total, False)
-    cdef int32_t[::1] topic = found
+    cdef frozenset names
+    for names in wanted:
+        total += len(names)
+    starts = array.clone(INT32, len(wanted) + 1, True)
+    topics = array.clone(INT32, total, False)
+    cdef int32_t[::1] start = starts
+    cdef int32_t[::1] topic = topics
     total = 0
-    for member in range(len(wanted)):
-        if member and wanted[member] == wanted[member - 1]:
-            # Mostly they are all alike, and to see that is quicker than to look each name up.
-            for at in range(member_start[member - 1], member_start[member]):
-                topic[total] = topic[at]
+    for at in range(len(wanted)):
+        names = wanted[at]
+        for name in names:
+            number = PyDict_GetItemWithError(numbers, name)
+            if number != NULL:
+                topic[total] = <object>number
                 total += 1
-        else:
-            for name in wanted[member]:
-                number = PyDict_GetItem(numbers, name)
-                if number != NULL:
-                    topic[total] = <object>number
-                    total += 1
-        member_start[member + 1] = <int32_t>total
-    for at in range(total):
-        topic_start[topic[at] + 1] += 1
-    for at in range(len(numbers)):
-        topic_start[at + 1] += topic_start[at]
-    members = array.clone(INT32, total, False)
-    cdef int32_t[::1] into = members
-    cdef int32_t[::1] free = topic_start.copy()
-    for member in range(len(wanted)):
-        for at in range(member_start[member], member_start[member + 1]):
-            into[free[topic[at]]] = member
-            free[topic[at]] += 1
-    return member_starts, found[:total], topic_starts, members
+        start[at + 1] = <int32_t>total
+    return starts, topics[:total]
+
+
+def turned(
+    const int32_t[::1] which, const int32_t[::1] start, const int32_t[::1] value, int values
+):
+    """Return who has each value when each has a list of values, in their order.
+
+    Args:
+        which: For each the number of its list.
+        start: Where each list starts, and where the last one ends.
+        value: The values of all lists, from 0; none is twice in a list.
+        values: Number of different values.
+
+    Returns:
+        Where those who have each value start, and where the last one's end; they.
+    """
+    cdef Py_ssize_t who, at
+    cdef int32_t[::1] free
+    ends = array.clone(INT32, values + 1, True)
+    cdef int32_t[::1] end = ends
+    for who in range(which.shape[0]):
+        for at in range(start[which[who]], start[which[who] + 1]):
+            end[value[at] + 1] += 1
+    for at in range(values):
+        end[at + 1] += end[at]
+    free = end.copy()
+    holders = array.clone(INT32, end[values], False)
+    cdef int32_t[::1] holder = holders
+    for who in range(which.shape[0]):
+        for at in range(start[which[who]], start[which[who] + 1]):
+            holder[free[value[at]]] = <int32_t>who
+            free[value[at]] += 1
+    return ends, holders
 
 
 def read_owned(
     int first,
     list owned,
+    const int32_t[::1] wish_of,
     const int32_t[::1] wanted_start,
     const int32_t[::1] wanted,
     dict numbers,
@@ -95,29 +110,33 @@ def read_owned(
     Args:
         first: The first of the members.
         owned: For each of them the partitions it says it owns.
-        wanted_start: Where the topics of each member start, and where the last one's end.
-        wanted: The topics each member subscribes to, as numbers; only these it may keep.
+        wish_of: For each member its wish, the same number for members that want the same.
+        wanted_start: Where the topics of each wish start, and where the last one's end.
+        wanted: The topics of each wish, as numbers; a member may keep only those of its own.
         numbers: The number of each topic.
         starts: Where the partitions of each topic start, and where the last one's end.
-        wanted_by: For each topic the last member seen that wants it, -1 at first.
+        wanted_by: For each topic the last wish seen that it is part of, -1 at first.
         owner: For each partition its owner, -1 at first.
         claimed: For each partition whether anybody says it owns it, 0 at first.
     """
     cdef Py_ssize_t at
     cdef PyObject* known
     cdef int64_t number, partition
-    cdef int32_t member
+    cdef int32_t member, wish, last = -1
     cdef bint twice = False
     for member in range(first, first + <int>len(owned)):
         claims = owned[member - first]
         if not claims:
             continue
-        for at in range(wanted_start[member], wanted_start[member + 1]):
-            wanted_by[wanted[at]] = member
+        wish = wish_of[member]
+        if wish != last:
+            last = wish
+            for at in range(wanted_start[wish], wanted_start[wish + 1]):
+                wanted_by[wanted[at]] = wish
         for pair in claims:
             if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
                 raise TypeError(f"{pair!r} is not a TopicPartition")
-            known = PyDict_GetItem(numbers, <object>PyTuple_GET_ITEM(pair, 0))
+            known = PyDict_GetItemWithError(numbers, <object>PyTuple_GET_ITEM(pair, 0))
             partition = <object>PyTuple_GET_ITEM(pair, 1)
             if known == NULL or partition < 0:
                 continue
@@ -127,7 +146,7 @@ def read_owned(
                 continue
             twice |= claimed[partition]
             claimed[partition] = 1
-            if wanted_by[number] == member:
+            if wanted_by[number] == wish:
                 owner[partition] = member
     return twice
 

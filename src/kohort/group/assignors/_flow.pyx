@@ -64,6 +64,7 @@ cdef class Flow:
     cdef int64_t[::1] distance
     cdef int32_t[::1] level, next_arc, queue, path_node, path_arc
     cdef int8_t[::1] settled
+    cdef int32_t open_classes, open_members
 
     def __init__(self, members, supply, row_start, row_member, owned, far):
         cdef int32_t size
@@ -269,11 +270,14 @@ cdef class Flow:
         cdef int32_t position, node
         cdef int64_t here = 0
         cdef bint found = False
+        self.open_classes = self.open_members = 0
         for position in range(self.first, self.last + 1):
             node = self.sink if position == self.last else self.nodes[position]
             self.distance[node] = 0 if self.excess[node] > 0 else INT64_MAX
             self.level[node] = 0
             self.settled[node] = False
+            self.open_classes += node < self.classes
+            self.open_members += self.classes <= node < self.sink
         while here < INT64_MAX and not found:
             found = self.search_at(here)
             if not found:
@@ -303,9 +307,7 @@ cdef class Flow:
         for position in range(self.first, self.last + 1):
             node = self.sink if position == self.last else self.nodes[position]
             if self.distance[node] == here and not self.settled[node]:
-                self.settled[node] = True
-                self.queue[known] = node
-                known += 1
+                known = self.settle(node, known)
         while done < known:
             node = self.queue[done]
             done += 1
@@ -316,35 +318,59 @@ cdef class Flow:
                 known = self.relax(node, here, known)
         return deepest < 2147483647
 
+    cdef inline int32_t settle(self, int32_t node, int32_t known) noexcept nogil:
+        self.settled[node] = True
+        self.open_classes -= node < self.classes
+        self.open_members -= self.classes <= node < self.sink
+        self.queue[known] = node
+        return known + 1
+
     cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
-        cdef int32_t edge, at, other, member
-        cdef int64_t cost
-        cdef int64_t base = here + self.potential[node]
         if node < self.classes:
-            for edge in range(self.row_start[node], self.row_start[node + 1]):
-                other = self.classes + self.row_member[edge]
+            return self.relax_class(node, here, known) if self.open_members else known
+        if node < self.sink:
+            if self.open_classes:
+                known = self.relax_member(node, here, known)
+            return self.relax_into_sink(node, here, known)
+        return self.relax_sink(here, known)
+
+    cdef int32_t relax_class(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
+        cdef int32_t edge, other
+        cdef int64_t cost, base = here + self.potential[node]
+        for edge in range(self.row_start[node], self.row_start[node + 1]):
+            other = self.classes + self.row_member[edge]
+            if not self.settled[other] and self.part_of[other] == self.part_of[node]:
+                cost = base + self.cost_of_more(edge) - self.potential[other]
+                known = self.reach(node, other, cost, here, known)
+        return known
+
+    cdef int32_t relax_member(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
+        cdef int32_t at, edge, other, member = node - self.classes
+        cdef int64_t cost, base = here + self.potential[node]
+        for at in range(self.column_start[member], self.column_start[member + 1]):
+            edge = self.column[at]
+            if self.carried[edge]:
+                other = self.edge_class[edge]
                 if not self.settled[other] and self.part_of[other] == self.part_of[node]:
-                    cost = base + self.cost_of_more(edge) - self.potential[other]
+                    cost = base + self.cost_of_less(edge) - self.potential[other]
                     known = self.reach(node, other, cost, here, known)
-        elif node < self.sink:
-            member = node - self.classes
-            for at in range(self.column_start[member], self.column_start[member + 1]):
-                edge = self.column[at]
-                if self.carried[edge]:
-                    other = self.edge_class[edge]
-                    if not self.settled[other] and self.part_of[other] == self.part_of[node]:
-                        cost = base + self.cost_of_less(edge) - self.potential[other]
-                        known = self.reach(node, other, cost, here, known)
-            if self.into_sink[member] < self.upper and not self.settled[self.sink]:
-                cost = base - self.potential[self.sink]
-                known = self.reach(node, self.sink, cost, here, known)
-        else:
-            for at in range(self.first, self.last):
-                other = self.nodes[at]
-                if other >= self.classes and not self.settled[other]:
-                    if self.into_sink[other - self.classes] > self.lower:
-                        cost = base - self.potential[other]
-                        known = self.reach(node, other, cost, here, known)
+        return known
+
+    cdef int32_t relax_into_sink(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
+        cdef int64_t cost = here + self.potential[node] - self.potential[self.sink]
+        if self.into_sink[node - self.classes] < self.upper and not self.settled[self.sink]:
+            return self.reach(node, self.sink, cost, here, known)
+        return known
+
+    cdef int32_t relax_sink(self, int64_t here, int32_t known) noexcept nogil:
+        cdef int32_t position, other
+        cdef int64_t cost, base = here + self.potential[self.sink]
+        for position in range(self.first, self.last):
+            other = self.nodes[position]
+            if other >= self.classes and not self.settled[other]:
+                if self.into_sink[other - self.classes] > self.lower:
+                    cost = base - self.potential[other]
+                    known = self.reach(self.sink, other, cost, here, known)
         return known
 
     cdef inline int32_t reach(
@@ -354,9 +380,7 @@ cdef class Flow:
             self.distance[other] = cost
             self.level[other] = self.level[node] + 1
             if cost == here:
-                self.settled[other] = True
-                self.queue[known] = other
-                known += 1
+                known = self.settle(other, known)
         return known
 
     # ------------------------------------------------------------------------------- augment

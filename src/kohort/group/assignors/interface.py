@@ -132,11 +132,17 @@ class Assignor(ABC):
         """
 
 
-def java_order(text: str) -> bytes:
-    """Return a key that sorts strings as Java does, by UTF-16 units.
+def java_sorted(texts: Iterable[str]) -> list[str]:
+    """Return strings as Java sorts them, by UTF-16 units.
 
     All members must sort alike, also where the other ones are Java clients.
     """
+    known = list(texts)
+    # Mostly there is no difference, and no key for each is quicker.
+    return sorted(known) if all(map(str.isascii, known)) else sorted(known, key=_java_order)
+
+
+def _java_order(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -144,15 +150,17 @@ def member_order(
     subscriptions: Mapping[str, Subscription],
 ) -> list[str]:
     """Return the member ids with static members first, by instance id, then the others (A1)."""
-
-    def key(member_id: str) -> tuple[bool, bytes]:
-        instance = subscriptions[member_id].group_instance_id
-        return instance is None, java_order(member_id if instance is None else instance)
-
-    return sorted(subscriptions, key=key)
+    dynamic: list[str] = []
+    static: list[tuple[bytes, str]] = []
+    for member_id, entry in subscriptions.items():
+        if entry.group_instance_id is None:
+            dynamic.append(member_id)
+        else:
+            static.append((_java_order(entry.group_instance_id), member_id))
+    return [*(member_id for _, member_id in sorted(static)), *java_sorted(dynamic)]
 
 
 def subscribed_topics(cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> list[str]:
     """Return the topics that somebody subscribes to and that exist, in order."""
     topics = {topic for entry in subscriptions.values() for topic in entry.topics}
-    return sorted((topic for topic in topics if cluster.partitions.get(topic)), key=java_order)
+    return java_sorted(topic for topic in topics if cluster.partitions.get(topic))

@@ -9,13 +9,13 @@ racks they are, make a class; the solver never looks at a single one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, repeat
 
 from kohort.group.assignors import _border
 from kohort.group.assignors._flow import Flow
-from kohort.group.assignors.interface import ClusterView, java_order, member_order
+from kohort.group.assignors.interface import ClusterView, java_sorted, member_order
 from kohort.group.assignors.ownership import settle_claims
 from kohort.group.assignors.racks import racks_that_count
 from kohort.group.assignors.server import PartitionRacks
@@ -155,19 +155,21 @@ def with_names(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Who wants what.
+    """Who wants what. Members that want the same have one wish.
 
     Attributes:
         topics: Topics that exist and that somebody wants.
         numbers: Their numbers by name.
-        start: Where the topics of each member start, and where the last one's end.
-        topic: The topics that each member wants.
+        of_member: The wish of each member.
+        start: Where the topics of each wish start, and where the last one's end.
+        topic: The topics of each wish.
         rows: The different sets of members that want a topic.
         row_of: For each topic its set.
     """
 
     topics: tuple[str, ...]
     numbers: dict[str, int]
+    of_member: array[int]
     start: array[int]
     topic: array[int]
     rows: list[array[int]]
@@ -176,14 +178,15 @@ class Wishes:
     @classmethod
     def read(cls, cluster: ClusterView, wanted: list[frozenset[str]]) -> Wishes:
         """Return the members' wishes."""
-        exist = (topic for topic, count in cluster.partitions.items() if count)
-        topics = tuple(sorted(exist, key=java_order))
+        topics = tuple(java_sorted(name for name, count in cluster.partitions.items() if count))
         numbers = {topic: number for number, topic in enumerate(topics)}
-        start, topic, ends, members = _border.read_wanted(wanted, numbers)
+        wishes, of_member = _alike(wanted)
+        start, topic = _border.read_wanted(wishes, numbers)
+        each = array("i", range(len(wishes)))
+        ends, wish = _border.turned(each, start, topic, len(topics))
         rows: dict[bytes, int] = {}
         row_of = [
-            rows.setdefault(members[first:last].tobytes(), len(rows))
-            for first, last in pairwise(ends)
+            rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
         ]
         if b"" in rows:
             # Nobody wants some of them: once more, without these.
@@ -196,11 +199,43 @@ class Wishes:
         return cls(
             topics=topics,
             numbers=numbers,
+            of_member=of_member,
             start=start,
             topic=topic,
-            rows=[array("i", row) for row in rows],
+            rows=_with_members([array("i", row) for row in rows], len(wishes), of_member),
             row_of=row_of,
         )
+
+
+def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[int]]:
+    """Return the members' wishes, and which one each member has."""
+    wishes: list[frozenset[str]] = []
+    by_hash: dict[int, int] = {}
+    of_member = array("i")
+    for topics in wanted:
+        known = by_hash.setdefault(hash(topics), len(wishes))
+        # `topics` on the left: it is gone through in order, and looked up in what is in the cache.
+        if known == len(wishes) or topics != wishes[known]:
+            known = len(wishes)
+            wishes.append(topics)
+        of_member.append(known)
+    return wishes, of_member
+
+
+def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) -> list[array[int]]:
+    """Return sets of members, given as sets of wishes."""
+    each = array("i", range(len(rows)))
+    start = array("i", accumulate(map(len, rows), initial=0))
+    of_wish_start, row = _border.turned(each, start, _joined(rows), wishes)
+    ends, members = _border.turned(of_member, of_wish_start, row, len(rows))
+    return [members[first:last] for first, last in pairwise(ends)]
+
+
+def _joined(arrays: Iterable[array[int]]) -> array[int]:
+    joined = array("i")
+    for each in arrays:
+        joined += each
+    return joined
 
 
 def _classes(sizes: list[int], wishes: Wishes) -> Classes:
@@ -220,15 +255,12 @@ def _with_edges(
     row: Sequence[int],
     far: array[int],
 ) -> Classes:
-    member = array("i")
-    for number in row:
-        member += rows[number]
     return Classes(
         of=of,
         size=size,
         row=array("i", row),
         start=array("i", accumulate((len(rows[number]) for number in row), initial=0)),
-        member=member,
+        member=_joined(rows[number] for number in row),
         far=far,
     )
 
@@ -297,6 +329,7 @@ def _read_owned(
         twice |= _border.read_owned(
             first,
             owned[first : first + _AT_ONCE],
+            wishes.of_member,
             wishes.start,
             wishes.topic,
             wishes.numbers,
