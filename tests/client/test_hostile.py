@@ -13,6 +13,7 @@ from kohort.client import AsyncConsumer
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ClientConfig
 from kohort.client.metadata import ClusterMetadata, Node
+from kohort.client.range_connection import BlockingConnection
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
 from kohort.types import TopicPartition
 from kohort.wire import apis
@@ -245,3 +246,16 @@ async def test_a_name_that_does_not_exist_is_named() -> None:
     with pytest.raises(BrokerUnavailableError, match=r"broker\.invalid:9092"):
         await consumer.topics(timeout_ms=500)
     await consumer.close()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "a\0b", "", "\ud800", "\xfc..b"])
+@on_a_loop
+async def test_what_is_no_name_of_a_host_is_a_broker_that_cannot_be_reached(host: str) -> None:
+    """A broker may say of others what it likes."""
+    cluster = cluster_of("localhost:1")
+    cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, 9092, None)})
+    with pytest.raises(BrokerUnavailableError):
+        await cluster.send(1, MetadataRequest(topics=()))
+    await cluster.close()
+    with pytest.raises(BrokerUnavailableError):
+        BlockingConnection(host, 9092, "client", 1000)

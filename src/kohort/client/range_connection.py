@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import TypeVar, cast
 
+from kohort.client.addresses import look_up
 from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Answered, BecameReady, Connection
 from kohort.errors import (
@@ -176,10 +177,7 @@ class BlockingConnection:
 
 def _open_socket(host: str, port: int, timeout_s: float) -> socket.socket:
     """Connect to the first address of the host that answers."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise BrokerUnavailableError(f"{host}:{port}: {error.strerror}") from None
+    found = look_up(host, port)
     end = time.monotonic() + timeout_s
     causes: list[str] = []
     for family, kind, protocol, _, address in found:

@@ -8,6 +8,7 @@ import os
 import socket
 from typing import TypeVar, cast
 
+from kohort.client.addresses import literal, look_up
 from kohort.client.connection import (
     Answered,
     BecameReady,
@@ -246,10 +247,7 @@ async def connect(host: str, port: int, machine: Connection, timeout_s: float) -
 
 async def _socket(host: str, port: int) -> socket.socket:
     loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise BrokerUnavailableError(f"{host}:{port}: {error.strerror}") from None
+    found = literal(host, port) or await loop.run_in_executor(None, look_up, host, port)
     causes: list[str] = []
     for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)

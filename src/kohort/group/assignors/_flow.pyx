@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Shares partitions out: the most even loads, then the fewest moves, then the right racks.
 
-Partitions that the same members may have are one *class*; an *edge* joins a class with a member that
-may have its partitions. A flow runs from classes over edges to members and from there to a sink.
+Partitions that the same members may have are one *class*; an *edge* joins it with a member that may
+have its partitions. A flow runs from classes over edges to members and from there to a sink.
 What an edge carries is the number of partitions of the class that the member gets. What it carries
 beyond what the member owns already costs a move each.
 
@@ -25,12 +25,8 @@ cdef array.array INT32 = array.array("i")
 cdef array.array INT64 = array.array("q")
 
 
-cdef array.array int32s(Py_ssize_t size, bint zero=True):
-    return array.clone(INT32, size, zero)
-
-
-cdef array.array int64s(Py_ssize_t size):
-    return array.clone(INT64, size, True)
+cdef array.array zeros(array.array like, Py_ssize_t size):
+    return array.clone(like, size, True)
 
 
 cdef class Flow:
@@ -64,29 +60,31 @@ cdef class Flow:
     cdef int64_t[::1] distance
     cdef int32_t[::1] level, next_arc, queue, path_node, path_arc
     cdef int8_t[::1] settled
+    # how many of the part are not settled yet
     cdef int32_t open_classes, open_members
 
     def __init__(self, members, supply, row_start, row_member, owned, far):
         cdef int32_t size
         if members < 1:
             raise ValueError("a flow needs members")
-        self.classes = len(supply)
-        self.members = members
+        self.classes, self.members = len(supply), members
         self.sink = self.classes + self.members
         self.supply, self.row_start, self.row_member = supply, row_start, row_member
         self.owned, self.far = owned, far
         size = self.sink + 1
         # A move must outweigh all that racks can cost on one path.
         self.move_cost = size + 1 if len(far) else 1
-        self.edge_class = int32s(len(row_member))
-        self.column_start = int32s(self.members + 1)
-        self.column = int32s(len(row_member))
-        self.carried = int32s(len(row_member))
-        self.into_sink = int32s(self.members)
-        self.part_of, self.nodes, self.level = int32s(size), int32s(size), int32s(size)
-        self.next_arc, self.queue = int32s(size), int32s(size)
-        self.path_node, self.path_arc = int32s(size), int32s(size)
-        self.excess, self.potential, self.distance = int64s(size), int64s(size), int64s(size)
+        self.edge_class = zeros(INT32, len(row_member))
+        self.column_start = zeros(INT32, self.members + 1)
+        self.column = zeros(INT32, len(row_member))
+        self.carried = zeros(INT32, len(row_member))
+        self.into_sink = zeros(INT32, self.members)
+        self.part_of, self.nodes = zeros(INT32, size), zeros(INT32, size)
+        self.level, self.next_arc = zeros(INT32, size), zeros(INT32, size)
+        self.queue, self.path_node = zeros(INT32, size), zeros(INT32, size)
+        self.path_arc = zeros(INT32, size)
+        self.excess, self.potential = zeros(INT64, size), zeros(INT64, size)
+        self.distance = zeros(INT64, size)
         self.settled = array.array("b", bytes(size))
         self.list_columns()
 
@@ -106,9 +104,8 @@ cdef class Flow:
 
     def solve(self):
         """Return what each edge carries."""
-        cdef int32_t middle, node
+        cdef int32_t middle, node, parts = 0
         cdef list todo = [(0, self.sink)]
-        cdef int32_t parts = 0
         for node in range(self.sink):
             self.nodes[node] = node
         while todo:
@@ -326,13 +323,17 @@ cdef class Flow:
         return known + 1
 
     cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
+        cdef int64_t cost = here + self.potential[node] - self.potential[self.sink]
+        # Where nobody is open any more, there is no arc to look at.
+        if node == self.sink:
+            return self.relax_sink(here, known) if self.open_members else known
         if node < self.classes:
             return self.relax_class(node, here, known) if self.open_members else known
-        if node < self.sink:
-            if self.open_classes:
-                known = self.relax_member(node, here, known)
-            return self.relax_into_sink(node, here, known)
-        return self.relax_sink(here, known)
+        if self.open_classes:
+            known = self.relax_member(node, here, known)
+        if self.settled[self.sink] or self.into_sink[node - self.classes] == self.upper:
+            return known
+        return self.reach(node, self.sink, cost, here, known)
 
     cdef int32_t relax_class(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
         cdef int32_t edge, other
@@ -354,12 +355,6 @@ cdef class Flow:
                 if not self.settled[other] and self.part_of[other] == self.part_of[node]:
                     cost = base + self.cost_of_less(edge) - self.potential[other]
                     known = self.reach(node, other, cost, here, known)
-        return known
-
-    cdef int32_t relax_into_sink(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
-        cdef int64_t cost = here + self.potential[node] - self.potential[self.sink]
-        if self.into_sink[node - self.classes] < self.upper and not self.settled[self.sink]:
-            return self.reach(node, self.sink, cost, here, known)
         return known
 
     cdef int32_t relax_sink(self, int64_t here, int32_t known) noexcept nogil:
