@@ -94,10 +94,11 @@ def test_a_topic_id_that_nobody_has_is_answered_in_each_version(version: int) ->
 def test_a_small_request_has_no_large_answer() -> None:
     """Refused records are named (KIP-467), but not all of what was compressed a thousandfold."""
     records = [Record(number, 0, None, b"") for number in range(9_000)]
-    data = PartitionProduceData(index=0, records=encode_batch(records, codec=Compression.ZSTD))
-    twice = TopicProduceData(name="compacted", partition_data=(data, data))
+    batch = encode_batch(records, codec=Compression.ZSTD)
+    data = tuple(PartitionProduceData(index=number, records=batch) for number in (0, 1))
+    topic = TopicProduceData(name="compacted", partition_data=data)
     with EmbeddedBroker() as broker, Peer(broker.bootstrap_servers) as peer:
-        peer.create("compacted", cleanup_policy="compact")
-        request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=(twice,))
+        peer.create("compacted", 2, cleanup_policy="compact")
+        request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=(topic,))
         answers = peer.ask(request, 12).responses[0].partition_responses
     assert [len(each.record_errors) for each in answers] == [9_000, 1_000]

@@ -169,3 +169,55 @@ def repetitions(bootstrap: str, topic: str, sequences: list[int]) -> list[int]:
             )
             found.append(peer.produce(partition, sent).error_code)
     return found
+
+
+def test_both_brokers_take_the_last_of_what_is_for_one_partition(real_kafka: RealKafka) -> None:
+    topic = uuid.uuid4().hex
+    with EmbeddedBroker() as broker:
+        ours = sent_twice(broker.bootstrap_servers, topic)
+    assert ours == sent_twice(real_kafka.bootstrap_servers, topic)
+    assert ours == {0: 5, 1: 1}
+
+
+def sent_twice(bootstrap: str, topic: str) -> dict[int, int]:
+    """How many records each partition takes when partition 0 gets 2, then 3, then 5 of them."""
+    topics = tuple(
+        TopicProduceData(
+            name=topic,
+            partition_data=tuple(
+                PartitionProduceData(
+                    index=partition,
+                    records=encode_batch([Record(n, 0, None, b"v") for n in range(count)]),
+                )
+                for partition, count in each
+            ),
+        )
+        for each in ([(0, 2), (1, 1), (0, 3)], [(0, 5)])
+    )
+    with Peer(bootstrap) as peer:
+        peer.create(topic, 2)
+        before = {partition: end(peer, topic, partition) for partition in (0, 1)}
+        sent = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)
+        answers = peer.ask(sent, 12).responses
+        answered = {
+            part.index: part.error_code for each in answers for part in each.partition_responses
+        }
+        assert answered == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
+        assert sum(len(each.partition_responses) for each in answers) == len(answered)
+        return {
+            partition: end(peer, topic, partition) - first - 1
+            for partition, first in before.items()
+        }
+
+
+def end(peer: Peer, topic: str, partition: int) -> int:
+    """Where the next record goes, which is one that this call sends."""
+    found: list[int] = []
+
+    def taken() -> bool:
+        answer = peer.produce(TopicPartition(topic, partition), at(0))
+        found.append(answer.base_offset)
+        return answer.error_code == ErrorCode.NONE
+
+    eventually(taken, "the partition takes a record")
+    return found[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
@@ -54,7 +56,8 @@ def produce(
         RemoteProtocolError: A batch with acks=0 was refused; the connection is closed.
     """
     named = _Named()
-    topics = tuple(_topic(broker, request, data, caller, named) for data in request.topic_data)
+    asked = _last_of_each(request.topic_data)
+    topics = tuple(_topic(broker, request, data, caller, named) for data in asked)
     if request.acks != 0:
         return ProduceResponse(responses=topics)
     failed = [part for topic in topics for part in topic.partition_responses if part.error_code]
@@ -62,6 +65,18 @@ def produce(
         # No other way is left to tell the client that it should look where its partitions are.
         raise RemoteProtocolError(f"produced without acknowledgement: {failed[0].error_message}")
     return None
+
+
+def _last_of_each(data: tuple[TopicProduceData, ...]) -> list[TopicProduceData]:
+    """Return what is for each topic; of a partition that is named twice the last, as in Kafka."""
+    topics: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    for topic in data:
+        partitions = topics.setdefault((topic.name, topic.topic_id), {})
+        partitions.update((partition.index, partition) for partition in topic.partition_data)
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=tuple(partitions.values()))
+        for (name, topic_id), partitions in topics.items()
+    ]
 
 
 def _topic(
