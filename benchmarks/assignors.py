@@ -139,15 +139,10 @@ def measure(
 ) -> dict[str, dict[str, float | None]]:
     """Return milliseconds by change and column; None where Java does not run."""
     cases = changes(group)
-    arrays, client, server = (
-        arrays_of(group, cases),
-        client_of(group, cases),
-        server_of(group, cases),
-    )
     ours = {
-        "arrays": in_turns(arrays, max(rounds, ARRAY_ROUNDS)),
-        "client": in_turns(client, rounds),
-        "server": in_turns(server, rounds),
+        "arrays": in_turns(arrays_of(group, cases), max(rounds, ARRAY_ROUNDS)),
+        "client": in_turns(client_of(group, cases), rounds),
+        "server": in_turns(server_of(group, cases), rounds),
     }
     return {
         change: {

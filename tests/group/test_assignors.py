@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from kohort.group.assignors import (
     BUILTIN_ASSIGNORS,
     Assignor,
     ClusterView,
+    CooperativeStickyAssignor,
     RangeAssignor,
     RoundRobinAssignor,
     Subscription,
@@ -157,3 +158,15 @@ def test_a10_every_partition_goes_to_one_subscriber(
     )
     for member, owned in assignment.items():
         assert {partition.topic for partition in owned} <= topics[member]
+
+
+@pytest.mark.parametrize("kind", [set, list, tuple])
+@pytest.mark.parametrize("assignor", [RangeAssignor, RoundRobinAssignor, CooperativeStickyAssignor])
+def test_who_calls_an_assignor_may_give_it_any_collection(
+    kind: Callable[[frozenset[str]], frozenset[str]], assignor: type[Assignor]
+) -> None:
+    topics = frozenset({"a", "b"})
+    strict = {member: Subscription(topics=topics) for member in ("x", "y")}
+    loose = {member: Subscription(topics=kind(topics)) for member in ("x", "y")}
+    cluster = ClusterView({"a": 3, "b": 4})
+    assert assignor().assign(cluster, loose) == assignor().assign(cluster, strict)

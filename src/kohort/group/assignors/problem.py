@@ -212,7 +212,8 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
     wishes: list[frozenset[str]] = []
     by_hash: dict[int, int] = {}
     of_member = array("i")
-    for topics in wanted:
+    # Who calls an assignor directly may have been less strict.
+    for topics in map(frozenset, wanted):
         known = by_hash.setdefault(hash(topics), len(wishes))
         # `topics` on the left: it is gone through in order, and looked up in what is in the cache.
         if known == len(wishes) or topics != wishes[known]:
