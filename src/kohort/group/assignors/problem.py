@@ -182,8 +182,7 @@ class Wishes:
         numbers = {topic: number for number, topic in enumerate(topics)}
         wishes, of_member = _alike(wanted)
         start, topic = _border.read_wanted(wishes, numbers)
-        each = array("i", range(len(wishes)))
-        ends, wish = _border.turned(each, start, topic, len(topics))
+        ends, wish = _border.turned(_one_each(len(wishes)), start, topic, len(topics))
         rows: dict[bytes, int] = {}
         row_of = [
             rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
@@ -212,7 +211,7 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
     wishes: list[frozenset[str]] = []
     by_hash: dict[int, int] = {}
     of_member = array("i")
-    # Who calls an assignor directly may have been less strict.
+    # Whoever calls an assignor directly may give another kind of collection.
     for topics in map(frozenset, wanted):
         known = by_hash.setdefault(hash(topics), len(wishes))
         # `topics` on the left: it is gone through in order, and looked up in what is in the cache.
@@ -225,11 +224,15 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
 
 def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) -> list[array[int]]:
     """Return sets of members, given as sets of wishes."""
-    each = array("i", range(len(rows)))
     start = array("i", accumulate(map(len, rows), initial=0))
-    of_wish_start, row = _border.turned(each, start, _joined(rows), wishes)
+    of_wish_start, row = _border.turned(_one_each(len(rows)), start, _joined(rows), wishes)
     ends, members = _border.turned(of_member, of_wish_start, row, len(rows))
     return [members[first:last] for first, last in pairwise(ends)]
+
+
+def _one_each(count: int) -> array[int]:
+    """Return what `turned` is told when nobody shares a list with another one."""
+    return array("i", range(count))
 
 
 def _joined(arrays: Iterable[array[int]]) -> array[int]:
