@@ -298,6 +298,11 @@ class Cluster:
 
     # -------------------------------------------------------------------------- connections
 
+    def opened(self, node_id: int, purpose: Purpose) -> BrokerConnection | None:
+        """Return the connection to a broker for a purpose if it is open already."""
+        task = self._connections.get((node_id, purpose))
+        return task.result() if task is not None and _is_open(task) else None
+
     async def connection(self, node_id: int, purpose: Purpose) -> BrokerConnection:
         """Return the open connection to a broker for a purpose; open it if need be.
 

@@ -56,6 +56,7 @@ class Consumer:
         self._config = self._async.config
         self._thread = LoopThread("kohort-consumer")
         self._polling = threading.Lock()
+        self._core: ConsumerCore | None = None
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -159,9 +160,13 @@ class Consumer:
         if not self._polling.acquire(blocking=False):
             raise LocalProtocolError("another poll of this consumer is running")
         try:
-            return self._thread.run_serving(
-                lambda serve: self._make_ready(Deadline(timeout_ms), serve, reads, takes_all)
+            deadline = Deadline(timeout_ms)
+            if takes_all and self._core is not None and self._core.handover.wait(deadline):
+                return self._core
+            self._core = self._thread.run_serving(
+                lambda serve: self._make_ready(deadline, serve, reads, takes_all)
             )
+            return self._core
         finally:
             self._polling.release()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
@@ -17,13 +16,15 @@ from kohort.client.committer import Committer
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
-from kohort.client.frames import plain_buffer
+from kohort.client.frames import fetch_buffer
+from kohort.client.handover import Handover
 from kohort.client.listener import (
     Listens,
     RebalanceListener,
     Told,
     call_listener,
     enter_listener,
+    method_for,
 )
 from kohort.client.membership import Membership, make_membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
@@ -42,8 +43,6 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
-
-_LARGE = 256 * 1024
 
 
 class Caller(Protocol):
@@ -95,20 +94,22 @@ class ConsumerCore:
         self._reads = False
         self._call_error: Exception | None = None
         self._begun: dict[int, tuple[Ownership, int]] = {}
+        self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
         """Have a waiting poll look again."""
         self.changed.set()
+        self.handover.offer()
 
     def raise_later(self, error: BaseException) -> None:
         """Have the next poll raise an error."""
         self._errors.append(error)
-        self.changed.set()
+        self.notify()
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one."""
         self._woken = True
-        self.changed.set()
+        self.notify()
 
     # ------------------------------------------------------------------------ what to read
 
@@ -242,6 +243,35 @@ class ConsumerCore:
                 state.next_chunk()
         self.fetcher.pump()
 
+    def _set_aside(self) -> bool | None:
+        """Do what `ready` and `take_chunks` do, for a poll that waits; see `Handover`."""
+        found = self._found()
+        if found is False:
+            return False
+        if self.membership is not None:
+            self.membership.polled()
+        if found is None:
+            self._go_on()
+            return None if self._found() is None else False
+        self.partitions.mark_consumed()
+        self.take_chunks()
+        return True
+
+    def _found(self) -> bool | None:
+        """Say what there is for a poll; see `Handover`."""
+        membership = self.membership
+        if membership is not None and (membership.callbacks or membership.errors):
+            return False
+        if self._errors or self._call_error is not None or self._woken or not self.fetcher.is_on:
+            return False
+        found = None
+        for state in self.partitions:
+            if state.failure is not None:
+                return False
+            if state.has_records:
+                found = True
+        return found
+
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
         alive = Deadline(self.config.max_poll_interval_ms / 4)
@@ -329,7 +359,7 @@ class ConsumerCore:
         change = self._change(callback)
         if change is Ownership.ASSIGNED:
             self._tell_assignor(callback)
-        method = self._method(change)
+        method = method_for(self._listener, change)
         self._begun[callback.token] = change, now_ms()
         try:
             told = await caller.call(lambda: call_listener(method, callback.partitions))
@@ -367,15 +397,6 @@ class ConsumerCore:
         if callback.change is Ownership.REVOKED and not is_member:
             return Ownership.LOST
         return callback.change
-
-    def _method(self, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
-        revoked = self._listener.on_partitions_revoked
-        if change is Ownership.ASSIGNED:
-            return self._listener.on_partitions_assigned
-        if change is Ownership.LOST:
-            lost = getattr(self._listener, "on_partitions_lost", revoked)
-            return cast("Callable[[frozenset[TopicPartition]], Told]", lost)
-        return revoked
 
     async def _later(self, callback: Callback, told: Told) -> None:
         enter_listener()
@@ -436,6 +457,7 @@ class ConsumerCore:
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
         self.fetcher.is_on = False
+        self.notify()
         self.partitions.mark_consumed()
         try:
             async with asyncio.timeout(deadline.left_s()):
@@ -470,16 +492,3 @@ class ConsumerCore:
             task.cancel()
         await asyncio.gather(*self._deferred, return_exceptions=True)
         await self.cluster.close()
-
-
-def fetch_buffer(size: int) -> memoryview:
-    """Return memory for a fetched frame.
-
-    Where columns are read, Arrow's pool has it ready and does not zero it; who reads records only
-    need not load Arrow for that.
-    """
-    if size < _LARGE or "pyarrow" not in sys.modules:
-        return plain_buffer(size)
-    import pyarrow as pa
-
-    return memoryview(pa.allocate_buffer(size)).cast("B")

@@ -11,12 +11,15 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
 
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
+from kohort.client.connection import Failed
 from kohort.client.offsets import shown
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
 from kohort.client.records import whole_chunk, without_aborted
+from kohort.client.transport import BrokerConnection, Ended
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError
 from kohort.types import TopicPartition
@@ -38,6 +41,10 @@ class _Asked:
     state: PartitionState
     incarnation: int
     offset: int
+    leader_epoch: int
+
+
+_AskedOf: TypeAlias = dict[TopicPartition, _Asked]
 
 
 class Fetcher:
@@ -64,7 +71,8 @@ class Fetcher:
         self._partitions = partitions
         self._on_change = on_change
         self._on_error = on_error
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._busy: set[int] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.is_on = False
@@ -74,37 +82,41 @@ class Fetcher:
         """Send what can be sent now."""
         if self._closed or not self.is_on:
             return
+        # Most calls find every partition in a request and nothing to do.
+        idle = [state for state in self._partitions if state.is_idle]
+        if not idle:
+            return
         now = asyncio.get_running_loop().time()
-        wanted: dict[int, list[PartitionState]] = {}
-        busy: set[int] = set()
-        for state in self._partitions:
-            leader = self._cluster.metadata.leader(state.partition)
-            if leader is None:
-                if state.is_readable:
-                    self._cluster.request_refresh()
-            elif state.chunks and state.is_readable:
-                busy.add(leader)
-            elif state.is_wanted(now):
-                wanted.setdefault(leader, []).append(state)
-        for leader, states in wanted.items():
-            if leader not in busy and leader not in self._tasks:
-                self._start(leader, states)
-        self._wake_for_delayed(now)
+        wanted: dict[int, _AskedOf] = {}
+        unread: set[int] = set()
+        for state in idle:
+            known = self._cluster.metadata.led(state.partition)
+            if known is None:
+                self._cluster.request_refresh()
+            elif state.chunks:
+                unread.add(known.leader)
+            elif state.position is not None and state.not_before <= now:
+                asked = _Asked(state, state.incarnation, state.fetch_offset, known.leader_epoch)
+                wanted.setdefault(known.leader, {})[state.partition] = asked
+        for leader, of_leader in wanted.items():
+            if leader not in unread and leader not in self._busy:
+                self._start(leader, of_leader)
+        self._wake_for_delayed(idle, now)
 
     async def close(self) -> None:
         """Stop."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = list(self._tasks.values())
+        tasks = list(self._connecting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------------------- inside
 
-    def _wake_for_delayed(self, now: float) -> None:
-        later = [state.not_before for state in self._partitions if state.not_before > now]
+    def _wake_for_delayed(self, states: Iterable[PartitionState], now: float) -> None:
+        later = [state.not_before for state in states if state.not_before > now]
         if later and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(min(later), self._on_timer)
@@ -113,24 +125,33 @@ class Fetcher:
         self._timer = None
         self.pump()
 
-    def _start(self, leader: int, states: list[PartitionState]) -> None:
-        asked: dict[TopicPartition, _Asked] = {}
-        for state in states:
-            state.is_fetching = True
-            asked[state.partition] = _Asked(state, state.incarnation, state.fetch_offset)
-        task = asyncio.create_task(self._fetch(leader, asked))
-        self._tasks[leader] = task
-        task.add_done_callback(lambda done: self._finished(leader, done))
+    def _start(self, leader: int, asked: _AskedOf) -> None:
+        for each in asked.values():
+            each.state.is_fetching = True
+        self._busy.add(leader)
+        connection = self._cluster.opened(leader, Purpose.FETCH)
+        if connection is not None:
+            self._ask(connection, leader, asked)
+            return
+        task = asyncio.create_task(self._connect(leader, asked))
+        self._connecting.add(task)
+        task.add_done_callback(self._connected)
 
-    def _finished(self, leader: int, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(leader, None)
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # it must neither end in a silent wait nor be tried for ever
-            self._closed = True
-            self._on_error(error)
-        self.pump()
+        if error is not None:
+            self._break(error)
 
-    async def _fetch(self, leader: int, asked: dict[TopicPartition, _Asked]) -> None:
+    async def _connect(self, leader: int, asked: _AskedOf) -> None:
+        try:
+            connection = await self._cluster.connection(leader, Purpose.FETCH)
+        except KohortError as error:
+            self._ended(leader, asked, error)
+        else:
+            self._ask(connection, leader, asked)
+
+    def _ask(self, connection: BrokerConnection, leader: int, asked: _AskedOf) -> None:
         topics, has_ids = self._topics(asked.values())
         config = self._config
         request = FetchRequest(
@@ -140,34 +161,47 @@ class Fetcher:
             isolation_level=int(config.isolation_level == "read_committed"),
             topics=topics,
         )
+        connection.ask(
+            request,
+            config.request_timeout_ms + config.fetch_max_wait_ms,
+            lambda end: self._ended(leader, asked, _answer(end, leader)),
+            at_most=None if has_ids else FETCH_BY_NAME,
+        )
+
+    def _ended(self, leader: int, asked: _AskedOf, answer: FetchResponse | KohortError) -> None:
+        if self._closed:
+            return
+        self._busy.discard(leader)
         try:
-            response = await self._cluster.send(
-                leader,
-                request,
-                purpose=Purpose.FETCH,
-                timeout_ms=config.request_timeout_ms + config.fetch_max_wait_ms,
-                at_most=None if has_ids else FETCH_BY_NAME,
-            )
-            if response.error_code:
-                raise KafkaError(response.error_code, f"fetch from broker {leader}")
-            for each in self._missing(response, asked):
-                self._delay(each.state)
-        except KohortError as error:
-            self._failed(error, asked)
-        finally:
-            for each in asked.values():
-                if each.incarnation == each.state.incarnation:
-                    each.state.is_fetching = False
+            self._take(answer, asked)
+        except Exception as error:  # noqa: BLE001  # the next poll raises it
+            self._break(error)
+            return
+        for each in asked.values():
+            if each.incarnation == each.state.incarnation:
+                each.state.is_fetching = False
         self._on_change()
+        self.pump()
+
+    def _break(self, error: BaseException) -> None:
+        """Stop for what should not have happened: it must neither be waited out nor tried again."""
+        self._closed = True
+        self._on_error(error)
+
+    def _take(self, answer: FetchResponse | KohortError, asked: _AskedOf) -> None:
+        if isinstance(answer, KohortError):
+            self._failed(answer, asked)
+            return
+        for each in self._missing(answer, asked):
+            self._delay(each.state)
 
     def _topics(self, asked: Iterable[_Asked]) -> tuple[tuple[FetchTopic, ...], bool]:
         topics: dict[str, list[FetchPartition]] = {}
         for each in asked:
             partition = each.state.partition
-            known = self._cluster.metadata.partition(partition)
             entry = FetchPartition(
                 partition=partition.partition,
-                current_leader_epoch=known.leader_epoch if known else -1,
+                current_leader_epoch=each.leader_epoch,
                 fetch_offset=each.offset,
                 partition_max_bytes=self._config.max_partition_fetch_bytes,
             )
@@ -183,9 +217,7 @@ class Fetcher:
         topic = self._cluster.metadata.topics.get(name)
         return topic.topic_id if topic else ZERO_UUID
 
-    def _missing(
-        self, response: FetchResponse, asked: dict[TopicPartition, _Asked]
-    ) -> Iterable[_Asked]:
+    def _missing(self, response: FetchResponse, asked: _AskedOf) -> Iterable[_Asked]:
         """Take what was answered; return what was asked and is not in the answer."""
         missing = dict(asked)
         for topic in response.responses:
@@ -248,7 +280,7 @@ class Fetcher:
             earliest = self._config.auto_offset_reset == "earliest"
             state.look_up(EARLIEST if earliest else LATEST)
 
-    def _failed(self, error: KohortError, asked: dict[TopicPartition, _Asked]) -> None:
+    def _failed(self, error: KohortError, asked: _AskedOf) -> None:
         is_passing = isinstance(error, KafkaError) and error.retriable
         log.debug("fetch failed: %s", error)
         for each in asked.values():
@@ -264,3 +296,12 @@ class Fetcher:
     def _delay(self, state: PartitionState) -> None:
         loop = asyncio.get_running_loop()
         state.not_before = loop.time() + self._config.retry_backoff_ms / 1000
+
+
+def _answer(end: Ended, leader: int) -> FetchResponse | KohortError:
+    if isinstance(end, Failed):
+        return end.error
+    response = cast("FetchResponse", end.response)
+    if response.error_code:
+        return KafkaError(response.error_code, f"fetch from broker {leader}")
+    return response

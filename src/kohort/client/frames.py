@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 from kohort.wire.frame import frame_length
 
 _SCRATCH = 64 * 1024
 _HEAD = 4
+_LARGE = 256 * 1024
 
 Allocate = Callable[[int], memoryview]
 
@@ -15,6 +17,19 @@ Allocate = Callable[[int], memoryview]
 def plain_buffer(size: int) -> memoryview:
     """Return a new buffer for a frame."""
     return memoryview(bytearray(size))
+
+
+def fetch_buffer(size: int) -> memoryview:
+    """Return memory for a fetched frame.
+
+    Where columns are read, Arrow's pool has it ready and does not zero it; who reads records only
+    need not load Arrow for that.
+    """
+    if size < _LARGE or "pyarrow" not in sys.modules:
+        return plain_buffer(size)
+    import pyarrow as pa
+
+    return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
 class FrameReader:

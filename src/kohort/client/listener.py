@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from kohort.errors import LocalProtocolError
+from kohort.group.events import Ownership
 from kohort.types import TopicPartition
 
 Told: TypeAlias = Awaitable[object] | Future[object] | None
@@ -45,6 +46,17 @@ class RebalanceListener:
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
         """Partitions belong to others already: commits for them will be refused (KIP-429)."""
         return self.on_partitions_revoked(partitions)
+
+
+def method_for(listener: Listens, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
+    """Return the method to call; without one for what is lost, that for what is revoked."""
+    revoked = listener.on_partitions_revoked
+    if change is Ownership.ASSIGNED:
+        return listener.on_partitions_assigned
+    if change is Ownership.LOST:
+        lost = getattr(listener, "on_partitions_lost", revoked)
+        return cast("Callable[[frozenset[TopicPartition]], Told]", lost)
+    return revoked
 
 
 _inside: ContextVar[bool] = ContextVar("kohort_listener", default=False)

@@ -92,10 +92,15 @@ class ClusterMetadata:
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic else None
 
+    def led(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """Return what is known about a partition; None when it has no leader that is known."""
+        known = self.partition(partition)
+        return known if known and known.leader in self.nodes else None
+
     def leader(self, partition: TopicPartition) -> int | None:
         """Return the node id of a partition's leader, None when it has none or is not known."""
-        known = self.partition(partition)
-        return known.leader if known and known.leader in self.nodes else None
+        known = self.led(partition)
+        return known.leader if known else None
 
 
 def from_response(response: MetadataResponse) -> ClusterMetadata:

@@ -64,19 +64,14 @@ class PartitionState:
         return not (self.is_paused or self.is_held) and self.failure is None
 
     @property
+    def is_idle(self) -> bool:
+        """Whether records may be handed out, but are not on their way."""
+        return not self.is_fetching and self.is_readable
+
+    @property
     def has_records(self) -> bool:
         """Whether something was fetched that may be handed out."""
-        return self.is_readable and (self.current is not None or bool(self.chunks))
-
-    def is_wanted(self, now: float) -> bool:
-        """Whether to fetch it now."""
-        return (
-            self.is_readable
-            and self.position is not None
-            and not self.chunks
-            and not self.is_fetching
-            and self.not_before <= now
-        )
+        return (self.current is not None or bool(self.chunks)) and self.is_readable
 
     def seek(self, offset: int) -> None:
         """Go on from `offset`."""

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TypeVar, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
 
 from kohort.client.addresses import literal, look_up
 from kohort.client.connection import (
@@ -28,6 +30,11 @@ log = logging.getLogger("kohort.client")
 
 R = TypeVar("R", bound=Message)
 
+Ended: TypeAlias = Answered | Failed
+
+# Of a request that was never given to the machine.
+_NO_TOKEN = 0
+
 
 def now_ms() -> int:
     """Return the time of the running loop in milliseconds."""
@@ -48,7 +55,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._machine = machine
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._answers: dict[int, asyncio.Future[tuple[Message, int]]] = {}
+        self._asked: dict[int, Callable[[Ended], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------------ the user
@@ -82,23 +89,29 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 serve the request.
             RemoteProtocolError: The answer is not Kafka's protocol.
         """
-        response, _ = await self.request_versioned(request, timeout_ms, at_most=at_most)
-        return response
+        future: asyncio.Future[Message] = self._loop.create_future()
+        self.ask(request, timeout_ms, partial(_settle, future), at_most=at_most)
+        return cast("R", await future)
 
-    async def request_versioned(
-        self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
-    ) -> tuple[R, int]:
-        """As `request`; return the version that was used as well."""
-        self._check_open()
+    def ask(
+        self,
+        request: Request[R],
+        timeout_ms: int,
+        told: Callable[[Ended], None],
+        *,
+        at_most: int | None = None,
+    ) -> None:
+        """Send a request and have `told` called with its answer, or with why there is none.
+
+        The call comes while the answer is received, or at once, and must not raise.
+        """
+        if not self.is_open:
+            told(Failed(_NO_TOKEN, self._lost()))
+            return
         general = cast("Request[Message]", request)
         token = self._machine.submit(general, now_ms(), timeout_ms, at_most=at_most)
-        future: asyncio.Future[tuple[Message, int]] = self._loop.create_future()
-        self._answers[token] = future
+        self._asked[token] = told
         self._flush()
-        try:
-            return cast("tuple[R, int]", await future)
-        finally:
-            self._answers.pop(token, None)
 
     def tell(self, request: Request[R], timeout_ms: int) -> None:
         """Send a request that has no answer.
@@ -106,7 +119,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Raises:
             BrokerUnavailableError: The connection broke.
         """
-        self._check_open()
+        if not self.is_open:
+            raise self._lost()
         general = cast("Request[Message]", request)
         self._machine.submit(general, now_ms(), timeout_ms, has_answer=False)
         self._flush()
@@ -168,10 +182,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------- inside
 
-    def _check_open(self) -> None:
+    def _lost(self) -> KohortError:
         # It may have ended since its user was given it: that is nobody's mistake.
-        if not self.is_open:
-            raise BrokerUnavailableError(f"{self.address}: the connection is closed")
+        return BrokerUnavailableError(f"{self.address}: the connection is closed")
 
     def _flush(self) -> None:
         if not self.is_open:
@@ -190,24 +203,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if isinstance(event, BecameReady):
                 self._ready.set_result(None)
                 continue
-            future = self._answers.get(event.token)
-            if future is None or future.done():
-                continue
-            if isinstance(event, Answered):
-                future.set_result((event.response, event.version))
-            else:
-                assert isinstance(event, Failed)
-                future.set_exception(event.error)
+            told = self._asked.pop(event.token, None)
+            if told is not None:
+                told(event)
 
     def _set_timer(self) -> None:
         due = self._machine.next_deadline()
+        if due is None:
+            return
         if self._timer is not None:
-            if due is not None and self._timer.when() * 1000 <= due and not self._timer.cancelled():
+            if self._timer.when() * 1000 <= due:
                 return  # it fires early enough and then sets itself anew
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self._loop.call_at(due / 1000, self._on_timer)
+        self._timer = self._loop.call_at(due / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -217,6 +225,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         self._dispatch()
         self._flush()
+
+
+def _settle(future: asyncio.Future[Message], end: Ended) -> None:
+    if future.done():  # whoever waited gave up
+        return
+    if isinstance(end, Answered):
+        future.set_result(end.response)
+    else:
+        future.set_exception(end.error)
 
 
 async def connect(host: str, port: int, machine: Connection, timeout_s: float) -> BrokerConnection:

@@ -30,13 +30,17 @@ class EncoderSource(Source):
             self._tags(specs, value, out)
 
     def _refuse_unless_default(self, cls: type[Struct], spec: FieldSpec, value: str) -> None:
-        with self.block(f"if {value}.{spec.name} != {self._default(spec)}:"):
+        with self.block(f"if {self._differs(spec, value)}:"):
             self.add(f"refuse_field('{cls.__name__}.{spec.name}', {self.version})")
 
-    def _default(self, spec: FieldSpec) -> str:
+    def _differs(self, spec: FieldSpec, value: str) -> str:
+        """Return the text that asks whether a field has a value other than its default."""
+        field = f"{value}.{spec.name}"
         if spec.default is None or isinstance(spec.default, (bool, int, str, bytes)):
-            return repr(spec.default)
-        return self.bind(spec.default, "default")
+            return f"{field} != {spec.default!r}"
+        default = self.bind(spec.default, "default")
+        # Mostly it is the default itself, and comparing takes longer.
+        return f"{field} is not {default} and {field} != {default}"
 
     def _field(self, spec: FieldSpec, value: str, out: str) -> None:
         local = self.fresh(spec.name)
@@ -113,9 +117,12 @@ class EncoderSource(Source):
         tags = self.fresh("tags")
         self.add(f"{tags} = []")
         for spec in known:
-            with self.block(f"if {value}.{spec.name} != {self._default(spec)}:"):
+            with self.block(f"if {self._differs(spec, value)}:"):
                 content = self.fresh("content")
                 self.add(f"{content} = bytearray()")
                 self._field(spec, f"{value}.{spec.name}", content)
                 self.add(f"{tags}.append(({spec.tag}, {content}))")
-        self.add(f"write_tags({out}, {tags})")
+        with self.block(f"if {tags}:"):
+            self.add(f"write_tags({out}, {tags})")
+        with self.block("else:"):
+            self.add(f"{out}.append(0)")
