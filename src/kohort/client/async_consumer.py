@@ -151,9 +151,7 @@ class AsyncConsumer:
         """
         count = self._config.max_poll_records if max_records is None else max_records
         await self._ready(timeout_ms)
-        found = read_records(self.core.partitions, self._config, count)
-        self.core.fetcher.pump()
-        return found
+        return read_records(self.core.partitions, self._config, count)
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -169,9 +167,7 @@ class AsyncConsumer:
             RemoteProtocolError: As `poll`.
         """
         await self._ready(timeout_ms)
-        batch = read_columns(self.core.partitions, self._config, max_records)
-        self.core.fetcher.pump()
-        return batch
+        return read_columns(self.core.partitions, self._config, max_records)
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.

@@ -123,11 +123,7 @@ class Consumer:
             RemoteProtocolError: Records are corrupt; names partition and offset.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        core = self._ready(timeout_ms, takes_all=max_records is None)
-        found = read_records(core.partitions, self._config, count)
-        if max_records is not None:
-            self._thread.call_soon(core.fetcher.pump)
-        return found
+        return read_records(self._ready(timeout_ms).partitions, self._config, count)
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:
         """Return the next records as columns, those of Spark's own Kafka source.
@@ -140,11 +136,7 @@ class Consumer:
             KafkaError: As `poll`.
             RemoteProtocolError: As `poll`.
         """
-        core = self._ready(timeout_ms, takes_all=max_records is None)
-        batch = read_columns(core.partitions, self._config, max_records)
-        if max_records is not None:
-            self._thread.call_soon(core.fetcher.pump)
-        return batch
+        return read_columns(self._ready(timeout_ms).partitions, self._config, max_records)
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -153,30 +145,24 @@ class Consumer:
         """
         self._ready(timeout_ms, reads=False)
 
-    def _ready(
-        self, timeout_ms: int, *, reads: bool = True, takes_all: bool = False
-    ) -> ConsumerCore:
+    def _ready(self, timeout_ms: int, *, reads: bool = True) -> ConsumerCore:
         refuse_in_listener("poll")
         if not self._polling.acquire(blocking=False):
             raise LocalProtocolError("another poll of this consumer is running")
         try:
             deadline = Deadline(timeout_ms)
-            if takes_all and self._core is not None and self._core.handover.wait(deadline):
+            if reads and self._core is not None and self._core.handover.wait(deadline):
                 return self._core
             self._core = self._thread.run_serving(
-                lambda serve: self._make_ready(deadline, serve, reads, takes_all)
+                lambda serve: self._make_ready(deadline, serve, reads)
             )
             return self._core
         finally:
             self._polling.release()
 
-    async def _make_ready(
-        self, deadline: Deadline, serve: Serve, reads: bool, takes_all: bool
-    ) -> ConsumerCore:
+    async def _make_ready(self, deadline: Deadline, serve: Serve, reads: bool) -> ConsumerCore:
         core = self._async.core
         await core.ready(deadline, serve, reads=reads)
-        if takes_all:
-            core.take_chunks()
         return core
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

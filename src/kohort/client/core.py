@@ -208,7 +208,7 @@ class ConsumerCore:
     # -------------------------------------------------------------------------------- poll
 
     async def ready(self, deadline: Deadline, caller: Caller, *, reads: bool = True) -> None:
-        """Do what a poll does before records are handed out: callbacks, and wait for records.
+        """Do what a poll does before it reads: callbacks, and wait for records and set them aside.
 
         Args:
             deadline: How long to wait.
@@ -231,20 +231,20 @@ class ConsumerCore:
             self._raise_first(is_last)
             if self._woken or (served and not reads) or (reads and self._has_records()):
                 self._woken = False
+                self._take_chunks()
                 return
             if is_last:
                 return
             is_last = await self._wait_alive(deadline)
 
-    def take_chunks(self) -> None:
+    def _take_chunks(self) -> None:
         """Set aside what is going to be handed out now, so that the next fetch can begin."""
         for state in self.partitions:
-            if state.has_records:
-                state.next_chunk()
+            state.take_chunk()
         self.fetcher.pump()
 
     def _set_aside(self) -> bool | None:
-        """Do what `ready` and `take_chunks` do, for a poll that waits; see `Handover`."""
+        """Do what `ready` does, for a poll that waits; see `Handover`."""
         found = self._found()
         if found is False:
             return False
@@ -254,7 +254,7 @@ class ConsumerCore:
             self._go_on()
             return None if self._found() is None else False
         self.partitions.mark_consumed()
-        self.take_chunks()
+        self._take_chunks()
         return True
 
     def _found(self) -> bool | None:

@@ -95,11 +95,15 @@ class PartitionState:
         self.not_before = 0.0
         self.incarnation += 1
 
-    def next_chunk(self) -> Chunk | None:
-        """Return what to hand out of."""
-        if self.current is None and self.chunks:
+    @property
+    def is_taken(self) -> bool:
+        """Whether something was set aside that may be handed out."""
+        return self.current is not None and self.is_readable
+
+    def take_chunk(self) -> None:
+        """Set aside what to hand out next; on the loop, which fetches more once all are taken."""
+        if self.current is None and self.chunks and self.is_readable:
             self.current = self.chunks.popleft()
-        return self.current
 
     def settle(self) -> None:
         """Take over the position of the chunk at hand; drop it when it is empty."""

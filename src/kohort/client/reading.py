@@ -22,7 +22,7 @@ def read_records(partitions: Partitions, config: ConsumerConfig, count: int) -> 
     """Return the next records, at most `count`, one partition after the other."""
     found: Records = {}
     for state in partitions:
-        while count > 0 and state.has_records:
+        while count > 0 and state.is_taken:
             records = _read_state(state, config, count)
             if records:
                 found.setdefault(state.partition, []).extend(records)
@@ -31,7 +31,7 @@ def read_records(partitions: Partitions, config: ConsumerConfig, count: int) -> 
 
 
 def _read_state(state: PartitionState, config: ConsumerConfig, count: int) -> list[ConsumerRecord]:
-    chunk = state.next_chunk()
+    chunk = state.current
     assert chunk is not None
     try:
         records = chunk.take(
@@ -70,9 +70,9 @@ def _parts(partitions: Partitions, count: int | None) -> tuple[list[_Part], list
     for state in partitions:
         if size >= _COLUMNS_BYTES or (count is not None and count <= 0):
             break
-        if not state.has_records:
+        if not state.is_taken:
             continue
-        chunk = state.next_chunk()
+        chunk = state.current
         assert chunk is not None
         records, first, end = chunk.arrow_part(count)
         parts.append((state.partition, records, first, end))
