@@ -1,4 +1,4 @@
-"""Where a blocking poll waits for records, without asking the loop for them.
+"""Where a blocking poll waits for records, without asking the loop for them (decision 0019).
 
 Asking wakes the loop's thread, which mostly has nothing yet; that it then waits for news, and that
 what it found is passed on, takes further turns of the loop. A poll that waits here instead is given
