@@ -10,8 +10,8 @@ coordinator and not a client. Scenarios, each on both brokers:
 - classic members join and sync;
 - a heartbeat of another group while the large one is being assigned.
 
-And on the embedded broker only, one for each size: the processor time of a heartbeat in a group of
-5,000 members over that in one of 100, measured in turns, for a machine may be faster a minute later.
+And on embedded brokers only, one for each size: the processor time of a heartbeat in a group of
+5,000 members over that in one of 100, in turns, for a machine may be faster a minute later.
 
     python benchmarks/groups.py [--members N ...] [--without-kafka] [--json]
 """
