@@ -236,3 +236,19 @@ with Consumer(bootstrap_servers={bootstrap!r}, auto_offset_reset="earliest") as 
 assert "pyarrow" not in sys.modules and "numpy" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_poll_raises_what_should_not_have_happened_to_an_answer(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of ours must neither be waited out nor tried again for ever."""
+    topic = filled_topic(bootstrap)
+
+    def fails(_records: memoryview, _position: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("kohort.client.fetcher.whole_chunk", fails)
+    with consumer(bootstrap) as client:
+        client.assign([TopicPartition(topic, 0)])
+        with pytest.raises(ZeroDivisionError):
+            keep_polling(lambda _: client.poll(1_000))
