@@ -83,14 +83,30 @@ def test_l31_no_pause_is_much_longer_or_shorter_than_asked(ahead_ms: int, interv
         assert max(interval // 16, 1) <= due - stage.now <= interval * 1.08 + 1
 
 
+def bursts(found: list[int]) -> list[bool]:
+    """Whether pauses were short from a common moment on, for each that came."""
+    moment = (crc32(b"g") + crc32(b"m") % SPREAD_MS - WALL_MS) % PERIOD_MS
+    first = INTERVAL_MS // 16
+    shorts = []
+    for at, after in pairwise(found):
+        if (at - moment) % PERIOD_MS == 0:
+            assert after - at in (first + 3, PERIOD_MS)
+            shorts.append(after - at != PERIOD_MS)
+    return shorts
+
+
 def test_l31_pauses_are_short_again_when_the_others_hear_of_a_change() -> None:
     """At the first common moment after it; that is what comes before its own turn."""
     stage = member(WALL_MS, first_part=16)
-    moment = (crc32(b"g") + crc32(b"m") % SPREAD_MS - WALL_MS) % PERIOD_MS
-    common = next(at for at in range(moment, 10**6, PERIOD_MS) if at > stage.now + 500)
-    found = beats(stage, 16)
-    assert common in found
-    first = INTERVAL_MS // 16
-    after = [late - early for early, late in pairwise(found[found.index(common) :])]
-    assert after[:3] == [first + 3, 2 * first + 3, 4 * first + 3]
-    assert after[-3:] == [PERIOD_MS] * 3
+    beats(stage, 24)
+    stage.wait(INTERVAL_MS * 2)
+    stage.answer(2, assignment(0, 1), member_id=None)
+    stage.called()
+    stage.answer(2, member_id=None)
+    assert bursts(beats(stage, 16))[:4] == [True, False, False, False]
+
+
+def test_l31_who_is_new_listens_twice_as_long() -> None:
+    """Of a new member the others hear one moment later where the coordinator rests that long."""
+    stage = member(WALL_MS, first_part=16)
+    assert bursts(beats(stage, 16))[:4] == [True, True, False, False]

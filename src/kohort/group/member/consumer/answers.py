@@ -36,7 +36,11 @@ def _note(draft: MemberDraft, answer: Answer) -> None:
     interval_ms = answer.heartbeat_interval_ms
     if interval_ms <= 0:
         interval_ms = config.heartbeat_interval_ms
-    is_change = not session.is_member or reconcile.is_news(session, answer.assignment)
+    moments = 0
+    if not session.is_member:
+        moments = rhythm.AFTER_JOIN
+    elif reconcile.is_news(session, answer.assignment):
+        moments = rhythm.AFTER_CHANGE
     draft.session = replace(
         session,
         member_id=answer.member_id or session.member_id,  # version 0 lets the broker choose
@@ -44,7 +48,7 @@ def _note(draft: MemberDraft, answer: Answer) -> None:
         interval_ms=interval_ms,
         failures=0,
     )
-    rhythm.begin(draft, is_change=is_change)
+    rhythm.begin(draft, moments=moments)
     client_assignors.note_answer(draft, answer)
 
 

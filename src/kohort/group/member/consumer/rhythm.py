@@ -19,22 +19,29 @@ from kohort.values import replace
 _LATER = 64
 # Not all at once: each member has its place in this part of the interval.
 _SPREAD = 32
+# At so many common moments after a change pauses are short again: at the first one the others hear
+# of it, and give up what is not theirs any more. Of a member that is new they hear at the second
+# one if the coordinator rested between two assignments until the first one was over.
+AFTER_CHANGE = 1
+AFTER_JOIN = 2
 # Who has just beaten leaves a moment out that is nearer than this part of the interval.
 _TOO_NEAR = 16
 
 
-def begin(draft: MemberDraft, *, is_change: bool) -> None:
+def begin(draft: MemberDraft, *, moments: int) -> None:
     """Let the time to the next heartbeat run, from the coordinator's answer to the last one.
 
     Args:
         draft: The member; its interval is known.
-        is_change: Whether it was given something else, so that more may follow.
+        moments: At how many common moments more may follow of what it was given now; 0 when that
+            is nothing new.
     """
     session = draft.session
     common_ms = _until_common_moment(draft)
-    if is_change:
-        again_at = 0 if common_ms is None else draft.now + common_ms
-        draft.session = replace(session, pause_ms=_first_pause(draft), again_at=again_at)
+    if moments:
+        first = None if common_ms is None else draft.now + common_ms
+        again = () if first is None else tuple(first + n * _period(draft) for n in range(moments))
+        draft.session = replace(session, pause_ms=_first_pause(draft), again=again)
     pause_ms = min(draft.session.pause_ms, session.interval_ms)
     if common_ms is not None:
         pause_ms = common_ms if pause_ms == session.interval_ms else min(pause_ms, common_ms)
@@ -42,19 +49,21 @@ def begin(draft: MemberDraft, *, is_change: bool) -> None:
 
 
 def end_pause(draft: MemberDraft) -> None:
-    """Be due; the next pause is twice as long, up to the interval.
-
-    At the first common moment after a change the others hear of it, so pauses are short once more.
-    """
+    """Be due; the next pause is twice as long, up to the interval, or short: more may follow."""
     session = draft.session
-    again_at, pause_ms = session.again_at, min(2 * session.pause_ms, session.interval_ms)
-    if 0 < again_at <= draft.now:
-        again_at, pause_ms = 0, _first_pause(draft)
-    draft.session = replace(session, is_due=True, pause_ms=pause_ms, again_at=again_at)
+    pause_ms = min(2 * session.pause_ms, session.interval_ms)
+    again = tuple(moment for moment in session.again if moment > draft.now)
+    if again != session.again:
+        pause_ms = _first_pause(draft)
+    draft.session = replace(session, is_due=True, pause_ms=pause_ms, again=again)
 
 
 def _first_pause(draft: MemberDraft) -> int:
     return max(draft.session.interval_ms // draft.config.first_heartbeat_part, 1)
+
+
+def _period(draft: MemberDraft) -> int:
+    return draft.session.interval_ms + draft.session.interval_ms // _LATER
 
 
 def _until_common_moment(draft: MemberDraft) -> int | None:
@@ -63,7 +72,7 @@ def _until_common_moment(draft: MemberDraft) -> int | None:
     if ahead_ms is None:
         return None
     interval_ms = draft.session.interval_ms
-    period_ms = interval_ms + interval_ms // _LATER
+    period_ms = _period(draft)
     place = crc32(draft.session.member_id.encode()) % max(interval_ms // _SPREAD, 1)
     moment = crc32(draft.config.group_id.encode()) + place
     wait_ms = (moment - draft.now - ahead_ms) % period_ms

@@ -118,8 +118,8 @@ class MemberSession(Session):
         names: Names of topics by id, those of all partitions owned among them.
         interval_ms: Time between heartbeats, by order of the coordinator; 0 before it said so.
         pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
-        again_at: When others hear of the last change: from then on pauses are short again; 0: they
-            have heard of it.
+        again: When others hear of the last change, so that from then on pauses are short again;
+            those moments that are to come.
         sent: What the coordinator was told; None: everything has to be said again (L31).
         greeted: Whether the coordinator may know this member.
         heartbeat: The heartbeat on its way; at most one (L31).
@@ -144,7 +144,7 @@ class MemberSession(Session):
     names: Map[UUID, str] = field(default_factory=Map)
     interval_ms: int = 0
     pause_ms: int = 0
-    again_at: int = 0
+    again: tuple[int, ...] = ()
     sent: HeartbeatFields | None = None
     greeted: bool = False
     heartbeat: Sent | None = None
