@@ -2,20 +2,23 @@
 
 A leader is asked for all its partitions as soon as the last chunk of any of them has gone to the
 application, so the next answer is on its way while the last one is being handled; and never sooner,
-so that a long poll for quiet partitions does not keep a busy one waiting.
+so that a long poll for quiet partitions does not keep a busy one waiting. What goes over the wire
+of it is what changed (`fetch_session`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from typing import cast
 
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.connection import Failed
+from kohort.client.fetch_session import Asked, AskedOf, FetchSession
+from kohort.client.metadata import PartitionMetadata
 from kohort.client.offsets import shown
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
 from kohort.client.records import whole_chunk, without_aborted
@@ -23,28 +26,9 @@ from kohort.client.transport import BrokerConnection, Ended
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError
 from kohort.types import TopicPartition
-from kohort.values import dataclass
-from kohort.wire.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
-from kohort.wire.schema import ZERO_UUID
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 log = logging.getLogger("kohort.client")
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    state: PartitionState
-    incarnation: int
-    offset: int
-    leader_epoch: int
-
-
-_AskedOf: TypeAlias = dict[TopicPartition, _Asked]
 
 
 class Fetcher:
@@ -72,6 +56,7 @@ class Fetcher:
         self._on_change = on_change
         self._on_error = on_error
         self._busy: set[int] = set()
+        self._sessions: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -87,7 +72,7 @@ class Fetcher:
         if not idle:
             return
         now = asyncio.get_running_loop().time()
-        wanted: dict[int, _AskedOf] = {}
+        wanted: defaultdict[int, dict[TopicPartition, Asked]] = defaultdict(dict)
         unread: set[int] = set()
         for state in idle:
             known = self._cluster.metadata.led(state.partition)
@@ -96,8 +81,7 @@ class Fetcher:
             elif state.chunks:
                 unread.add(known.leader)
             elif state.position is not None and state.not_before <= now:
-                asked = _Asked(state, state.incarnation, state.fetch_offset, known.leader_epoch)
-                wanted.setdefault(known.leader, {})[state.partition] = asked
+                wanted[known.leader][state.partition] = self._asked(state, known)
         for leader, of_leader in wanted.items():
             if leader not in unread and leader not in self._busy:
                 self._start(leader, of_leader)
@@ -125,7 +109,27 @@ class Fetcher:
         self._timer = None
         self.pump()
 
-    def _start(self, leader: int, asked: _AskedOf) -> None:
+    def _asked(self, state: PartitionState, known: PartitionMetadata) -> Asked:
+        before = self._sessions[known.leader].asked.get(state.partition)
+        topic_id = self._cluster.metadata.topics[state.partition.topic].topic_id
+        if (
+            before is not None
+            and before.state is state
+            and before.is_current
+            and before.topic_id == topic_id
+            and before.entry.fetch_offset == state.fetch_offset
+            and before.entry.current_leader_epoch == known.leader_epoch
+        ):
+            return before
+        entry = FetchPartition(
+            partition=state.partition.partition,
+            current_leader_epoch=known.leader_epoch,
+            fetch_offset=state.fetch_offset,
+            partition_max_bytes=self._config.max_partition_fetch_bytes,
+        )
+        return Asked(state, state.incarnation, topic_id, entry)
+
+    def _start(self, leader: int, asked: AskedOf) -> None:
         for each in asked.values():
             each.state.is_fetching = True
         self._busy.add(leader)
@@ -143,7 +147,7 @@ class Fetcher:
         if error is not None:
             self._break(error)
 
-    async def _connect(self, leader: int, asked: _AskedOf) -> None:
+    async def _connect(self, leader: int, asked: AskedOf) -> None:
         try:
             connection = await self._cluster.connection(leader, Purpose.FETCH)
         except KohortError as error:
@@ -151,16 +155,20 @@ class Fetcher:
         else:
             self._ask(connection, leader, asked)
 
-    def _ask(self, connection: BrokerConnection, leader: int, asked: _AskedOf) -> None:
-        topics, has_ids = self._topics(asked.values())
+    def _ask(self, connection: BrokerConnection, leader: int, asked: AskedOf) -> None:
         config = self._config
+        fetch = self._sessions[leader].ask(asked)
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=int(config.isolation_level == "read_committed"),
-            topics=topics,
+            session_id=fetch.session_id,
+            session_epoch=fetch.epoch,
+            topics=fetch.topics,
+            forgotten_topics_data=fetch.forgotten,
         )
+        has_ids = all(each.topic_id.int for each in asked.values())
         connection.ask(
             request,
             config.request_timeout_ms + config.fetch_max_wait_ms,
@@ -168,17 +176,17 @@ class Fetcher:
             at_most=None if has_ids else FETCH_BY_NAME,
         )
 
-    def _ended(self, leader: int, asked: _AskedOf, answer: FetchResponse | KohortError) -> None:
+    def _ended(self, leader: int, asked: AskedOf, answer: FetchResponse | KohortError) -> None:
         if self._closed:
             return
         self._busy.discard(leader)
         try:
-            self._take(answer, asked)
+            self._take(self._sessions[leader], answer, asked)
         except Exception as error:  # noqa: BLE001  # the next poll raises it
             self._break(error)
             return
         for each in asked.values():
-            if each.incarnation == each.state.incarnation:
+            if each.is_current:
                 each.state.is_fetching = False
         self._on_change()
         self.pump()
@@ -188,47 +196,35 @@ class Fetcher:
         self._closed = True
         self._on_error(error)
 
-    def _take(self, answer: FetchResponse | KohortError, asked: _AskedOf) -> None:
+    def _take(
+        self, session: FetchSession, answer: FetchResponse | KohortError, asked: AskedOf
+    ) -> None:
         if isinstance(answer, KohortError):
-            self._failed(answer, asked)
+            if not session.failed(answer):
+                self._failed(answer, asked)
             return
-        for each in self._missing(answer, asked):
-            self._delay(each.state)
+        answered = self._take_all(answer, asked)
+        if session.is_whole:
+            for each in asked.keys() - answered:
+                self._delay(asked[each].state)
+        session.answered(answer)
 
-    def _topics(self, asked: Iterable[_Asked]) -> tuple[tuple[FetchTopic, ...], bool]:
-        topics: dict[str, list[FetchPartition]] = {}
-        for each in asked:
-            partition = each.state.partition
-            entry = FetchPartition(
-                partition=partition.partition,
-                current_leader_epoch=each.leader_epoch,
-                fetch_offset=each.offset,
-                partition_max_bytes=self._config.max_partition_fetch_bytes,
-            )
-            topics.setdefault(partition.topic, []).append(entry)
-        ids = {name: self._topic_id(name) for name in topics}
-        made = tuple(
-            FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(entries))
-            for name, entries in topics.items()
-        )
-        return made, all(topic_id.int for topic_id in ids.values())
-
-    def _topic_id(self, name: str) -> uuid.UUID:
-        topic = self._cluster.metadata.topics.get(name)
-        return topic.topic_id if topic else ZERO_UUID
-
-    def _missing(self, response: FetchResponse, asked: _AskedOf) -> Iterable[_Asked]:
-        """Take what was answered; return what was asked and is not in the answer."""
-        missing = dict(asked)
+    def _take_all(self, response: FetchResponse, asked: AskedOf) -> set[TopicPartition]:
+        """Take what was answered; return what that was."""
+        answered = set()
         for topic in response.responses:
             name = topic.topic or self._cluster.metadata.topic_names.get(topic.topic_id, "")
             for data in topic.partitions:
-                each = missing.pop(TopicPartition(name, data.partition_index), None)
-                if each is not None and each.incarnation == each.state.incarnation:
+                partition = TopicPartition(name, data.partition_index)
+                each = asked.get(partition)
+                if each is None or partition in answered:
+                    continue
+                answered.add(partition)
+                if each.is_current:
                     self._take_partition(each, data)
-        return missing.values()
+        return answered
 
-    def _take_partition(self, asked: _Asked, data: PartitionData) -> None:
+    def _take_partition(self, asked: Asked, data: PartitionData) -> None:
         state = asked.state
         if data.error_code:
             self._refused(asked, data.error_code)
@@ -237,7 +233,7 @@ class Fetcher:
         if not data.records:
             return
         try:
-            chunk = whole_chunk(memoryview(data.records), asked.offset)
+            chunk = whole_chunk(memoryview(data.records), asked.entry.fetch_offset)
             if chunk is None or chunk.is_empty:
                 raise RemoteProtocolError(
                     f"no whole record batch from there on in {len(data.records)} bytes"
@@ -245,14 +241,14 @@ class Fetcher:
             if self._config.isolation_level == "read_committed":
                 chunk.records = without_aborted(chunk.records, data.aborted_transactions)
         except RemoteProtocolError as error:
-            place = f"{shown(state.partition)} at offset {asked.offset}"
+            place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
             state.failure = RemoteProtocolError(f"{place}: {error}")
             return
         state.chunks.append(chunk)
         state.fetch_offset = chunk.next_offset
         self._partitions.put_last(state)
 
-    def _refused(self, asked: _Asked, code: int) -> None:
+    def _refused(self, asked: Asked, code: int) -> None:
         state = asked.state
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(asked)
@@ -260,31 +256,31 @@ class Fetcher:
             self._cluster.request_refresh()
             self._delay(state)
         else:
-            place = f"{shown(state.partition)} at offset {asked.offset}"
+            place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
             state.failure = KafkaError(code, place)
 
-    def _out_of_range(self, asked: _Asked) -> None:
+    def _out_of_range(self, asked: Asked) -> None:
         state = asked.state
         if state.current is not None:
             self._delay(state)  # what was fetched before comes first
         elif self._config.auto_offset_reset == "none":
-            place = f"{shown(state.partition)} has no offset {asked.offset}"
+            place = f"{shown(state.partition)} has no offset {asked.entry.fetch_offset}"
             state.failure = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, place)
         else:
             log.info(
                 "%s has no offset %d: going to the %s",
                 shown(state.partition),
-                asked.offset,
+                asked.entry.fetch_offset,
                 self._config.auto_offset_reset,
             )
             earliest = self._config.auto_offset_reset == "earliest"
             state.look_up(EARLIEST if earliest else LATEST)
 
-    def _failed(self, error: KohortError, asked: _AskedOf) -> None:
+    def _failed(self, error: KohortError, asked: AskedOf) -> None:
         is_passing = isinstance(error, KafkaError) and error.retriable
         log.debug("fetch failed: %s", error)
         for each in asked.values():
-            if each.incarnation != each.state.incarnation:
+            if not each.is_current:
                 continue
             if is_passing:
                 self._delay(each.state)
