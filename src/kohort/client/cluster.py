@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from enum import Enum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.backoff import Backoff, Deadline
@@ -31,6 +31,9 @@ from kohort.wire.schema import Message, Request
 log = logging.getLogger("kohort.client")
 
 R = TypeVar("R", bound=Message)
+K = TypeVar("K", bound=Hashable)
+
+_Opening: TypeAlias = asyncio.Task[BrokerConnection]
 
 
 class Purpose(Enum):
@@ -71,7 +74,8 @@ class Cluster:
         self._authenticator = authenticator or NoAuthentication()
         self._allocate = allocate
         self._topics: set[str] = set()
-        self._connections: dict[tuple[int, Purpose], asyncio.Task[BrokerConnection]] = {}
+        self._connections: dict[tuple[int, Purpose], _Opening] = {}
+        self._bootstrap: dict[tuple[str, int], _Opening] = {}
         self._backoffs: dict[int, tuple[Backoff, float]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -169,6 +173,7 @@ class Cluster:
         )
         response = await self.send_any(request)
         self.metadata = from_response(response)
+        self._settle_bootstrap()
         for callback in self.on_metadata:
             callback()
 
@@ -271,11 +276,11 @@ class Cluster:
         random.shuffle(servers)
         for host, port in servers:
             try:
-                connection = await self._open(host, port, Purpose.CONTROL)
+                connection = await self._bootstrap_connection(host, port)
                 try:
                     response = await connection.request(request, self.config.request_timeout_ms)
                 finally:
-                    connection.close()
+                    self._settle_bootstrap()
             except (KafkaError, RemoteProtocolError) as error:
                 if isinstance(error, KafkaError) and not error.retriable:
                     raise
@@ -309,15 +314,47 @@ class Cluster:
         Raises:
             KafkaError: It cannot be opened (retriable).
         """
+        return await self._shared(
+            self._connections, (node_id, purpose), lambda: self._open_node(node_id, purpose)
+        )
+
+    async def _bootstrap_connection(self, host: str, port: int) -> BrokerConnection:
+        return await self._shared(
+            self._bootstrap, (host, port), lambda: self._open(host, port, Purpose.CONTROL)
+        )
+
+    async def _shared(
+        self,
+        openings: dict[K, _Opening],
+        key: K,
+        begin: Callable[[], Coroutine[None, None, BrokerConnection]],
+    ) -> BrokerConnection:
         if self._closed:
             raise LocalProtocolError("the client is closed")
-        key = node_id, purpose
-        task = self._connections.get(key)
+        task = openings.get(key)
         if task is None or (task.done() and not _is_open(task)):
-            task = asyncio.create_task(self._open_node(node_id, purpose))
+            task = asyncio.create_task(begin())
             task.add_done_callback(_seen)
-            self._connections[key] = task
+            openings[key] = task
         return await asyncio.shield(task)
+
+    def _settle_bootstrap(self) -> None:
+        """Once the brokers are known: take over the connections to them, and close the others."""
+        if not self.metadata.nodes:
+            return
+        known = {(each.host, each.port): each.node_id for each in self.metadata.nodes.values()}
+        for address, task in list(self._bootstrap.items()):
+            if not task.done():
+                continue
+            if _is_open(task):
+                node_id = known.get(address)
+                if node_id is not None and (node_id, Purpose.CONTROL) not in self._connections:
+                    self._connections[node_id, Purpose.CONTROL] = task
+                elif task.result().load:
+                    continue  # whoever waits for the answer closes it
+                else:
+                    task.result().close()
+            del self._bootstrap[address]
 
     async def _open_node(self, node_id: int, purpose: Purpose) -> BrokerConnection:
         node = self.metadata.nodes.get(node_id)
@@ -373,12 +410,13 @@ class Cluster:
         """Close all connections."""
         self._closed = True
         background = [task for task in (self._keeper, self._refreshing) if task is not None]
-        tasks = [*background, *self._connections.values()]
+        openings = [*self._connections.values(), *self._bootstrap.values()]
+        tasks = [*background, *openings]
         running = [task for task in tasks if not task.done()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for opened in self._connections.values():
+        for opened in openings:
             if _is_open(opened):
                 opened.result().close()
         for task in tasks:
@@ -386,13 +424,13 @@ class Cluster:
                 task.exception()  # nobody waits for it any more
 
 
-def _seen(task: asyncio.Task[BrokerConnection] | asyncio.Task[None]) -> None:
+def _seen(task: _Opening | asyncio.Task[None]) -> None:
     """Keep asyncio from complaining when whoever waited for the task has given up."""
     if not task.cancelled():
         task.exception()
 
 
-def _is_open(task: asyncio.Task[BrokerConnection]) -> bool:
+def _is_open(task: _Opening) -> bool:
     return (
         task.done() and not task.cancelled() and task.exception() is None and task.result().is_open
     )
