@@ -5,7 +5,8 @@ joins and one leaves, one is killed and another joins, and one is restarted. For
 figures, in milliseconds: the longest pause of a partition that stayed where it was, the worst of
 all tries; and the longest pause of one that moved, the median of the tries and from which to which.
 Every client has the same session time-out (6 s), heartbeat interval (1 s) and poll time-out
-(100 ms), on a real Kafka and on the embedded broker.
+(100 ms), on a real Kafka and on the embedded broker. Kafka's own, in Java, runs where a JDK and
+Kafka's jars are present; where a process takes longer to start, a restart takes longer.
 
 How long a member that is killed is missed depends on how old its last heartbeat was, and when the
 others hear of it on when theirs are due. So there are several tries, which begin at moments spread
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -48,9 +50,19 @@ sys.path[:0] = [str(ROOT)]
 
 from tests.broker.peer import Peer  # noqa: E402  # found only after the line above
 from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
-from tests.real_kafka.broker import RealKafka  # noqa: E402  # as above
+from tests.real_kafka.assignors.driver import tool  # noqa: E402  # as above
+from tests.real_kafka.broker import KAFKA_LIBS, RealKafka  # noqa: E402  # as above
 
 MEMBER = Path(__file__).with_name("rebalance_member.py")
+JAVA_MEMBER = Path(__file__).with_name("RebalanceMember.java")
+# Twelve run at once, and what matters is how soon they do.
+JAVA_OPTIONS = (
+    "-Xmx128m",
+    "-Xshare:auto",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+)
 PARTITIONS = 32
 PAUSE_S = 0.04
 CALM_S = 2.0
@@ -70,6 +82,9 @@ KINDS = (
     "kafka-python range",
     "kafka-python cooperative",
     "aiokafka range",
+    "java range",
+    "java cooperative",
+    "java consumer",
 )
 HEARTBEAT_S = 1.0
 GROUPS = 3
@@ -123,10 +138,7 @@ class Member:
         self._number = number
         self._seen = seen
         self.process = subprocess.Popen(
-            [sys.executable, str(MEMBER), *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -150,9 +162,9 @@ class Member:
 class Group:
     """The members of one group, and what they were handed."""
 
-    def __init__(self, kind: str, servers: str, topic: str) -> None:
-        """Make a group without members."""
-        self._command = [kind, servers, f"group-{uuid.uuid4().hex}", topic]
+    def __init__(self, command: Sequence[str], servers: str, topic: str) -> None:
+        """Make a group without members; `command` starts one of its kind."""
+        self._command = [*command, servers, f"group-{uuid.uuid4().hex}", topic]
         self._members: dict[int, Member] = {}
         self._started = 0
         self._settled_s = 0.0
@@ -292,7 +304,29 @@ Tries = dict[str, list[Pauses]]
 Costs = dict[str, Tries]
 
 
-def tries(kind: str, servers: str, cycles: Sequence[str], rounds: int) -> Tries:
+def has_java() -> bool:
+    """Say whether Kafka's own client can be compiled here."""
+    return bool(shutil.which(tool("javac"))) and KAFKA_LIBS.exists()
+
+
+def commands_of(kinds: Iterable[str], folder: Path) -> dict[str, list[str]]:
+    """Return what starts a member of each kind, but for servers, group and topic.
+
+    Args:
+        kinds: Those that are measured.
+        folder: Where the class of Kafka's own goes; it is compiled if one of them needs it.
+    """
+    commands = {kind: [sys.executable, str(MEMBER), kind] for kind in kinds}
+    java = [kind for kind in commands if kind.startswith("java ")]
+    if java:
+        libraries = f"{KAFKA_LIBS}/*"
+        subprocess.run([tool("javac"), "-cp", libraries, "-d", folder, JAVA_MEMBER], check=True)
+        program = [tool("java"), *JAVA_OPTIONS, "-cp", f"{folder}:{libraries}", JAVA_MEMBER.stem]
+        commands.update({kind: [*program, kind] for kind in java})
+    return commands
+
+
+def tries(command: Sequence[str], servers: str, cycles: Sequence[str], rounds: int) -> Tries:
     """Run all steps with one kind of client on one broker."""
     topic = f"topic-{uuid.uuid4().hex}"
     with Peer(servers) as peer:
@@ -301,7 +335,7 @@ def tries(kind: str, servers: str, cycles: Sequence[str], rounds: int) -> Tries:
     found: Tries = {step: [] for step in STEPS if step in steps}
 
     def run(number: int) -> None:
-        with Group(kind, servers, topic) as group:
+        with Group(command, servers, topic) as group:
             for _ in range(4):
                 group.start()
             group.settle()
@@ -317,15 +351,15 @@ def tries(kind: str, servers: str, cycles: Sequence[str], rounds: int) -> Tries:
 
 
 def costs_of(
-    kinds: Iterable[str], servers: str, cycles: Sequence[str], rounds: int
+    commands: Mapping[str, Sequence[str]], servers: str, cycles: Sequence[str], rounds: int
 ) -> tuple[Costs, dict[str, str]]:
     """Measure kinds of clients; return their costs, and what kept others from having any."""
     costs: Costs = {}
     unsettled: dict[str, str] = {}
-    for kind in kinds:
+    for kind, command in commands.items():
         print(f"{kind} ...", file=sys.stderr, flush=True)
         try:
-            costs[kind] = tries(kind, servers, cycles, rounds)
+            costs[kind] = tries(command, servers, cycles, rounds)
         except UnsettledError as error:
             unsettled[kind] = str(error)
     return costs, unsettled
@@ -383,19 +417,26 @@ def _cell(pauses: Sequence[Pauses] | None) -> str:
 def main() -> int:
     """Measure, print, and say whether ours cost no more than they may."""
     parser = argparse.ArgumentParser(description="What a rebalance costs.")
-    parser.add_argument("--client", nargs="+", default=KINDS, choices=KINDS, metavar="NAME")
+    parser.add_argument("--client", nargs="+", choices=KINDS, metavar="NAME")
     parser.add_argument("--cycle", nargs="+", default=list(CYCLES), choices=CYCLES)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"each has {GROUPS} tries")
     parser.add_argument("--without-kafka", action="store_true", help="only on ours")
     parser.add_argument("--without-embedded", action="store_true", help="only on Kafka")
     parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
     options = parser.parse_args()
+    kinds = options.client or KINDS
+    if any(kind.startswith("java ") for kind in kinds) and not has_java():
+        if options.client:
+            parser.error(f"Java's clients need a JDK and {KAFKA_LIBS} (`make test`)")
+        print("without Java's clients: no JDK, or no jars of Kafka", file=sys.stderr)
+        kinds = [kind for kind in kinds if not kind.startswith("java ")]
     found: dict[str, Costs] = {}
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         # What is installed is compiled; a checkout is not, where nothing may be written beside it.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "bytecode"))
+        commands = commands_of(kinds, Path(folder, "classes"))
         brokers = {}
         if not options.without_embedded:
             ours = BrokerProcess(Path(folder, "ours"), *EMBEDDED_SETTINGS)
@@ -404,9 +445,7 @@ def main() -> int:
             kafka = stack.enter_context(RealKafka(Path(folder, "kafka"), KAFKA_SETTINGS))
             brokers["Kafka"] = kafka.bootstrap_servers
         for broker, servers in brokers.items():
-            found[broker], unsettled = costs_of(
-                options.client, servers, options.cycle, options.rounds
-            )
+            found[broker], unsettled = costs_of(commands, servers, options.cycle, options.rounds)
             missed += [f"{broker}: {each}" for each in judge(found[broker])]
             ours_failed = (kind for kind in unsettled if kind.startswith("kohort"))
             missed += [f"{broker}: {kind}: {unsettled[kind]}" for kind in ours_failed]
