@@ -80,7 +80,7 @@ def test_l31_no_pause_is_much_longer_or_shorter_than_asked(ahead_ms: int, interv
         stage.answer(1, interval_ms=interval)
         due = stage.member.next_deadline()
         assert due is not None
-        assert max(interval // 16, 1) <= due - stage.now <= interval * 1.08 + 1
+        assert max(interval // 64, 1) <= due - stage.now <= interval * 1.08 + 1
 
 
 def bursts(found: list[int]) -> list[bool]:
@@ -100,9 +100,9 @@ def test_l31_pauses_are_short_again_when_the_others_hear_of_a_change() -> None:
     stage = member(WALL_MS, first_part=16)
     beats(stage, 24)
     stage.wait(INTERVAL_MS * 2)
-    stage.answer(2, assignment(0, 1), member_id=None)
+    stage.answer(1, assignment(0, 1), member_id=None)
     stage.called()
-    stage.answer(2, member_id=None)
+    stage.answer(1, member_id=None)
     assert bursts(beats(stage, 16))[:4] == [True, False, False, False]
 
 
@@ -110,3 +110,29 @@ def test_l31_who_is_new_listens_twice_as_long() -> None:
     """Of a new member the others hear one moment later where the coordinator rests that long."""
     stage = member(WALL_MS, first_part=16)
     assert bursts(beats(stage, 16))[:4] == [True, True, False, False]
+
+
+@given(st.integers(0, PERIOD_MS), st.integers(1, 40))
+def test_l31_no_common_moment_is_missed(ahead_ms: int, first_part: int) -> None:
+    """However pauses and acknowledgements fall, after a change above all."""
+    stage = member(WALL_MS + ahead_ms, first_part=first_part)
+    begin = stage.now
+    found = [begin, *beats(stage, 40)]
+    moment = (crc32(b"g") + crc32(b"m") % SPREAD_MS - WALL_MS - ahead_ms) % PERIOD_MS
+    common = range(moment, found[-1], PERIOD_MS)
+    missed = [at for at in common if at > begin and at not in found]
+    assert all(any(0 < at - beat <= INTERVAL_MS // 64 + 3 for beat in found) for at in missed)
+
+
+def test_l31_who_acknowledges_just_before_a_common_moment_beats_then_too() -> None:
+    """In between another member may have let the coordinator decide."""
+    stage = member(WALL_MS, first_part=16)
+    beats(stage, 24)
+    due = stage.member.next_deadline()
+    assert due is not None
+    stage.wait(due - stage.now)
+    stage.wait(PERIOD_MS - INTERVAL_MS // 50)
+    stage.answer(1, assignment(0, 1), member_id=None)
+    stage.called()
+    stage.answer(1, member_id=None)
+    assert stage.member.next_deadline() == due + PERIOD_MS

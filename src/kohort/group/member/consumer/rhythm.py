@@ -24,8 +24,11 @@ _SPREAD = 32
 # one if the coordinator rested between two assignments until the first one was over.
 AFTER_CHANGE = 1
 AFTER_JOIN = 2
-# Who has just beaten leaves a moment out that is nearer than this part of the interval.
-_TOO_NEAR = 16
+# Who would beat so little before a moment, as a part of the interval, waits for it.
+_NEAR = 16
+# Who has just beaten leaves a moment out only if it is as good as now: in between another member
+# may have let the coordinator decide.
+_TOO_NEAR = 64
 
 
 def begin(draft: MemberDraft, *, moments: int) -> None:
@@ -38,24 +41,35 @@ def begin(draft: MemberDraft, *, moments: int) -> None:
     """
     session = draft.session
     common_ms = _until_common_moment(draft)
-    if moments:
-        first = None if common_ms is None else draft.now + common_ms
-        again = () if first is None else tuple(first + n * _period(draft) for n in range(moments))
-        draft.session = replace(session, pause_ms=_first_pause(draft), again=again)
-    pause_ms = min(draft.session.pause_ms, session.interval_ms)
-    if common_ms is not None:
-        pause_ms = common_ms if pause_ms == session.interval_ms else min(pause_ms, common_ms)
-    draft.start(HEARTBEAT_DUE, pause_ms)
+    pause_ms, again = session.pause_ms, session.again
+    if common_ms is None:
+        pause_ms = _first_pause(draft) if moments else pause_ms
+    elif moments:
+        first = draft.now + common_ms
+        again = tuple(first + number * _period(draft) for number in range(moments))
+        pause_ms = _first_pause(draft)
+    else:
+        again = tuple(moment for moment in again if moment >= draft.now + common_ms)
+        pause_ms = pause_ms if again == session.again else _first_pause(draft)
+    draft.session = replace(session, pause_ms=pause_ms, again=again)
+    draft.start(HEARTBEAT_DUE, _in_step(draft, pause_ms, common_ms))
 
 
 def end_pause(draft: MemberDraft) -> None:
-    """Be due; the next pause is twice as long, up to the interval, or short: more may follow."""
+    """Be due; the next pause is twice as long, up to the interval."""
     session = draft.session
     pause_ms = min(2 * session.pause_ms, session.interval_ms)
-    again = tuple(moment for moment in session.again if moment > draft.now)
-    if again != session.again:
-        pause_ms = _first_pause(draft)
-    draft.session = replace(session, is_due=True, pause_ms=pause_ms, again=again)
+    draft.session = replace(session, is_due=True, pause_ms=pause_ms)
+
+
+def _in_step(draft: MemberDraft, pause_ms: int, common_ms: int | None) -> int:
+    """Return the pause so that no common moment is missed."""
+    interval_ms = draft.session.interval_ms
+    if common_ms is None:
+        return min(pause_ms, interval_ms)
+    if pause_ms >= interval_ms or common_ms < pause_ms + interval_ms // _NEAR:
+        return common_ms
+    return pause_ms
 
 
 def _first_pause(draft: MemberDraft) -> int:
