@@ -135,20 +135,25 @@ def _is_same(before: Asked | None, now: Asked) -> bool:
 
 
 def _topics(asked: Iterable[tuple[TopicPartition, Asked]]) -> tuple[FetchTopic, ...]:
-    topics: dict[tuple[str, uuid.UUID], list[FetchPartition]] = {}
-    for partition, each in asked:
-        topics.setdefault((partition.topic, each.topic_id), []).append(each.entry)
     return tuple(
         FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(entries))
-        for (name, topic_id), entries in topics.items()
+        for (name, topic_id), entries in _by_topic(asked).items()
     )
 
 
 def _forgotten(asked: Iterable[tuple[TopicPartition, Asked]]) -> tuple[ForgottenTopic, ...]:
-    topics: dict[tuple[str, uuid.UUID], list[int]] = {}
-    for partition, each in asked:
-        topics.setdefault((partition.topic, each.topic_id), []).append(partition.partition)
     return tuple(
-        ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(numbers))
-        for (name, topic_id), numbers in topics.items()
+        ForgottenTopic(
+            topic=name, topic_id=topic_id, partitions=tuple(each.partition for each in entries)
+        )
+        for (name, topic_id), entries in _by_topic(asked).items()
     )
+
+
+def _by_topic(
+    asked: Iterable[tuple[TopicPartition, Asked]],
+) -> dict[tuple[str, uuid.UUID], list[FetchPartition]]:
+    topics: dict[tuple[str, uuid.UUID], list[FetchPartition]] = {}
+    for partition, each in asked:
+        topics.setdefault((partition.topic, each.topic_id), []).append(each.entry)
+    return topics
