@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -152,6 +153,21 @@ def test_l24_a14_what_moves_is_withheld_for_one_round() -> None:
         assert given == without_moving(at_once, case.subscriptions)
         moved += given != at_once
     assert moved > 100
+
+
+def test_the_names_of_a_million_partitions_are_not_made_anew() -> None:
+    claimed = TopicPartition("t", 1000)
+    some = {"m0": Subscription(topics=frozenset({"t"}), owned=frozenset({claimed}), generation=1)}
+    given = CooperativeStickyAssignor().assign(ClusterView({"t": 1001}), some)["m0"]
+    assert given == [TopicPartition("t", number) for number in range(1001)]
+    assert given[1000] is claimed
+
+
+def test_what_is_given_has_the_right_type_however_it_was_claimed() -> None:
+    plain = cast("TopicPartition", ("t", 1))
+    some = {"m0": Subscription(topics=frozenset({"t"}), owned=frozenset({plain}), generation=1)}
+    given = CooperativeStickyAssignor().assign(ClusterView({"t": 3}), some)["m0"]
+    assert [type(each) for each in given] == [TopicPartition] * 3
 
 
 def test_a14_rebalances_converge() -> None:

@@ -20,6 +20,7 @@ def read_owned(
     wanted_by: array[int],
     owner: array[int],
     claimed: array[int],
+    pairs: list[TopicPartition | None],
 ) -> bool: ...
 def count_owned(
     owner: array[int],
@@ -46,4 +47,5 @@ def add_pairs(
     topic: str,
     start: int,
     integers: list[int],
+    pairs: list[TopicPartition | None],
 ) -> None: ...

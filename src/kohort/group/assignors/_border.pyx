@@ -102,6 +102,7 @@ def read_owned(
     int32_t[::1] wanted_by,
     int32_t[::1] owner,
     int8_t[::1] claimed,
+    list pairs,
 ):
     """Note who owns what; return whether a partition is claimed twice, which leaves it undecided.
 
@@ -111,17 +112,16 @@ def read_owned(
         first: The first of the members.
         owned: For each of them the partitions it says it owns.
         wish_of: For each member its wish, the same number for members that want the same.
-        wanted_start: Where the topics of each wish start, and where the last one's end.
-        wanted: The topics of each wish, as numbers; a member may keep only those of its own.
+        wanted_start, wanted: As `read_wanted` returns them; a member may keep only its own topics.
         numbers: The number of each topic.
         starts: Where the partitions of each topic start, and where the last one's end.
         wanted_by: For each topic the last wish seen that it is part of, -1 at first.
         owner: For each partition its owner, -1 at first.
         claimed: For each partition whether anybody says it owns it, 0 at first.
+        pairs: For each partition that somebody says it owns how it was named, None at first.
     """
-    cdef Py_ssize_t at
     cdef PyObject* known
-    cdef int64_t number, partition
+    cdef int64_t at, number, partition
     cdef int32_t member, wish, last = -1
     cdef bint twice = False
     for member in range(first, first + <int>len(owned)):
@@ -133,7 +133,7 @@ def read_owned(
             last = wish
             for at in range(wanted_start[wish], wanted_start[wish + 1]):
                 wanted_by[wanted[at]] = wish
-        for pair in claims:
+        for pair in list(claims):  # unlike a set, a list does not wait for memory at each of them
             if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
                 raise TypeError(f"{pair!r} is not a TopicPartition")
             known = PyDict_GetItemWithError(numbers, <object>PyTuple_GET_ITEM(pair, 0))
@@ -146,6 +146,8 @@ def read_owned(
                 continue
             twice |= claimed[partition]
             claimed[partition] = 1
+            if type(pair) is TopicPartition:
+                pairs[partition] = pair
             if wanted_by[number] == wish:
                 owner[partition] = member
     return twice
@@ -287,7 +289,9 @@ def withhold(
             given[partition] = -1
 
 
-def add_pairs(list lists, const int32_t[::1] given, str topic, int64_t start, list integers):
+def add_pairs(
+    list lists, const int32_t[::1] given, str topic, int64_t start, list integers, list pairs
+):
     """Add the partitions of one topic to the lists of their members; a member -1 has none.
 
     Args:
@@ -296,16 +300,19 @@ def add_pairs(list lists, const int32_t[::1] given, str topic, int64_t start, li
         topic: The topic.
         start: Where its partitions start.
         integers: 0, 1, .. one for each of its partitions; these very objects are used.
+        pairs: For each partition of all topics its name if there is one already, else None.
     """
     cdef PyTypeObject* make = <PyTypeObject*>TopicPartition
     cdef int32_t member
     for integer in integers:
         member = given[start]
-        start += 1
         if member >= 0:
-            pair = new_pair(make)
-            Py_INCREF(topic)
-            PyTuple_SET_ITEM(pair, 0, topic)
-            Py_INCREF(integer)
-            PyTuple_SET_ITEM(pair, 1, integer)
+            pair = pairs[start]
+            if pair is None:
+                pair = new_pair(make)
+                Py_INCREF(topic)
+                PyTuple_SET_ITEM(pair, 0, topic)
+                Py_INCREF(integer)
+                PyTuple_SET_ITEM(pair, 1, integer)
             (<list>lists[member]).append(pair)
+        start += 1

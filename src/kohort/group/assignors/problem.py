@@ -61,6 +61,8 @@ class Problem:
         classes: Who may have what.
         owner: For each partition the member that may keep it, or NOBODY.
         claimed: For each partition whether any member says it owns it.
+        pairs: For each partition its name if a member that says it owns it gave it one, else None;
+            a million of them are not made anew.
     """
 
     members: tuple[str, ...]
@@ -69,6 +71,7 @@ class Problem:
     classes: Classes
     owner: array[int]
     claimed: array[int]
+    pairs: list[TopicPartition | None]
 
 
 def build(
@@ -91,7 +94,7 @@ def build(
         near = _Racks(wishes.topics, racks, [subscriptions[m].rack_id for m in members])
         classes = near.classes(sizes, wishes)
     starts = array("q", accumulate(sizes, initial=0))
-    owner, claimed = _owners(subscriptions, members, wishes, starts)
+    owner, claimed, pairs = _owners(subscriptions, members, wishes, starts)
     return Problem(
         members=members,
         topics=wishes.topics,
@@ -99,6 +102,7 @@ def build(
         classes=classes,
         owner=owner,
         claimed=claimed,
+        pairs=pairs,
     )
 
 
@@ -131,11 +135,16 @@ def by_member(problem: Problem, assigned: array[int]) -> dict[str, list[TopicPar
         problem: The problem.
         assigned: For each partition the member that gets it, or NOBODY.
     """
-    return with_names(problem.members, problem.topics, problem.starts, assigned)
+    members, topics, starts = problem.members, problem.topics, problem.starts
+    return with_names(members, topics, starts, assigned, problem.pairs)
 
 
 def with_names(
-    members: Sequence[str], topics: Sequence[str], starts: array[int], assigned: array[int]
+    members: Sequence[str],
+    topics: Sequence[str],
+    starts: array[int],
+    assigned: array[int],
+    pairs: list[TopicPartition | None],
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each member by name, in order.
 
@@ -144,12 +153,13 @@ def with_names(
         topics: Names of the topics.
         starts: Where the partitions of each topic start, and where the last one's end.
         assigned: For each partition the member that gets it, or NOBODY.
+        pairs: For each partition its name if there is one already, else None.
     """
     lists: list[list[TopicPartition]] = [[] for _ in members]
     integers: list[int] = []
     for topic, (first, last) in zip(topics, pairwise(starts), strict=True):
         integers += range(len(integers), last - first)
-        _border.add_pairs(lists, assigned, topic, first, integers[: last - first])
+        _border.add_pairs(lists, assigned, topic, first, integers[: last - first], pairs)
     return dict(zip(members, lists, strict=True))
 
 
@@ -310,19 +320,24 @@ def _owners(
     members: tuple[str, ...],
     wishes: Wishes,
     starts: array[int],
-) -> tuple[array[int], array[int]]:
-    """Return the owner of each partition, and whether anybody claims it."""
-    read = partial(_read_owned, wishes=wishes, starts=starts)
+) -> tuple[array[int], array[int], list[TopicPartition | None]]:
+    """Return the owner of each partition, whether anybody claims it, and how it is named there."""
+    pairs: list[TopicPartition | None] = [None] * starts[-1]
+    read = partial(_read_owned, wishes=wishes, starts=starts, pairs=pairs)
     owner, claimed, is_settled = read([subscriptions[member].owned for member in members])
     if not is_settled:
         # Two claims to one partition are rare, and rules decide between them (KIP-792).
         settled = settle_claims(subscriptions)
         owner, _, _ = read([settled[member] for member in members])
-    return owner, claimed
+    return owner, claimed, pairs
 
 
 def _read_owned(
-    owned: list[frozenset[TopicPartition]], *, wishes: Wishes, starts: array[int]
+    owned: list[frozenset[TopicPartition]],
+    *,
+    wishes: Wishes,
+    starts: array[int],
+    pairs: list[TopicPartition | None],
 ) -> tuple[array[int], array[int], bool]:
     """Return who claims each partition, whether anybody does, and whether no two do."""
     owner = array("i", (NOBODY,)) * starts[-1]
@@ -341,5 +356,6 @@ def _read_owned(
             wanted_by,
             owner,
             claimed,
+            pairs,
         )
     return owner, claimed, not twice

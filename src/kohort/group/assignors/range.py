@@ -38,7 +38,7 @@ class RangeAssignor(Assignor):
             rack_of = [subscriptions[member].rack_id for member in members]
             assigned = _near_ranges(counts, wishes, racks, rack_of)
         starts = array("q", accumulate(counts, initial=0))
-        return with_names(members, wishes.topics, starts, assigned)
+        return with_names(members, wishes.topics, starts, assigned, [None] * starts[-1])
 
 
 def _ranges(counts: list[int], wishes: Wishes) -> array[int]:
