@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kohort.broker.log.config import LogConfig, log_config
 from kohort.errors import ErrorCode, KafkaError
-from kohort.wire.records import Compression
+from kohort.wire.records import Compression, iter_batches
 from tests.broker.log.batches import batch, opened, records_of
 
 SMALL = LogConfig(segment_bytes=400, delete_retention_ms=0)
@@ -142,6 +143,22 @@ def test_reads_are_as_large_as_whole_batches_allow(tmp_path: Path) -> None:
         assert len(log.read(offset, 1)) == one
         assert len(log.read(offset, one - 1, at_least_one=False)) == 0
         assert len(log.read(offset, one, at_least_one=False)) == one
+    log.close()
+
+
+def test_every_offset_is_found_among_batches_of_all_sizes(tmp_path: Path) -> None:
+    """Also where a header lies across two of the pieces in which the file is searched."""
+    rng = random.Random(8)
+    log = opened(tmp_path)
+    sizes: dict[int, int] = {}
+    for _ in range(300):
+        values = [b"v" * rng.choice((0, 200, 5_000, 9_000))] * rng.randint(1, 3)
+        sizes[log.log_end_offset] = len(batch(*values))
+        log.append(batch(*values), 0)
+    for offset in range(log.log_end_offset):
+        ((header, found),) = iter_batches(log.read(offset, 1))
+        assert header.base_offset <= offset <= header.last_offset
+        assert len(found) == sizes[header.base_offset]
     log.close()
 
 

@@ -62,7 +62,10 @@ class SparseIndex:
 
     def floor(self, wanted: int, field: int = 0) -> tuple[int, int] | None:
         """Return the last entry whose `field` (0 or 1) is at most `wanted`, None without one."""
-        low, high = 0, self._count
+        last = self.last()
+        if last is None or last[field] <= wanted:  # most readers are at the end
+            return last
+        low, high = 0, self._count - 1
         while low < high:
             middle = (low + high) // 2
             if self[middle][field] <= wanted:

@@ -266,6 +266,8 @@ class PartitionLog:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{offset} is not in {self.log_start_offset} to {self.log_end_offset}",
             )
+        if offset == self.log_end_offset:
+            return b""
         with _storage_errors():
             for segment in self._segments[self._segment_number(offset) :]:
                 found = segment.read(offset, max_bytes, at_least_one)

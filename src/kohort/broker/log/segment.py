@@ -23,8 +23,10 @@ SUFFIXES = (".log", ".index", ".timeindex")
 _MAX_INT32 = 0x7FFFFFFF  # offsets and positions in an index are int32
 _SCAN_BYTES = 4 * 1024 * 1024
 # What a search must know of a batch that is in the log already: base offset, length, last offset
-# delta. It reads dozens of headers where a fetch wants one, so it does not parse whole ones.
+# delta. It reads dozens of headers where a fetch wants one, so it does not parse whole ones, and
+# asks for the stretch between two index entries at once.
 _EXTENT = struct.Struct(">qi11xi")
+_EXTENTS_BYTES = 2 * INDEX_INTERVAL_BYTES
 
 
 class Extent(NamedTuple):
@@ -282,17 +284,27 @@ class Segment:
     # ------------------------------------------------------------------------------- inside
 
     def _extents(self, position: int) -> Iterator[Extent]:
-        while (extent := self._extent_at(position)) is not None:
-            yield extent
-            position += extent.size
+        """Yield where each batch lies, from the one at `position` on."""
+        while position < self.size:
+            piece = os.pread(self._descriptor(), _EXTENTS_BYTES, position)
+            at = 0
+            while (extent := self._extent(piece, at, position + at)) is not None:
+                yield extent
+                at += extent.size
+            if at == 0:
+                return
+            position += at
 
     def _extent_at(self, position: int) -> Extent | None:
-        if not 0 <= position <= self.size - HEADER_SIZE:
+        if not 0 <= position < self.size:
             return None
-        data = os.pread(self._descriptor(), _EXTENT.size, position)
-        if len(data) < _EXTENT.size:
+        return self._extent(os.pread(self._descriptor(), _EXTENT.size, position), 0, position)
+
+    def _extent(self, piece: bytes, at: int, position: int) -> Extent | None:
+        """Return the batch that begins at `at` of a piece of the file and at `position` of it."""
+        if at + _EXTENT.size > len(piece):
             return None
-        base_offset, length, last_offset_delta = _EXTENT.unpack(data)
+        base_offset, length, last_offset_delta = _EXTENT.unpack_from(piece, at)
         size = length + LENGTH_END
         if size < HEADER_SIZE or position + size > self.size:
             return None
