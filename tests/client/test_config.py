@@ -72,6 +72,7 @@ def test_the_defaults_are_those_of_kafkas_java_client() -> None:
         ({"auto_offset_reset": "middle"}, "earliest, latest, none"),
         ({"group_id": ""}, "empty"),
         ({"heartbeat_interval_ms": 45_000}, "below session"),
+        ({"heartbeat_interval_ms": 0}, "at least 1"),
         ({"partition_assignment_strategy": "best"}, "no assignor 'best'"),
         ({"value_deserializer": "org.example.Json"}, "Python callable"),
         ({"security_protocol": "SASL_SSL"}, "only PLAINTEXT"),

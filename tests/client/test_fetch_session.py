@@ -6,13 +6,15 @@ import uuid
 
 import pytest
 
-from kohort.client.fetch_session import Asked, FetchSession
-from kohort.client.partitions import PartitionState
+from kohort.client.fetch_session import FetchSession
+from kohort.client.metadata import ClusterMetadata
+from kohort.client.partitions import Asked, PartitionState
 from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse
 
 TOPIC_ID = uuid.UUID(int=1)
+METADATA = ClusterMetadata()
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
 
 
@@ -20,7 +22,7 @@ def asked(partition: TopicPartition, offset: int = 0, topic_id: uuid.UUID = TOPI
     entry = FetchPartition(
         partition=partition.partition, fetch_offset=offset, partition_max_bytes=1
     )
-    return Asked(PartitionState(partition), 0, topic_id, entry)
+    return Asked(PartitionState(partition), 0, METADATA, 1, topic_id, entry)
 
 
 def answer(session_id: int) -> FetchResponse:
@@ -53,7 +55,7 @@ def test_only_what_changed_is_named_and_what_is_not_wanted_is_forgotten() -> Non
     assert (fetch.topics, fetch.forgotten[0].partitions) == ((), (2,))
     session.answered(answer(7))
     state = wanted[ONE].state
-    moved = Asked(state, 0, TOPIC_ID, asked(ONE, offset=5).entry)
+    moved = Asked(state, 0, METADATA, 1, TOPIC_ID, asked(ONE, offset=5).entry)
     fetch = session.ask({ONE: moved})
     assert [each.fetch_offset for each in fetch.topics[0].partitions] == [5]
     assert not fetch.forgotten
@@ -66,8 +68,8 @@ def test_who_is_somebody_else_is_asked_for_in_a_new_session(what: str) -> None:
     state = wanted[ONE].state
     others = {
         "another state": asked(ONE),
-        "another incarnation": Asked(state, 1, TOPIC_ID, wanted[ONE].entry),
-        "another topic": Asked(state, 0, uuid.UUID(int=2), wanted[ONE].entry),
+        "another incarnation": Asked(state, 1, METADATA, 1, TOPIC_ID, wanted[ONE].entry),
+        "another topic": Asked(state, 0, METADATA, 1, uuid.UUID(int=2), wanted[ONE].entry),
     }
     fetch = session.ask({ONE: others[what]})
     assert (fetch.session_id, fetch.epoch) == (7, 0)

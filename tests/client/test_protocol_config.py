@@ -40,16 +40,28 @@ def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
         AsyncConsumer(group_id="g", group_protocol="streams")
 
 
-def test_l9_a_member_beats_soon_after_a_rebalance_and_then_a_little_late() -> None:
-    """What for is said where the client does it."""
+@pytest.mark.parametrize(
+    ("session_ms", "interval_ms"), [(45_000, 3_000), (6_000, 1_000), (6_000, 5_999), (10, 9)]
+)
+def test_l9_a_member_beats_soon_after_a_rebalance_and_soon_after_the_end_of_a_session(
+    session_ms: int, interval_ms: int
+) -> None:
+    """What for is said where the client does it; never is it later than asked."""
 
     async def made() -> MemberConfig:
-        settings = {"group_id": "g", "heartbeat_interval_ms": 1_000}
+        settings = {
+            "group_id": "g",
+            "heartbeat_interval_ms": interval_ms,
+            "session_timeout_ms": session_ms,
+        }
         return member_config(make(ConsumerConfig, settings))
 
     config = asyncio.run(made())
-    assert 0 < config.until_first_heartbeat_ms < 200
-    assert 1_000 < config.heartbeat_interval_ms < 1_050
+    assert config.until_first_heartbeat_ms <= interval_ms // 5
+    assert config.heartbeat_interval_ms <= interval_ms
+    since_last = session_ms % config.heartbeat_interval_ms
+    assert 0 < config.heartbeat_interval_ms - since_last < 100
+    assert session_ms // config.heartbeat_interval_ms - session_ms // interval_ms <= 1
     assert config.wall_clock_ahead_ms is not None
 
 

@@ -12,8 +12,9 @@ import uuid
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.client.fetch_session import Asked, Fetch, FetchSession
-from kohort.client.partitions import PartitionState
+from kohort.client.fetch_session import Fetch, FetchSession
+from kohort.client.metadata import ClusterMetadata
+from kohort.client.partitions import Asked, PartitionState
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse
@@ -24,6 +25,8 @@ from tests.real_kafka.broker import RealKafka
 
 PARTITIONS, RECORDS = 6, 3
 VERSION = 17
+
+METADATA = ClusterMetadata()
 
 Wanted = dict[TopicPartition, Asked]
 Found = dict[int, bytes]
@@ -77,7 +80,7 @@ class Reader:
             fetch_offset=self.random.randint(0, RECORDS),
             partition_max_bytes=1 << 20,
         )
-        return Asked(state, state.incarnation, self.topic_id, entry)
+        return Asked(state, state.incarnation, METADATA, 1, self.topic_id, entry)
 
     def in_session(self) -> Found:
         while True:

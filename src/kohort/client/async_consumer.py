@@ -248,7 +248,7 @@ class AsyncConsumer:
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand out records of these partitions again."""
         for partition in partitions:
-            self.core.partitions[partition].is_paused = False
+            self.core.partitions[partition].resume()
         self.core.fetcher.pump()
         self.core.notify()
 

@@ -87,7 +87,7 @@ class ConsumerConfig(ClientConfig):
             of preference, as objects or by name. They are used by a broker that asks members for
             assignments, as the embedded one does, once all members have one in common.
         session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
-        heartbeat_interval_ms: Time between heartbeats.
+        heartbeat_interval_ms: Longest time between heartbeats; one more in a session may be sent.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
         max_poll_records: Most records of one `poll`.
         partition_assignment_strategy: Assignors in order of preference, by name or as objects.
@@ -152,6 +152,8 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError("group.id is empty; leave it out to be in no group")
         if self.max_poll_records < 1:
             raise ConfigError("max.poll.records must be at least 1")
+        if self.heartbeat_interval_ms < 1:
+            raise ConfigError("heartbeat.interval.ms must be at least 1")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
         if self.group_protocol == "classic":

@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kohort.client.partitions import PartitionState
+from kohort.client.partitions import Asked
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
 
 _NONE = 0
+_OUTSIDE = -1
 _BEGIN = 0
 _FIRST = 1
 _LAST = 0x7FFFFFFF
@@ -27,28 +27,6 @@ _LOST = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A partition as a fetch asks for it.
-
-    Attributes:
-        state: The partition.
-        incarnation: That of the state when it was asked for.
-        topic_id: Id of its topic, zero when that has none.
-        entry: What the request says of it.
-    """
-
-    state: PartitionState
-    incarnation: int
-    topic_id: uuid.UUID
-    entry: FetchPartition
-
-    @property
-    def is_current(self) -> bool:
-        """Whether an answer is still wanted: not after a seek."""
-        return self.incarnation == self.state.incarnation
 
 
 AskedOf = Mapping[TopicPartition, Asked]
@@ -68,6 +46,11 @@ class Fetch(NamedTuple):
     epoch: int
     topics: tuple[FetchTopic, ...]
     forgotten: tuple[ForgottenTopic, ...]
+
+
+def alone(asked: AskedOf) -> Fetch:
+    """Return what to ask without a session, beside it."""
+    return Fetch(_NONE, _OUTSIDE, _topics(asked.items()), ())
 
 
 class FetchSession:
@@ -91,14 +74,19 @@ class FetchSession:
     def ask(self, wanted: AskedOf) -> Fetch:
         """Return what to ask so that exactly `wanted` is fetched."""
         before, self.asked = self.asked, wanted
+        changed = [(key, each) for key, each in wanted.items() if before.get(key) is not each]
         # A partition that was left and comes again, or a topic made anew, is another one: of the
         # old one the broker would pass over what it told already.
-        if not all(_is_same(before.get(key), each) for key, each in wanted.items()):
+        if not all(_is_same(before.get(key), each) for key, each in changed):
             self._epoch = _BEGIN
         if self._epoch == _BEGIN:
             return Fetch(self._id, _BEGIN, _topics(wanted.items()), ())
-        changed = [(key, each) for key, each in wanted.items() if before.get(key) is not each]
-        gone = [(key, each) for key, each in before.items() if key not in wanted]
+        kept = len(wanted) - sum(key not in before for key, _ in changed)
+        gone = (
+            []
+            if kept == len(before)
+            else [each for each in before.items() if each[0] not in wanted]
+        )
         return Fetch(self._id, self._epoch, _topics(changed), _forgotten(gone))
 
     def answered(self, response: FetchResponse) -> None:
@@ -123,14 +111,10 @@ class FetchSession:
 
 def _is_same(before: Asked | None, now: Asked) -> bool:
     """Whether a partition is none that was asked for otherwise than from another offset."""
-    return (
-        before is None
-        or before is now
-        or (
-            before.state is now.state
-            and before.incarnation == now.incarnation
-            and before.topic_id == now.topic_id
-        )
+    return before is None or (
+        before.state is now.state
+        and before.incarnation == now.incarnation
+        and before.topic_id == now.topic_id
     )
 
 

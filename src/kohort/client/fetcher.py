@@ -4,6 +4,9 @@ A leader is asked for all its partitions as soon as the last chunk of any of the
 application, so the next answer is on its way while the last one is being handled; and never sooner,
 so that a long poll for quiet partitions does not keep a busy one waiting. What goes over the wire
 of it is what changed (`fetch_session`).
+
+A partition that was just assigned, or sought in, would wait for a long poll that went out without
+it. So it is looked at once over another connection, where nobody waits for records to come.
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from typing import cast
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.connection import Failed
-from kohort.client.fetch_session import Asked, AskedOf, FetchSession
-from kohort.client.metadata import PartitionMetadata
+from kohort.client.fetch_session import AskedOf, FetchSession, alone
 from kohort.client.offsets import shown
-from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
+from kohort.client.partitions import EARLIEST, LATEST, Asked, Partitions, PartitionState
 from kohort.client.records import whole_chunk, without_aborted
 from kohort.client.transport import BrokerConnection, Ended
 from kohort.client.versions import FETCH_BY_NAME
@@ -29,6 +31,10 @@ from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 log = logging.getLogger("kohort.client")
+
+# What a look goes over, and what it may hold the other requests there up for.
+_LOOK = Purpose.CONTROL
+_LOOK_BYTES = 1 << 20
 
 
 class Fetcher:
@@ -75,15 +81,17 @@ class Fetcher:
         wanted: defaultdict[int, dict[TopicPartition, Asked]] = defaultdict(dict)
         unread: set[int] = set()
         for state in idle:
-            known = self._cluster.metadata.led(state.partition)
-            if known is None:
+            asked = self._asked(state)
+            if asked is None:
                 self._cluster.request_refresh()
             elif state.chunks:
-                unread.add(known.leader)
+                unread.add(asked.leader)
             elif state.position is not None and state.not_before <= now:
-                wanted[known.leader][state.partition] = self._asked(state, known)
+                wanted[asked.leader][state.partition] = asked
         for leader, of_leader in wanted.items():
-            if leader not in unread and leader not in self._busy:
+            if leader in self._busy:
+                self._look(leader, of_leader)
+            elif leader not in unread:
                 self._start(leader, of_leader)
         self._wake_for_delayed(idle, now)
 
@@ -109,35 +117,48 @@ class Fetcher:
         self._timer = None
         self.pump()
 
-    def _asked(self, state: PartitionState, known: PartitionMetadata) -> Asked:
-        before = self._sessions[known.leader].asked.get(state.partition)
-        topic_id = self._cluster.metadata.topics[state.partition.topic].topic_id
-        if (
-            before is not None
-            and before.state is state
-            and before.is_current
-            and before.topic_id == topic_id
-            and before.entry.fetch_offset == state.fetch_offset
-            and before.entry.current_leader_epoch == known.leader_epoch
-        ):
-            return before
+    def _asked(self, state: PartitionState) -> Asked | None:
+        """Return how to ask for a partition; None while no leader is known.
+
+        As long as that is the same it is the same object, by which a session knows.
+        """
+        asked, metadata = state.asked, self._cluster.metadata
+        if asked is not None and asked.metadata is metadata and asked.is_wanted:
+            return asked
+        known = metadata.led(state.partition)
+        if known is None:
+            return None
         entry = FetchPartition(
             partition=state.partition.partition,
             current_leader_epoch=known.leader_epoch,
             fetch_offset=state.fetch_offset,
             partition_max_bytes=self._config.max_partition_fetch_bytes,
         )
-        return Asked(state, state.incarnation, topic_id, entry)
+        topic_id = metadata.topics[state.partition.topic].topic_id
+        state.asked = Asked(state, state.incarnation, metadata, known.leader, topic_id, entry)
+        return state.asked
 
     def _start(self, leader: int, asked: AskedOf) -> None:
         for each in asked.values():
             each.state.is_fetching = True
+            each.state.is_new = False
         self._busy.add(leader)
-        connection = self._cluster.opened(leader, Purpose.FETCH)
+        self._send(Purpose.FETCH, leader, asked)
+
+    def _look(self, leader: int, wanted: AskedOf) -> None:
+        """See what there is in partitions that are new, while the others are waited for."""
+        new = {partition: each for partition, each in wanted.items() if each.state.is_new}
+        for each in new.values():
+            each.state.is_new = False
+        if new:
+            self._send(_LOOK, leader, new)
+
+    def _send(self, purpose: Purpose, leader: int, asked: AskedOf) -> None:
+        connection = self._cluster.opened(leader, purpose)
         if connection is not None:
-            self._ask(connection, leader, asked)
+            self._ask(connection, purpose, leader, asked)
             return
-        task = asyncio.create_task(self._connect(leader, asked))
+        task = asyncio.create_task(self._connect(purpose, leader, asked))
         self._connecting.add(task)
         task.add_done_callback(self._connected)
 
@@ -147,21 +168,28 @@ class Fetcher:
         if error is not None:
             self._break(error)
 
-    async def _connect(self, leader: int, asked: AskedOf) -> None:
+    async def _connect(self, purpose: Purpose, leader: int, asked: AskedOf) -> None:
         try:
-            connection = await self._cluster.connection(leader, Purpose.FETCH)
+            connection = await self._cluster.connection(leader, purpose)
         except KohortError as error:
-            self._ended(leader, asked, error)
+            self._ended(purpose, leader, asked, error)
         else:
-            self._ask(connection, leader, asked)
+            self._ask(connection, purpose, leader, asked)
 
-    def _ask(self, connection: BrokerConnection, leader: int, asked: AskedOf) -> None:
+    def _ask(
+        self, connection: BrokerConnection, purpose: Purpose, leader: int, asked: AskedOf
+    ) -> None:
         config = self._config
-        fetch = self._sessions[leader].ask(asked)
+        wait_ms, max_bytes = config.fetch_max_wait_ms, config.fetch_max_bytes
+        if purpose is _LOOK:
+            wait_ms, max_bytes = 0, min(max_bytes, _LOOK_BYTES)
+            fetch = alone(asked)
+        else:
+            fetch = self._sessions[leader].ask(asked)
         request = FetchRequest(
-            max_wait_ms=config.fetch_max_wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=max_bytes,
             isolation_level=int(config.isolation_level == "read_committed"),
             session_id=fetch.session_id,
             session_epoch=fetch.epoch,
@@ -171,22 +199,28 @@ class Fetcher:
         has_ids = all(each.topic_id.int for each in asked.values())
         connection.ask(
             request,
-            config.request_timeout_ms + config.fetch_max_wait_ms,
-            lambda end: self._ended(leader, asked, _answer(end, leader)),
+            config.request_timeout_ms + wait_ms,
+            lambda end: self._ended(purpose, leader, asked, _answer(end, leader)),
             at_most=None if has_ids else FETCH_BY_NAME,
         )
 
-    def _ended(self, leader: int, asked: AskedOf, answer: FetchResponse | KohortError) -> None:
+    def _ended(
+        self, purpose: Purpose, leader: int, asked: AskedOf, answer: FetchResponse | KohortError
+    ) -> None:
         if self._closed:
             return
-        self._busy.discard(leader)
+        is_look = purpose is _LOOK
         try:
-            self._take(self._sessions[leader], answer, asked)
+            if not is_look:
+                self._busy.discard(leader)
+                self._take(self._sessions[leader], answer, asked)
+            elif not isinstance(answer, KohortError):  # else the next fetch has it, too
+                self._take_all(answer, asked)
         except Exception as error:  # noqa: BLE001  # the next poll raises it
             self._break(error)
             return
         for each in asked.values():
-            if each.is_current:
+            if each.is_current and not is_look:
                 each.state.is_fetching = False
         self._on_change()
         self.pump()
@@ -220,7 +254,7 @@ class Fetcher:
                 if each is None or partition in answered:
                     continue
                 answered.add(partition)
-                if each.is_current:
+                if each.is_wanted:
                     self._take_partition(each, data)
         return answered
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import socket
 import time
@@ -57,10 +58,10 @@ AnyMember: TypeAlias = Face[Any]
 _QUIET_MS = 10_000
 # More polls in a max.poll.interval need not be told apart.
 _MOST_POLLS = 1_000
-# A heartbeat is sent so much later than asked. The members of a classic group get their assignments
-# at one moment and beat in step from then on; when one is killed, its session ends at the very
-# moment at which all others beat. Who is early hears of it one interval later, and all wait for it.
-_LATE_MS = 10
+# The members of a classic group get their assignments at one moment and beat in step from then on.
+# When one is killed, its session ends a session time-out after a moment at which all of them beat;
+# so long after that end they beat again. Who is early hears of it an interval later, and all wait.
+_AFTER_SESSION_MS = 60
 
 
 class Membership:
@@ -291,7 +292,7 @@ def member_config(config: ConsumerConfig) -> MemberConfig:
         group_id=config.group_id,
         group_instance_id=config.group_instance_id,
         session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms + _LATE_MS,
+        heartbeat_interval_ms=_heartbeat_interval_ms(config),
         first_heartbeat_part=FIRST_HEARTBEAT_PART,
         wall_clock_ahead_ms=_wall_clock_ahead_ms(),
         max_poll_interval_ms=config.max_poll_interval_ms,
@@ -301,6 +302,13 @@ def member_config(config: ConsumerConfig) -> MemberConfig:
         rack_id=config.client_rack,
         server_assignor=config.group_remote_assignor,
     )
+
+
+def _heartbeat_interval_ms(config: ConsumerConfig) -> int:
+    """Return the longest interval, up to the one asked for, that meets the end of a session."""
+    met_ms = config.session_timeout_ms + _AFTER_SESSION_MS
+    beats = math.ceil(met_ms / config.heartbeat_interval_ms)
+    return met_ms // beats
 
 
 def _wall_clock_ahead_ms() -> int | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 
+from kohort.client.metadata import ClusterMetadata
 from kohort.client.records import Chunk
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass
+from kohort.wire.messages.fetch import FetchPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -32,10 +35,12 @@ class PartitionState:
         is_held: Whether it must not be read: a callback about it is not finished.
         is_asked: Whether the application wants to know its position even so.
         is_fetching: Whether it is in a request.
+        is_new: Whether nothing was asked for since a seek or a pause.
         failure: Why it cannot be read further.
         is_reported: Whether the application was told.
         not_before: Time of the loop before which it is not fetched again.
         incarnation: Changes with each seek, so that late answers are recognised.
+        asked: How it was asked for last.
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
     """
@@ -51,10 +56,12 @@ class PartitionState:
     is_held: bool = False
     is_asked: bool = False
     is_fetching: bool = False
+    is_new: bool = False
     failure: KohortError | None = None
     is_reported: bool = False
     not_before: float = 0.0
     incarnation: int = 0
+    asked: Asked | None = None
     leader_epoch: int = -1
     high_watermark: int | None = None
 
@@ -78,7 +85,13 @@ class PartitionState:
         self._forget()
         self.is_asked = False
         self.position = self.consumed = self.fetch_offset = offset
+        self.is_new = True
         self.reset_to = None
+
+    def resume(self) -> None:
+        """Go on where it was paused."""
+        self.is_new = self.is_new or self.is_paused
+        self.is_paused = False
 
     def look_up(self, target: int | None) -> None:
         """Find the position anew: from a timestamp, an end, or (None) the committed offset."""
@@ -111,6 +124,37 @@ class PartitionState:
         self.position = self.current.position
         if self.current.is_empty:
             self.current = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A partition as a fetch asks for it.
+
+    Attributes:
+        state: The partition.
+        incarnation: That of the state when it was asked for.
+        metadata: What was known of the cluster.
+        leader: The broker that is asked.
+        topic_id: Id of its topic, zero when that has none.
+        entry: What the request says of it.
+    """
+
+    state: PartitionState
+    incarnation: int
+    metadata: ClusterMetadata
+    leader: int
+    topic_id: uuid.UUID
+    entry: FetchPartition
+
+    @property
+    def is_current(self) -> bool:
+        """Whether an answer is still wanted: not after a seek."""
+        return self.incarnation == self.state.incarnation
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether that is what is wanted next: not after another answer brought it, either."""
+        return self.is_current and self.entry.fetch_offset == self.state.fetch_offset
 
 
 class Partitions:
