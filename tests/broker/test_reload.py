@@ -23,6 +23,7 @@ from kohort.wire.messages.membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    JoinGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
@@ -89,19 +90,23 @@ def committed(peer: Peer, group: str) -> dict[int, tuple[int, str | None]]:
     }
 
 
-def join_alone(peer: Peer, group: str) -> tuple[str, int]:
-    """Become the one member of a group, with an assignment; return member id and generation."""
+def join_request(group: str, instance: str) -> JoinGroupRequest:
+    """A static member's first join."""
     protocol = JoinGroupRequestProtocol(name="range", metadata=b"subscription")
-    request = JoinGroupRequest(
+    return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=60_000,
         rebalance_timeout_ms=60_000,
         member_id="",
-        group_instance_id="instance",
+        group_instance_id=instance,
         protocol_type="consumer",
         protocols=(protocol,),
     )
-    joined = peer.ask(request, 5)
+
+
+def join_alone(peer: Peer, group: str) -> tuple[str, int]:
+    """Become the one member of a group, with an assignment; return member id and generation."""
+    joined = peer.ask(join_request(group, "instance"), 5)
     assert joined.error_code == ErrorCode.NONE
     assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"assigned")
     sync = SyncGroupRequest(
@@ -128,6 +133,20 @@ def test_offsets_and_their_metadata_are_read_back(broker: EmbeddedBroker, peer: 
         assert committed(again, "g") == {0: (7, ""), 1: (6, "a note")}
         assert committed(again, "h") == {0: (1, "")}
         assert committed(again, "unknown") == {}
+
+
+def test_c73_who_is_parked_when_the_broker_stops_is_answered(
+    broker: EmbeddedBroker, peer: Peer
+) -> None:
+    """As by Kafka that is shut down: the connection is closed after the answer."""
+    join_alone(peer, "g")
+    peer.send(join_request("g", "newcomer"), 5)
+    with Peer(broker.bootstrap_servers) as other:
+        eventually(
+            lambda: described(other, "g").group_state == "PreparingRebalance", "a parked join"
+        )
+    broker.stop()
+    assert peer.answer(JoinGroupResponse, 5).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_members_generation_and_assignment_are_read_back(

@@ -10,8 +10,21 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeResponse,
     DescribedAssignment,
     DescribedConsumerGroup,
+    DescribedConsumerMember,
+    DescribedTopicPartitions,
+)
+from kohort.wire.messages.consumer_group import TopicPartitions as HeartbeatTopicPartitions
+from kohort.wire.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TargetTopicPartitions,
 )
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kohort.wire.messages.group_records import GroupMetadataValue, OffsetCommitValue
 from kohort.wire.messages.groups import DescribedGroup, DescribeGroupsResponse, ListGroupsResponse
 from kohort.wire.messages.membership import JoinGroupResponse
 from kohort.wire.messages.offsets import (
@@ -40,6 +53,19 @@ ADDRESS: frozenset[tuple[type[Struct], str]] = frozenset(
     for name in ("node_id", "host", "port")
 )
 
+# Times, and what follows from ids that a broker draws, in records of the log.
+BY_CHANCE: frozenset[tuple[type[Struct], str]] = frozenset(
+    {
+        (OffsetCommitValue, "commit_timestamp"),
+        (OffsetCommitValue, "expire_timestamp"),
+        (GroupMetadataValue, "current_state_timestamp"),
+        (ConsumerGroupMetadataValue, "metadata_hash"),
+        (ConsumerGroupTargetAssignmentMetadataValue, "assignment_timestamp"),
+        (ConsumerGroupRegularExpressionValue, "version"),
+        (ConsumerGroupRegularExpressionValue, "timestamp"),
+    }
+)
+
 # Lists that come out of a hash map, or from several threads: their order means nothing.
 UNORDERED: frozenset[tuple[type[Struct], str]] = frozenset(
     {
@@ -59,6 +85,15 @@ UNORDERED: frozenset[tuple[type[Struct], str]] = frozenset(
         (DescribedConsumerGroup, "members"),
         (DescribedAssignment, "topic_partitions"),
         (HeartbeatAssignment, "topic_partitions"),
+        (GroupMetadataValue, "members"),
+        (DescribedConsumerMember, "subscribed_topic_names"),
+        (DescribedTopicPartitions, "partitions"),
+        (HeartbeatTopicPartitions, "partitions"),
+        (ConsumerGroupMemberMetadataValue, "subscribed_topic_names"),
+        (ConsumerGroupTargetAssignmentMemberValue, "topic_partitions"),
+        (TargetTopicPartitions, "partitions"),
+        (ConsumerGroupCurrentMemberAssignmentValue, "assigned_partitions"),
+        (ConsumerGroupCurrentMemberAssignmentValue, "partitions_pending_revocation"),
     }
 )
 

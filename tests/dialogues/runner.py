@@ -4,89 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from kohort.wire import frame
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import DescribeGroupsRequest
 from kohort.wire.messages.membership import JoinGroupResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schema import Message
+from tests.dialogues.client import (
+    ANSWER_S,
+    METADATA,
+    POLL_S,
+    Client,
+    coordinators_ready,
+    pause,
+)
+from tests.dialogues.group_log import GroupLog
 from tests.dialogues.names import Names
-from tests.dialogues.script import Dialogue, Step, classes, situations
+from tests.dialogues.restarts import Restarts
+from tests.dialogues.script import LOG, RESTART, Dialogue, Step, classes, situations
 from tests.dialogues.toml import render
 from tests.dialogues.values import Writer, response_table
 from tests.real_kafka.known import until_coordinator_knows
 
-ANSWER_S = 30.0
-POLL_S = 0.1
 # A broker takes what was sent to it; that a request is parked shows nowhere.
 PARKED_S = 0.06
 AT_ONCE = 50
-CREATE_TOPICS, METADATA = 7, 12
-_LENGTH = struct.Struct(">i")
+CREATE_TOPICS = 7
 
 
 class ScriptError(AssertionError):
     """A dialogue does not go as its script says, whatever the answers are."""
-
-
-class Connection:
-    """One socket; a broker answers the requests on it one after the other."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._sent = 0
-
-    async def ask(self, request: Message, version: int, client: str) -> Message:
-        """Send a request and return its answer."""
-        self._sent += 1
-        self._writer.write(frame.encode_request(request, version, self._sent, client))
-        (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
-        data = memoryview(await self._reader.readexactly(length))
-        assert frame.correlation_id_of(data) == self._sent
-        _, response = classes(type(request).__name__.removesuffix("Request"))
-        return frame.decode_response(response, version, data)
-
-    async def close(self) -> None:
-        """Hang up."""
-        self._writer.close()
-        await self._writer.wait_closed()
-
-
-@dataclass
-class Client:
-    """A client of one name; it opens another connection while an answer is still to come."""
-
-    name: str
-    address: str
-    free: list[Connection] = field(default_factory=list)
-    every: list[Connection] = field(default_factory=list)
-
-    async def ask(self, request: Message, version: int) -> Message:
-        """Send a request on a connection that is free, and return its answer."""
-        if not self.free:
-            host, port = self.address.split(":")
-            opened = Connection(*await asyncio.open_connection(host, int(port)))
-            self.every.append(opened)
-            self.free.append(opened)
-        connection = self.free.pop()
-        answer = await asyncio.wait_for(connection.ask(request, version, self.name), ANSWER_S)
-        self.free.append(connection)
-        return answer
-
-    async def close(self) -> None:
-        """Hang up, whatever is still to come."""
-        for connection in self.every:
-            await connection.close()
-        self.free.clear()
-        self.every.clear()
 
 
 @dataclass
@@ -106,37 +57,34 @@ class Outcome:
     failure: str = ""
 
 
-async def run_all(address: str, dialogues: Iterable[Dialogue]) -> list[Outcome]:
-    """Run every dialogue in every version of its sweep."""
+async def run_all(
+    address: str, dialogues: Iterable[Dialogue], restarts: Restarts | None = None
+) -> list[Outcome]:
+    """Run every dialogue in every version of its sweep; `restarts` if one restarts the broker."""
     await coordinators_ready(address)
+    slowest_first = sorted(dialogues, key=lambda dialogue: not dialogue.waits)
+    runs = [(dialogue, version) for dialogue in slowest_first for version in dialogue.versions()]
     room = asyncio.Semaphore(AT_ONCE)
+    if restarts is not None:
+        assert len(runs) <= AT_ONCE, "a restart waits for all of them at once"
+        restarts.expect(len(runs))
 
     async def run(dialogue: Dialogue, version: int) -> Outcome:
         async with room:
-            return await Run(address, dialogue, version).run()
+            outcome = await Run(address, dialogue, version, restarts).run()
+        if restarts is not None:
+            await restarts.leave()
+        return outcome
 
-    slowest_first = sorted(dialogues, key=lambda dialogue: not dialogue.waits)
-    runs = (run(dialogue, version) for dialogue in slowest_first for version in dialogue.versions())
-    return list(await asyncio.gather(*runs))
-
-
-async def coordinators_ready(address: str) -> None:
-    """Let a new broker make the log of its groups, and load every part of it."""
-    client = Client("creator", address)
-    await client.ask(FindCoordinatorRequest(coordinator_keys=("any",)), 4)
-    groups = tuple(f"group-{number}" for number in range(50))
-    while True:
-        answer = await client.ask(DescribeGroupsRequest(groups=groups), 5)
-        if all(group.error_code == 0 for group in answer.groups):  # type: ignore[attr-defined]  # it is the answer to this request
-            break
-        await pause(POLL_S)
-    await client.close()
+    return list(await asyncio.gather(*(run(dialogue, version) for dialogue, version in runs)))
 
 
 class Run:
     """One run of one dialogue."""
 
-    def __init__(self, address: str, dialogue: Dialogue, version: int) -> None:
+    def __init__(
+        self, address: str, dialogue: Dialogue, version: int, restarts: Restarts | None
+    ) -> None:
         slug = dialogue.name if version < 0 else f"{dialogue.name}-v{version}"
         self._address = address
         self._dialogue = dialogue
@@ -147,6 +95,8 @@ class Run:
         situation = situations().get(dialogue.given or "")
         before = [(-step.number, step) for step in situation.steps] if situation else []
         self._script = [*before, *((step.number, step) for step in dialogue.steps)]
+        self._log = GroupLog(self._client("creator"), self._names)
+        self._restarts = restarts
         self.outcome = Outcome(dialogue, version)
 
     async def run(self) -> Outcome:
@@ -215,6 +165,10 @@ class Run:
             await pause(step.elapse_ms / 1000)
         elif step.close:
             await self._close(step.close)
+        elif step.api == LOG:
+            await self._show_log(step, number)
+        elif step.api == RESTART:
+            await self._restart(step)
         elif step.parked:
             await self._park(step, number)
         else:
@@ -251,6 +205,28 @@ class Run:
                 await asyncio.gather(task, return_exceptions=True)
                 del self._parked[number]
         await client.close()
+
+    async def _show_log(self, step: Step, number: int) -> None:
+        deadline = asyncio.get_running_loop().time() + ANSWER_S
+        pattern = re.compile(step.until or "")
+        while (records := await self._log.news(pattern.search)) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ScriptError(f"step {number}: the log is not as {step.until!r} says")
+            await pause(POLL_S)
+        self.outcome.answers[number] = render(records)
+        self.outcome.came[number] = number
+
+    async def _restart(self, step: Step) -> None:
+        assert self._restarts is not None, f"brokers of {self._dialogue.family} are not restarted"
+        records = self._log.written(cast("list[Mapping[str, object]]", step.fields.get("log", [])))
+        partition = await self._log.partition()
+        await self._forget_connections()
+        await self._restarts.arrive(partition, records)
+        await self._forget_connections()  # those on which it still said something
+
+    async def _forget_connections(self) -> None:
+        for client in self._clients.values():
+            await client.forget()
 
     async def _park(self, step: Step, number: int) -> None:
         request, version = self._request(step, number)
@@ -307,11 +283,6 @@ class Run:
 
     def _sender(self, number: int) -> str:
         return next(step.client for each, step in self._script if each == number)
-
-
-async def pause(seconds: float) -> None:
-    """Let time pass, where nothing on the wire shows that it has."""
-    await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=seconds)
 
 
 def differences(outcome: Outcome, *, of_kafka: bool) -> list[str]:

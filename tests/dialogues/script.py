@@ -15,7 +15,11 @@ A file of `data/` holds one family of dialogues, a table for each:
 Steps are numbered lines: a request by its API (fields not named are those of `defaults.toml`);
 `N.wait = [1, 2]` for answers to parked requests (`[-2]` is step 2 of the situation, and its answer
 is `given-2.answer`); `N.elapse_ms = 500` where nothing on the wire shows that time has passed;
-`N.close = "a"` for a client that hangs up. Besides fields a request says `from` (the client),
+`N.close = "a"` for a client that hangs up; `N.log = {}` shows what was written of the dialogue's
+group to `__consumer_offsets` since the last such step; `N.restart = {}` stops the broker when all
+dialogues of its kind are there, and starts it again, after it has put the records of
+`restart = { log = [...] }` at the end of the log, as `N.log` shows them: what another broker or
+compaction would have left there. Besides fields a request says `from` (the client),
 `version`, `parked = true` (its answer comes later), and `until = "regex"`: it is sent again and
 again until its answer matches.
 
@@ -38,13 +42,15 @@ from typing import cast
 
 from kohort.wire import apis
 from kohort.wire.schema import Message
-from tests.dialogues.settings import CLEANED_FAMILIES, kafka_settings
+from tests.dialogues.settings import Kind, kafka_settings, kind_of
 from tests.dialogues.toml import Value, render
 
 DATA = Path(__file__).parent / "data"
 DEFAULTS = DATA / "defaults.toml"
 SITUATIONS = DATA / "situations.toml"
 
+# Steps that look like requests and are none.
+LOG, RESTART = "log", "restart"
 _CONTROL = ("from", "version", "parked", "until")
 _NUMBER = re.compile(r"(\d+|given-\d+)")
 _SWEPT = re.compile(r"v(\d+)(?:-(\d+))?")
@@ -52,7 +58,7 @@ _SWEPT = re.compile(r"v(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One line of a dialogue; a request if it has an API."""
+    """One line of a dialogue; a request if it has an API that is not `LOG` or `RESTART`."""
 
     number: int
     api: str | None = None
@@ -90,9 +96,9 @@ class Dialogue:
     recorded: str
 
     @property
-    def cleaned(self) -> bool:
-        """Whether it needs a broker that looks often for what has expired."""
-        return self.family in CLEANED_FAMILIES
+    def kind(self) -> Kind:
+        """The kind of broker that it runs on."""
+        return kind_of(self.family)
 
     @property
     def waits(self) -> bool:
@@ -120,7 +126,7 @@ class Dialogue:
             sorted(self.topics.items()),
             self.sweep,
             sorted((*key, answer) for key, answer in answers.items()),
-            sorted(kafka_settings(cleaned=self.cleaned).items()),
+            sorted(kafka_settings(self.kind).items()),
             DEFAULTS.read_text(),
         ]
         return f"{kafka_version} {hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]}"

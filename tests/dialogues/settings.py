@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 _KAFKA = {
     "group.initial.rebalance.delay.ms": "1200",
     "group.min.session.timeout.ms": "500",
@@ -39,14 +41,52 @@ _OURS: dict[str, object] = {
 _OFTEN_CLEANED = {"offsets.retention.check.interval.ms": "500"}
 _OURS_OFTEN_CLEANED: dict[str, object] = {"offsets_retention_check_interval_ms": 500}
 
-CLEANED_FAMILIES = frozenset({"expiry"})
+# Members wait for each other's restart, and nobody's session may end meanwhile. The rack is for
+# members that say where they are; a broker that does not say where it is has no near ones.
+_RESTARTED = {"group.consumer.session.timeout.ms": "45000", "broker.rack": "near"}
+_OURS_RESTARTED: dict[str, object] = {
+    "group_consumer_session_timeout_ms": 45_000,
+    "broker_rack": "near",
+}
 
 
-def kafka_settings(*, cleaned: bool) -> dict[str, str]:
+class Kind(StrEnum):
+    """What a family needs of its broker."""
+
+    USUAL = "usual"
+    CLEANED = "cleaned"
+    RESTARTED = "restarted"
+
+
+_FAMILIES = {
+    "expiry": Kind.CLEANED,
+    "restart": Kind.RESTARTED,
+    "restart_of_logs": Kind.RESTARTED,
+    "log_limits": Kind.RESTARTED,
+    "racks": Kind.RESTARTED,
+}
+_OF_KAFKA: dict[Kind, dict[str, str]] = {
+    Kind.USUAL: {},
+    Kind.CLEANED: _OFTEN_CLEANED,
+    Kind.RESTARTED: _RESTARTED,
+}
+_OF_OURS: dict[Kind, dict[str, object]] = {
+    Kind.USUAL: {},
+    Kind.CLEANED: _OURS_OFTEN_CLEANED,
+    Kind.RESTARTED: _OURS_RESTARTED,
+}
+
+
+def kind_of(family: str) -> Kind:
+    """The kind of broker that a family runs on."""
+    return _FAMILIES.get(family, Kind.USUAL)
+
+
+def kafka_settings(kind: Kind = Kind.USUAL) -> dict[str, str]:
     """The settings of a live Kafka, by Kafka's names."""
-    return _KAFKA | _OFTEN_CLEANED if cleaned else dict(_KAFKA)
+    return _KAFKA | _OF_KAFKA[kind]
 
 
-def our_settings(*, cleaned: bool) -> dict[str, object]:
+def our_settings(kind: Kind = Kind.USUAL) -> dict[str, object]:
     """The settings of our broker."""
-    return _OURS | _OURS_OFTEN_CLEANED if cleaned else dict(_OURS)
+    return _OURS | _OF_OURS[kind]

@@ -15,8 +15,9 @@ from typing import Any, TypeVar, cast
 from kio.schema.errors import ErrorCode
 
 from kohort.errors import RemoteProtocolError
+from kohort.values import replace
 from kohort.wire import consumer_protocol
-from kohort.wire.messages import consumer_group, membership, offsets
+from kohort.wire.messages import consumer_group, consumer_group_records, membership, offsets
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -46,6 +47,7 @@ SHORT: dict[type[Struct], tuple[str, str]] = {
     offsets.OffsetDeleteResponsePartition: ("partition_index", "error_code"),
     ConsumerProtocolTopicPartitions: ("topic", "partitions"),
     consumer_group.TopicPartitions: ("topic_id", "partitions"),
+    consumer_group_records.TargetTopicPartitions: ("topic_id", "partitions"),
 }
 # A structure of one field is that field.
 SINGLE: dict[type[Struct], str] = {
@@ -144,7 +146,7 @@ class Shower:
     def _field(self, owner: type[Struct], spec: FieldSpec, value: object, version: int) -> Value:
         if value is None:
             return NULL
-        if (owner, spec.name) in normal.ADDRESS:
+        if (owner, spec.name) in normal.ADDRESS | normal.BY_CHANCE:
             return f"<{spec.name}>"
         if spec.name in normal.WORDING:
             return "<text>" if value else ""
@@ -154,10 +156,12 @@ class Shower:
         if (owner, spec.name) in normal.OTHERS:
             elements = [each for each in elements if "${group}" in render(each)]
         if (owner, spec.name) in normal.UNORDERED:
-            elements.sort(key=render)
+            elements.sort(key=_in_order)
         return _shortened(spec.struct, elements)
 
     def _element(self, spec: FieldSpec, value: object, version: int) -> Value:
+        if isinstance(value, consumer_group_records.OwnedTopicPartitions):
+            value = _with_epochs_sorted(value)
         if isinstance(value, Struct):
             table = self.table(value, version)
             single = SINGLE.get(type(value))
@@ -177,9 +181,27 @@ class Shower:
             except RemoteProtocolError:
                 continue
             version = int.from_bytes(value[:2])
-            if encode(read, version) == value:
+            if version <= PROTOCOL_VERSION and encode(read, version) == value:
                 return {"version": version, **self.table(read, version)}
         return f"hex:{value.hex()}"
+
+
+def _in_order(value: Value) -> tuple[int, str]:
+    """Numbers by their size, all else by how it looks."""
+    return (value, "") if isinstance(value, int) else (0, render(value))
+
+
+def _with_epochs_sorted(owned: consumer_group_records.OwnedTopicPartitions) -> Struct:
+    """Put partitions in order, each with its epoch; Kafka's come out of a hash map."""
+    epochs = owned.assignment_epochs or ()
+    if len(epochs) != len(owned.partitions):
+        return owned
+    pairs = sorted(zip(owned.partitions, epochs, strict=True))
+    return replace(
+        owned,
+        partitions=tuple(partition for partition, _ in pairs),
+        assignment_epochs=tuple(epoch for _, epoch in pairs),
+    )
 
 
 def _shortened(cls: type[Struct] | None, elements: list[Value]) -> Value:

@@ -36,8 +36,8 @@ def test_k40_k47_a_policy_means_the_same(policy: str, tmp_path: Path) -> None:
     key = "group.consumer.migration.policy"
     dialogues = [each for each in script.read_all() if each.name in NAMES]
     assert len(dialogues) == len(NAMES)
-    settings = {**kafka_settings(cleaned=False), key: policy}
-    same = {**our_settings(cleaned=False), key.replace(".", "_"): policy}
+    settings = {**kafka_settings(), key: policy}
+    same = {**our_settings(), key.replace(".", "_"): policy}
     with RealKafka(tmp_path / "kafka", settings) as kafka:
         kafkas = asyncio.run(run_all(kafka.bootstrap_servers, dialogues))
     with EmbeddedBroker(None, **same) as broker:

@@ -26,6 +26,9 @@ _HOUSEKEEPING_S = 5.0
 # Kafka's log.retention.check.interval.ms. Sooner, records that bear a date of long ago, as those of
 # replays and tests do, would go before anybody has read them.
 _RETENTION_CHECK_S = 300.0
+# From the shard to the socket it is three or four futures, and each takes a turn of the loop. Who
+# is parked when the broker stops would else see a closed connection instead of its answer (C73).
+_TURNS_OF_AN_ANSWER = 10
 _GROUP_RECORD_MAX = 16 * 1024 * 1024
 
 
@@ -123,7 +126,8 @@ class Broker:
             self._server.close()
         if self._coordinator is not None:
             self._coordinator.stop()
-            await asyncio.sleep(0)  # lets the answers go out
+            for _ in range(_TURNS_OF_AN_ANSWER):
+                await asyncio.sleep(0)
         for connection in tuple(self._connections):
             connection.close()
         if self._data is not None:

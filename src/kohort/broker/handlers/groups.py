@@ -128,7 +128,8 @@ def offset_commit(
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Store positions; what is not a partition of ours is refused by itself, as by Kafka.
 
-    Since version 10 topics come as ids, which the shard does not know.
+    Since version 10 topics come as ids, which the shard does not know; it is told both, for the
+    log has both.
     """
     by_id = caller.version >= _TOPIC_IDS_SINCE
     known: list[OffsetCommitRequestTopic] = []
@@ -137,7 +138,8 @@ def offset_commit(
         found = broker.topic_by_id(topic.topic_id) if by_id else broker.data.topics.get(topic.name)
         there = [p for p in topic.partitions if found and _has(found, p.partition_index)]
         if found and there:
-            known.append(replace(topic, name=found.name, partitions=tuple(there)))
+            named = replace(topic, name=found.name, topic_id=found.topic_id)
+            known.append(replace(named, partitions=tuple(there)))
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if by_id and not found:
             code = ErrorCode.UNKNOWN_TOPIC_ID

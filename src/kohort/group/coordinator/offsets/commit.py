@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.offsets.fold import offset_record
+from kohort.group.coordinator.offsets.fold import offset_record, with_topic_id
 from kohort.group.events import OffsetsCommitted
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass
@@ -63,9 +63,8 @@ def store(
                     _position(entry),
                 )
                 stored.append((partition, position))
-                records.append(
-                    offset_record(request.group_id, partition, position, wall_ms, expires)
-                )
+                record = offset_record(request.group_id, partition, position, wall_ms, expires)
+                records.append(with_topic_id(record, topic.topic_id))
         topics.append(
             OffsetCommitResponseTopic(
                 name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers)

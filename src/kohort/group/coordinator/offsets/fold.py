@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import cast
+
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
+from kohort.values import dataclass, replace
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 
 
@@ -55,6 +58,12 @@ def offset_record(
             expire_timestamp=expire_timestamp,
         ),
     )
+
+
+def with_topic_id(record: GroupRecord, topic_id: uuid.UUID) -> GroupRecord:
+    """Say which topic of this name is meant, as Kafka does since 4.1 where a broker knows it."""
+    value = cast("OffsetCommitValue", record.value)
+    return GroupRecord(record.key, replace(value, topic_id=topic_id))
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
