@@ -40,9 +40,14 @@ class ClassicMembership(Membership):
         cluster.on_metadata.append(self._check_partitions)
 
     def run(self, event: MemberEvent) -> None:
-        """As `Membership.run`; learn the topics that it has to watch as the leader."""
+        """As `Membership.run`; learn the topics that it has to watch as the leader.
+
+        What other topics it watches is no change of the partitions of any.
+        """
         watched = self.member.group_topics
         super().run(event)
+        if self.member.group_topics != watched:
+            self._counts = None
         if self.member.group_topics - watched:
             self._start(self._learn(self.member.group_topics))
 
