@@ -170,8 +170,9 @@ class ConsumerCore:
         """Return the metrics, by Kafka's groups and names."""
         if self.coordinator is None:
             return {}
-        values = self.coordinator.metrics.values(len(self.partitions.assigned), now_ms())
-        return {METRICS_GROUP: values}
+        joins = self.config.group_protocol != "consumer"
+        assigned = len(self.partitions.assigned)
+        return {METRICS_GROUP: self.coordinator.metrics.values(assigned, now_ms(), joins=joins)}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's assignment."""

@@ -166,15 +166,16 @@ class GroupMetrics:
         """Take note of a call into the application that has returned."""
         self._calls[change].record(latency_ms, now)
 
-    def values(self, assigned: int, now: float) -> dict[str, float]:
+    def values(self, assigned: int, now: float, *, joins: bool = True) -> dict[str, float]:
         """Return all metrics by Kafka's names.
 
         Args:
             assigned: How many partitions the consumer has.
             now: The present time.
+            joins: Whether its protocol has joins and syncs; that of KIP-848 has not.
         """
         found: dict[str, float] = {"assigned-partitions": float(assigned)}
-        for name, sensor in (("join", self._join), ("sync", self._sync)):
+        for name, sensor in (("join", self._join), ("sync", self._sync)) if joins else ():
             found |= _latency(f"{name}-time", sensor, now) | _rate(name, sensor, now)
         found |= _latency("commit-latency", self._commit, now)
         found |= _rate("commit", self._commit, now) | _rate("heartbeat", self._heartbeat, now)
