@@ -34,6 +34,7 @@ mutations:
 record:
 	@$(SETUP) test
 	@.venv/bin/python -m tests.dialogues.record $(ARGS)
+	@.venv/bin/python -m tests.member_dialogues.record $(ARGS)
 
 simulate:
 	@$(SETUP) test

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "rules.md"
 DATA = ROOT / "docs" / "rules"
 SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors", "bugs")
+# Folders of tests whose data files are tests, too.
+DIALOGUES = ("dialogues", "member_dialogues")
 # The numbers in there are those of the simulator's checkers.
 OTHER_NUMBERS = ROOT / "tests" / "simulation"
 
@@ -84,7 +86,8 @@ def proofs() -> dict[str, set[Proof]]:
     """Return the tests that carry each id."""
     found: dict[str, set[Proof]] = {}
     folder = ROOT / "tests"
-    for path in sorted(folder.rglob("*.py")) + sorted((folder / "dialogues").rglob("*.toml")):
+    dialogues = (each for name in DIALOGUES for each in sorted((folder / name).rglob("*.toml")))
+    for path in (*sorted(folder.rglob("*.py")), *dialogues):
         if OTHER_NUMBERS in path.parents:
             continue
         text = path.read_text(encoding="utf-8")

@@ -1,0 +1,132 @@
+"""Our consumer does in every member dialogue what `make record` saw Kafka's own consumer do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.dialogues.record import kafka_version
+from tests.member_dialogues import script
+from tests.member_dialogues.brokers import java_on_ours, ours_on_kafka, ours_on_ours
+from tests.member_dialogues.runner import Outcome, differences, settled
+
+AT_LEAST = 45
+EVERY = script.read_all()
+
+
+@pytest.fixture
+def real_kafka() -> None:
+    """Marks what needs a live Kafka, so that it can be left out where there is none.
+
+    The one that other tests share has other settings.
+    """
+
+
+@pytest.fixture(name="real_kafka/assignors")
+def java_compiler() -> None:
+    """Marks what needs a Java compiler as well."""
+
+
+def test_our_consumer_on_our_broker() -> None:
+    """Each dialogue names the rules that it proves; `N.ours` is where we differ on purpose."""
+    check(ours_on_ours(EVERY), of_kafka=False)
+
+
+def test_our_consumer_on_kafka(real_kafka: None, tmp_path: Path) -> None:
+    """The same where the coordinator is not ours either."""
+    assert kafka_version() == EVERY[0].recorded.partition(" ")[0]
+    check(ours_on_kafka(EVERY, tmp_path), of_kafka=False)
+
+
+@pytest.mark.usefixtures("real_kafka/assignors")
+def test_kafkas_consumer_on_our_broker(real_kafka: None, tmp_path: Path) -> None:
+    """It sees there what it saw on Kafka."""
+    check(java_on_ours(EVERY, tmp_path), of_kafka=True)
+
+
+def check(outcomes: list[Outcome], *, of_kafka: bool) -> None:
+    found = [line for each in outcomes for line in differences(each, of_kafka=of_kafka)]
+    if found:
+        raise AssertionError("\n".join(found))
+
+
+def test_there_are_many() -> None:
+    assert len(EVERY) >= AT_LEAST
+
+
+def test_names_are_unique() -> None:
+    names = [dialogue.name for dialogue in EVERY]
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+def test_every_dialogue_names_its_rules() -> None:
+    unnamed = [
+        dialogue.name
+        for dialogue in EVERY
+        if not dialogue.about.endswith(".")
+        or not dialogue.rules
+        or not all(re.fullmatch(r"L\d{1,2}", rule) for rule in dialogue.rules)
+    ]
+    assert unnamed == []
+
+
+def test_steps_are_numbered_in_a_row() -> None:
+    for dialogue in EVERY:
+        numbers = [step.number for step in dialogue.steps]
+        assert numbers == list(range(1, len(numbers) + 1)), dialogue.name
+
+
+def test_nothing_was_edited_without_being_recorded() -> None:
+    """`make record` is the only way to change steps or answers."""
+    stale = [
+        dialogue.name
+        for dialogue in EVERY
+        if dialogue.recorded
+        != dialogue.digest(dialogue.recorded.partition(" ")[0], dialogue.answers)
+    ]
+    assert stale == []
+
+
+def test_an_edited_answer_or_step_is_found() -> None:
+    dialogue = EVERY[0]
+    version, _, _ = dialogue.recorded.partition(" ")
+    answers = dict(dialogue.answers)
+    assert dialogue.digest(version, answers) == dialogue.recorded
+    answers[2] = '{ a = ["assigned nothing"] }'
+    assert dialogue.digest(version, answers) != dialogue.recorded
+    assert dialogue.digest("4.2.0", dialogue.answers) != dialogue.recorded
+
+
+def test_a_difference_is_found() -> None:
+    """A consumer that does otherwise, more, or nothing at all fails the comparison."""
+    dialogue = EVERY[0]
+    right = Outcome(dialogue, answers=dict(dialogue.answers))
+    assert differences(right, of_kafka=True) == []
+    wrong = Outcome(dialogue, answers={**right.answers, 2: "{}"})
+    assert "saw      {}" in differences(wrong, of_kafka=True)[0]
+    more = Outcome(dialogue, answers={**right.answers, 1: '{ a = ["refused"] }'})
+    assert "refused" in differences(more, of_kafka=True)[0]
+    assert differences(Outcome(dialogue, failure="it ended"), of_kafka=True)[0].endswith("it ended")
+
+
+def test_what_timing_decides_is_left_out() -> None:
+    """An assignment of nothing that is followed by one of something says nothing."""
+    assert settled(["assigned nothing", "assigned topic-0", "has topic-0"]) == [
+        "assigned topic-0",
+        "has topic-0",
+    ]
+    kept = ["revoked topic-0", "assigned nothing", "has nothing"]
+    assert settled(kept) == kept
+    again = ["assigned nothing", "error of the listener", "assigned topic-0"]
+    assert settled(again) == again
+
+
+def test_who_differs_says_why() -> None:
+    """A deliberate difference names its decision, and there is one."""
+    root = Path(__file__).resolve().parents[2]
+    for dialogue in EVERY:
+        assert bool(dialogue.differs) == bool(dialogue.ours), dialogue.name
+        if dialogue.differs:
+            assert list(root.glob(f"{dialogue.differs}*.md")), dialogue.name
