@@ -22,6 +22,7 @@ LONGEST = tuple(
         "simulation/test_planted_bugs.py",
         "real_kafka/test_java_clients.py",
         "dialogues/test_dialogues.py",
+        "member_dialogues/test_member_dialogues.py",
     )
 )
 
