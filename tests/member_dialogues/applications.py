@@ -7,6 +7,7 @@ that it is `done` with a command.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -70,7 +71,10 @@ class JavaHost:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        assert self._process.stdin is not None
         self._process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(END_S)
         self._reader.join(END_S)
 
