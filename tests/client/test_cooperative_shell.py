@@ -235,7 +235,7 @@ async def test_l12_a_member_of_the_consumer_protocol_measures_too(tmp_path: Path
         await poll_until(lambda: measured()["rebalance-total"] >= 1, consumer)
         assert measured()["heartbeat-total"] >= 1
         assert measured()["assigned-partitions"] == 2
-        assert measured()["join-total"] == 0
+        assert "join-total" not in measured()
         with pytest.raises(LocalProtocolError):
             consumer.enforce_rebalance()  # L39
         await consumer.close()
