@@ -39,6 +39,8 @@ HEAD = """# The rules
 What Kafka's coordinator, members and assignors do, rule by rule, in our words: where each comes
 from, and the tests that hold us to it. Where a live Kafka 4.3 differs from its proposals, Kafka
 wins. `tests/mutations` has for each rule with tests a change of our code that one of them notices.
+{dialogues} of the {rules} are dialogues: what is said and done is in data files, what comes of it
+was recorded from Kafka's broker and its own consumer, and ours are held to it (`make record`).
 
 Written by `python tools/rules.py` from `docs/rules/`.
 """
@@ -128,11 +130,21 @@ def unproven(rules: dict[str, list[Rule]], found: dict[str, set[Proof]]) -> list
     return [rule.id for rule in every if rule.id not in found and not rule.decision]
 
 
+def recorded(found: dict[str, set[Proof]]) -> set[str]:
+    """Return the ids of rules that a dialogue shows."""
+    return {rule_id for rule_id, tests in found.items() if any(map(_is_dialogue, tests))}
+
+
+def _is_dialogue(proof: Proof) -> bool:
+    return proof.path.endswith(".toml")
+
+
 def page() -> str:
     """Return the whole page."""
     found = proofs()
     sources = tomllib.loads((DATA / "sources.toml").read_text(encoding="utf-8"))
-    parts, named = [HEAD], set()
+    counts = {"dialogues": len(recorded(found)), "rules": sum(map(len, sections().values()))}
+    parts, named = [HEAD.format_map(counts)], set()
     for title, rules in sections().items():
         parts.append(f"## {title}\n")
         parts += [entry(rule, sorted(found.get(rule.id, ()))) for rule in rules]
