@@ -22,6 +22,7 @@ from kohort.group.member.events import (
     RejoinAsked,
     ResponseArrived,
     Subscribed,
+    Tick,
 )
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
@@ -144,6 +145,23 @@ def test_l10_l11_errors_of_heartbeat_and_commit(
         kept = code is ErrorCode.REBALANCE_IN_PROGRESS
         assert north.callbacks[0].change is (Ownership.REVOKED if kept else Ownership.LOST)
         assert north.callbacks[0].partitions == owned
+
+
+def test_l9_a_heartbeat_that_is_late_does_not_shift_those_after_it() -> None:
+    """The members of a group beat at the same moments; one may be busy at some of them."""
+    world, north = alone(S.STABLE)
+    first = north.member.next_deadline()
+    assert first is not None
+    due = []
+    for late_ms in (70, 0, 4_000):
+        beat = north.member.next_deadline()
+        assert beat is not None
+        world.now = beat + late_ms
+        world.tell(north, Tick())
+        answer(world, north, HeartbeatResponse(error_code=ErrorCode.NONE))
+        due.append(north.member.next_deadline())
+    interval_ms = north.member.config.heartbeat_interval_ms
+    assert due == [first + number * interval_ms for number in (1, 2, 4)]
 
 
 def test_l10_an_answer_to_who_we_were_changes_nothing() -> None:

@@ -61,7 +61,7 @@ _MOST_POLLS = 1_000
 # The members of a classic group get their assignments at one moment and beat in step from then on.
 # When one is killed, its session ends a session time-out after a moment at which all of them beat;
 # so long after that end they beat again. Who is early hears of it an interval later, and all wait.
-_AFTER_SESSION_MS = 60
+_AFTER_SESSION_MS = 40
 
 
 class Membership:

@@ -195,7 +195,9 @@ class Partitions:
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions."""
         for partition in partitions:
-            self._states.pop(partition, None)
+            state = self._states.pop(partition, None)
+            if state is not None:
+                state.asked = None  # which has the state: what was fetched would outlive it
 
     def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
         """Hold partitions back from being read, or release them."""

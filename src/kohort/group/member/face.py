@@ -113,6 +113,7 @@ def take_due(change: Change[S]) -> MemberDeadline | None:
     if earliest is None or earliest[0] > change.now:
         return None
     change.cancel(earliest[1])
+    change.late_ms = change.now - earliest[0]
     return earliest[1]
 
 

@@ -74,6 +74,7 @@ class Change(Generic[S]):
         find_coordinator: Whether to look for the coordinator.
         raised: Errors for the application.
         observed: What happened.
+        late_ms: How long ago the deadline that is acted on was due.
     """
 
     config: MemberConfig
@@ -85,6 +86,7 @@ class Change(Generic[S]):
     find_coordinator: bool = False
     raised: list[KohortError] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
+    late_ms: int = 0
 
     def enter(self, state: Enum, reason: str = "") -> None:
         """Change the state, and say so."""

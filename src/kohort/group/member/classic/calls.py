@@ -137,11 +137,15 @@ def retry(draft: MemberDraft, _event: RetryDue) -> None:
 
 
 def beat(draft: MemberDraft, _event: HeartbeatDue) -> None:
-    """L9: one heartbeat at a time, as long as we are a member."""
+    """L9: one heartbeat at a time, as long as we are a member.
+
+    Who is late once does not stay behind the others of the group, who began when it did.
+    """
     session = draft.session
     if not session.is_member:
         return
-    draft.start(HEARTBEAT_DUE, draft.config.heartbeat_interval_ms)
+    interval_ms = draft.config.heartbeat_interval_ms
+    draft.start(HEARTBEAT_DUE, interval_ms - draft.late_ms % interval_ms)
     if session.coordinator_known and session.heartbeat is None:
         request = HeartbeatRequest(
             group_id=draft.config.group_id,
