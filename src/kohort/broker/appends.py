@@ -23,9 +23,10 @@ class Appends:
     async def wait_until(
         self, partitions: Collection[TopicPartition], enough: Callable[[], bool], timeout_s: float
     ) -> None:
-        """Return when `enough` holds after an append to one of the partitions, or after the time.
+        """Return when `enough` holds, or after the time.
 
-        Nothing is polled: `enough` is asked once per append.
+        Nothing is polled: `enough` is asked at first, for there may have been an append since it
+        was asked last, and once per append to one of the partitions.
         """
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
@@ -42,6 +43,7 @@ class Appends:
         for partition in partitions:
             self._waiting.setdefault(partition, set()).add(wake)
         try:
+            wake()
             await woken
         finally:
             timer.cancel()
