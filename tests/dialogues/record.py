@@ -14,21 +14,13 @@ from pathlib import Path
 
 from tests.dialogues import script
 from tests.dialogues.brokers import on_kafka, on_ours
+from tests.dialogues.files import STEP, kafka_version, report, rewrite
 from tests.dialogues.runner import Outcome
 from tests.dialogues.script import Dialogue
-from tests.real_kafka.broker import KAFKA_LIBS
 
-_HEADER = re.compile(r"\[([\w-]+)\]")
-_STEP = re.compile(r"(\d+)\.")
 _RECORDED = re.compile(r"(recorded|(given-)?\d+\.(answer|ours(-v[\d-]+)?|v[\d-]+)) = ")
 
 Answers = dict[tuple[int, int], str]
-
-
-def kafka_version() -> str:
-    """The version of the jars that are run."""
-    (jar,) = KAFKA_LIBS.glob("kafka-clients-*.jar")
-    return jar.stem.removeprefix("kafka-clients-")
 
 
 def main(families: list[str]) -> int:
@@ -39,14 +31,18 @@ def main(families: list[str]) -> int:
         outcomes = on_kafka(dialogues, Path(folder))
     our_outcomes = on_ours([dialogue for dialogue in dialogues if dialogue.differs])
     failed = [outcome for outcome in outcomes if outcome.failure]
-    for outcome in failed:
-        sys.stdout.write(f"{outcome.dialogue.name} v{outcome.version}: {outcome.failure}\n")
     kafkas, ours = _by_dialogue(outcomes), _by_dialogue(our_outcomes)
-    broken = {outcome.dialogue.name for outcome in failed}
+    for outcome in failed:
+        kafkas.pop(outcome.dialogue.name, None)
+
+    def recorded(name: str, table: str) -> str | None:
+        ran = kafkas.get(name)
+        return _recorded(table, ran, _answers(ours.get(name, []))) if ran else None
+
     for path in wanted:
-        _write(path, kafkas, ours, broken)
-    sys.stdout.write(f"{len(dialogues)} dialogues recorded, {len(broken)} failed\n")
-    return 1 if failed else 0
+        rewrite(path, recorded)
+    reasons = [(each.dialogue.name, f"v{each.version}: {each.failure}") for each in failed]
+    return report("dialogues", len(dialogues), reasons)
 
 
 def _by_dialogue(outcomes: list[Outcome]) -> dict[str, list[Outcome]]:
@@ -65,38 +61,18 @@ def _answers(outcomes: list[Outcome]) -> Answers:
     }
 
 
-def _write(
-    path: Path,
-    kafkas: dict[str, list[Outcome]],
-    ours: dict[str, list[Outcome]],
-    broken: set[str],
-) -> None:
-    """Put the answers into the text of a file, each below the line at which it came."""
-    dialogues = {dialogue.name: dialogue for dialogue in script.read(path)}
-    parts = re.split(r"(?m)^(?=\[)", path.read_text())
-    written = [parts[0]]
-    for part in parts[1:]:
-        name = _HEADER.match(part)
-        assert name is not None, part
-        if name[1] in broken:
-            written.append(part)
-        else:
-            answered, our = kafkas[name[1]], _answers(ours.get(name[1], []))
-            written.append(_recorded(part, dialogues[name[1]], answered, our))
-    path.write_text("".join(written))
-
-
-def _recorded(part: str, dialogue: Dialogue, outcomes: list[Outcome], ours: Answers) -> str:
-    answers = _answers(outcomes)
+def _recorded(table: str, outcomes: list[Outcome], ours: Answers) -> str:
+    """Put the answers into the text of a table, each below the line at which it came."""
+    dialogue, answers = outcomes[0].dialogue, _answers(outcomes)
     lines: list[str] = []
     step: int | None = None
     came: dict[int, list[str]] = defaultdict(list)
     for number, at in sorted(outcomes[-1].came.items()):
         if at > 0:
             came[at] += _answer_lines(number, answers, ours, dialogue)
-    kept = [line for line in part.rstrip("\n").split("\n") if not _RECORDED.match(line)]
+    kept = [line for line in table.rstrip("\n").split("\n") if not _RECORDED.match(line)]
     for line in kept:
-        following = _STEP.match(line)
+        following = STEP.match(line)
         if (following or not line) and step is not None:
             lines += came.pop(step, [])
             step = None
@@ -113,7 +89,7 @@ def _recorded(part: str, dialogue: Dialogue, outcomes: list[Outcome], ours: Answ
 def _recorded_at_top(lines: list[str]) -> str:
     """A dotted key of the table's own must not follow others in the eye: say it before step 1."""
     *others, recorded = lines
-    first = next(at for at, line in enumerate(others) if _STEP.match(line))
+    first = next(at for at, line in enumerate(others) if STEP.match(line))
     return "\n".join([*others[:first], recorded, *others[first:]]).rstrip()
 
 

@@ -30,8 +30,6 @@ edited without being recorded again is found without a Kafka.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -42,6 +40,7 @@ from typing import cast
 
 from kohort.wire import apis
 from kohort.wire.schema import Message
+from tests.dialogues import files as data_files
 from tests.dialogues.settings import Kind, kafka_settings, kind_of
 from tests.dialogues.toml import Value, render
 
@@ -129,7 +128,7 @@ class Dialogue:
             sorted(kafka_settings(self.kind).items()),
             DEFAULTS.read_text(),
         ]
-        return f"{kafka_version} {hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]}"
+        return data_files.digest(kafka_version, said)
 
 
 @cache
@@ -200,8 +199,7 @@ def _dialogue(name: str, family: str, table: dict[str, object]) -> Dialogue:
         ours=ours,
         recorded=str(table.pop("recorded", "")),
     )
-    if table:
-        raise ValueError(f"{name} has unknown entries {sorted(table)}")
+    data_files.refuse_others(name, table)
     return made
 
 
@@ -222,9 +220,7 @@ def _put(
 
 
 def _step(number: int, line: dict[str, object]) -> Step:
-    if len(line) != 1:
-        raise ValueError(f"step {number} has {sorted(line)}")
-    ((key, value),) = line.items()
+    key, value = data_files.only_entry(number, line)
     if key == "wait":
         return Step(number=number, wait=tuple(cast("list[int]", value)), fields={})
     if key == "elapse_ms":

@@ -1,8 +1,8 @@
 """Applications that use a consumer, whosever it is: what they are told to do, and what they say.
 
 A host runs many of them, each with a thread of its own. A command names in `do` what its consumer
-is to do. An event is what an application `says` of itself (a line of the answer), how it is now, or
-that it is `done` with a command.
+is to do. An event is what an application `says` of itself (a line of the answer), how it is now,
+that it is `done` with a command, or how it `failed` in one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from traceback import format_exception
 from types import TracebackType
 from typing import ClassVar, Self, cast
 
@@ -29,6 +30,10 @@ METRICS = "consumer-coordinator-metrics"
 
 class Raised(Exception):
     """What a listener raises that was told to."""
+
+
+# What an application may be told by its consumer: the errors that dialogues are about.
+TOLD = (KohortError, Raised)
 
 
 class Hasty(Assignor):
@@ -111,7 +116,7 @@ class Application(RebalanceListener):
             self._actions = cast("dict[str, str]", command["actions"])
         else:
             self._stopping = False
-            self._thread.submit(self._obey, command)
+            self._thread.submit(self._obey, command).add_done_callback(self._ended)
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -119,16 +124,22 @@ class Application(RebalanceListener):
         self._actions = {}
         self._gate.release(2)
         if self._consumer is not None:
-            self._thread.submit(self._consumer.close, 0.0)
+            self._thread.submit(self._consumer.close, 0.0).result()
         self._thread.shutdown()
 
     def _obey(self, command: Command) -> None:
         try:
             self._act(command)
-        except Exception as error:  # noqa: BLE001  # that is what the dialogue is about
+        except TOLD as error:
             self._say(f"error {kind(error)}")
         self._tell_how()
         self._hear({"done": True})
+
+    def _ended(self, command: Future[None]) -> None:
+        """Tell of an error that no consumer should raise."""
+        error = command.exception()
+        if error is not None:
+            self._hear({"failed": "".join(format_exception(error))})
 
     def _act(self, command: Command) -> None:
         match command["do"]:
@@ -177,7 +188,7 @@ class Application(RebalanceListener):
             try:
                 found = self.consumer.poll(POLL_MS)
                 self._read += sum(len(records) for records in found.values())
-            except Exception as error:  # noqa: BLE001  # it goes on polling, as in Java
+            except TOLD as error:  # it goes on polling, as in Java
                 self._say(f"error {kind(error)}")
             self._tell_how()
             if word == "read" and self._read >= int(count):
@@ -263,7 +274,7 @@ class Application(RebalanceListener):
             self._hear(how)
 
 
-def kind(error: Exception) -> str:
+def kind(error: KohortError | Raised) -> str:
     """A name for an error that does not depend on the client: that of Kafka's exception."""
     match error:
         case Raised():
@@ -274,7 +285,6 @@ def kind(error: Exception) -> str:
             return error.name.title().replace("_", "")
         case KohortError():
             return "IllegalState"
-    return type(error).__name__
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:

@@ -11,14 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.dialogues.record import kafka_version
+from tests.dialogues.files import STEP, kafka_version, report, rewrite
 from tests.member_dialogues import script
 from tests.member_dialogues.brokers import java_on_kafka, ours_on_kafka
 from tests.member_dialogues.runner import Outcome
 from tests.member_dialogues.script import NOTHING
 
-_HEADER = re.compile(r"\[([\w-]+)\]")
-_STEP = re.compile(r"(\d+)\.")
 _RECORDED = re.compile(r"(recorded|\d+\.(answer|ours)) = ")
 
 
@@ -31,39 +29,29 @@ def main(families: list[str]) -> int:
         differing = [dialogue for dialogue in dialogues if dialogue.differs]
         ours = ours_on_kafka(differing, Path(folder, "ours")) if differing else []
     failed = [outcome for outcome in (*kafkas, *ours) if outcome.failure]
-    for outcome in failed:
-        sys.stdout.write(f"{outcome.dialogue.name}: {outcome.failure}\n")
     by_name = {outcome.dialogue.name: outcome for outcome in kafkas}
     our_by_name = {outcome.dialogue.name: outcome for outcome in ours}
     for outcome in failed:
         by_name.pop(outcome.dialogue.name, None)
+
+    def recorded(name: str, table: str) -> str | None:
+        seen = by_name.get(name)
+        return _recorded(table, seen, our_by_name.get(name)) if seen else None
+
     for path in wanted:
-        _write(path, by_name, our_by_name)
-    sys.stdout.write(f"{len(dialogues)} member dialogues recorded, {len(failed)} failed\n")
-    return 1 if failed else 0
+        rewrite(path, recorded)
+    reasons = [(each.dialogue.name, each.failure) for each in failed]
+    return report("member dialogues", len(dialogues), reasons)
 
 
-def _write(path: Path, kafkas: dict[str, Outcome], ours: dict[str, Outcome]) -> None:
-    """Put the answers into the text of a file, each below its step."""
-    parts = re.split(r"(?m)^(?=\[)", path.read_text())
-    written = [parts[0]]
-    for part in parts[1:]:
-        name = _HEADER.match(part)
-        assert name is not None, part
-        if name[1] in kafkas:
-            written.append(_recorded(part, kafkas[name[1]], ours.get(name[1])))
-        else:
-            written.append(part)
-    path.write_text("".join(written).rstrip("\n") + "\n")
-
-
-def _recorded(part: str, kafkas: Outcome, ours: Outcome | None) -> str:
+def _recorded(table: str, kafkas: Outcome, ours: Outcome | None) -> str:
+    """Put the answers into the text of a table, each below its step."""
     digest = kafkas.dialogue.digest(kafka_version(), kafkas.answers)
     lines: list[str] = []
-    for line in part.rstrip("\n").split("\n"):
+    for line in table.rstrip("\n").split("\n"):
         if _RECORDED.match(line):
             continue
-        step = _STEP.match(line)
+        step = STEP.match(line)
         if step and int(step[1]) == kafkas.dialogue.steps[0].number:
             lines.append(f'recorded = "{digest}"')
         lines.append(line)

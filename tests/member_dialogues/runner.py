@@ -96,18 +96,20 @@ class Run:
         self._group = f"{dialogue.name}-{uuid.uuid4().hex[:8]}"
         self._members: dict[str, Member] = {}
         self._news = threading.Condition()
+        self._failures: list[str] = []
         self._answer: dict[str, list[str]] = {}
         self.outcome = Outcome(dialogue)
 
     def run(self) -> Outcome:
-        """Go through all steps; a failure is part of the outcome."""
+        """Go through all steps; that one did not come to its end is part of the outcome."""
         try:
             self._observer.create({self._own(t): n for t, n in self._dialogue.topics.items()})
             for step in self._dialogue.steps:
                 self._step(step)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other dialogues go on
-            self.outcome.failure = f"{type(error).__name__}: {error}"
-        self._let_go()
+        except ScriptError as error:
+            self.outcome.failure = str(error)
+        finally:
+            self._let_go()
         return self.outcome
 
     def _let_go(self) -> None:
@@ -151,6 +153,8 @@ class Run:
                 member.says.append(str(event["says"]))
             elif "done" in event:
                 member.is_busy = False
+            elif "failed" in event:
+                self._failures.append(f"{name} failed: {event['failed']}")
             else:
                 member.how = dict(event)
             self._news.notify_all()
@@ -161,7 +165,10 @@ class Run:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         with self._news:
-            if not self._news.wait_for(condition, STEP_S):
+            is_so = self._news.wait_for(lambda: self._failures or condition(), STEP_S)
+            if self._failures:
+                raise ScriptError("\n".join(self._failures))
+            if not is_so:
                 seen = {name: (each.says[-9:], each.how) for name, each in self._members.items()}
                 raise ScriptError(f"not until {what}: {seen}")
 

@@ -45,8 +45,6 @@ KafkaConsumer on a live Kafka; see `tests/dialogues/script.py` for `recorded`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -54,6 +52,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from tests.dialogues import files as data_files
 from tests.dialogues.toml import Value, render
 from tests.member_dialogues.settings import CLIENTS, KAFKA
 
@@ -115,7 +114,7 @@ class Dialogue:
             sorted(CLIENTS.items()),
             sorted(KAFKA.items()),
         ]
-        return f"{kafka_version} {hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]}"
+        return data_files.digest(kafka_version, said)
 
 
 def files() -> list[Path]:
@@ -158,8 +157,7 @@ def _dialogue(name: str, family: str, table: dict[str, object]) -> Dialogue:
         ours=ours,
         recorded=str(table.pop("recorded", "")),
     )
-    if table:
-        raise ValueError(f"{name} has unknown entries {sorted(table)}")
+    data_files.refuse_others(name, table)
     return made
 
 
@@ -176,9 +174,7 @@ def _settings(table: dict[str, object]) -> dict[str, object]:
 
 
 def _step(number: int, line: dict[str, object]) -> Step:
-    if len(line) != 1:
-        raise ValueError(f"step {number} has {sorted(line)}")
-    ((kind, value),) = line.items()
+    kind, value = data_files.only_entry(number, line)
     if isinstance(value, str):
         value = {"member": value}
     elif isinstance(value, int):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.dialogues.record import kafka_version
+from tests.dialogues.files import kafka_version
 from tests.member_dialogues import script
 from tests.member_dialogues.brokers import java_on_ours, ours_on_kafka, ours_on_ours
 from tests.member_dialogues.runner import Outcome, differences, settled
 
-AT_LEAST = 45
 # On a busy machine a leader of Java's assigns before it knows a topic that is new to it, and the
 # group rebalances once more; and who was removed asks for positions once more, which is refused.
 RACES_OF_JAVA = frozenset({"a-newcomer-brings-a-topic", "who-is-removed-has-lost"})
@@ -57,53 +55,6 @@ def check(outcomes: list[Outcome], *, of_kafka: bool) -> None:
         raise AssertionError("\n".join(found))
 
 
-def test_there_are_many() -> None:
-    assert len(EVERY) >= AT_LEAST
-
-
-def test_names_are_unique() -> None:
-    names = [dialogue.name for dialogue in EVERY]
-    assert [name for name in set(names) if names.count(name) > 1] == []
-
-
-def test_every_dialogue_names_its_rules() -> None:
-    unnamed = [
-        dialogue.name
-        for dialogue in EVERY
-        if not dialogue.about.endswith(".")
-        or not dialogue.rules
-        or not all(re.fullmatch(r"L\d{1,2}", rule) for rule in dialogue.rules)
-    ]
-    assert unnamed == []
-
-
-def test_steps_are_numbered_in_a_row() -> None:
-    for dialogue in EVERY:
-        numbers = [step.number for step in dialogue.steps]
-        assert numbers == list(range(1, len(numbers) + 1)), dialogue.name
-
-
-def test_nothing_was_edited_without_being_recorded() -> None:
-    """`make record` is the only way to change steps or answers."""
-    stale = [
-        dialogue.name
-        for dialogue in EVERY
-        if dialogue.recorded
-        != dialogue.digest(dialogue.recorded.partition(" ")[0], dialogue.answers)
-    ]
-    assert stale == []
-
-
-def test_an_edited_answer_or_step_is_found() -> None:
-    dialogue = EVERY[0]
-    version, _, _ = dialogue.recorded.partition(" ")
-    answers = dict(dialogue.answers)
-    assert dialogue.digest(version, answers) == dialogue.recorded
-    answers[2] = '{ a = ["assigned nothing"] }'
-    assert dialogue.digest(version, answers) != dialogue.recorded
-    assert dialogue.digest("4.2.0", dialogue.answers) != dialogue.recorded
-
-
 def test_a_difference_is_found() -> None:
     """A consumer that does otherwise, more, or nothing at all fails the comparison."""
     dialogue = EVERY[0]
@@ -126,12 +77,3 @@ def test_what_timing_decides_is_left_out() -> None:
     assert settled(kept) == kept
     again = ["assigned nothing", "error of the listener", "assigned topic-0"]
     assert settled(again) == again
-
-
-def test_who_differs_says_why() -> None:
-    """A deliberate difference names its decision, and there is one."""
-    root = Path(__file__).resolve().parents[2]
-    for dialogue in EVERY:
-        assert bool(dialogue.differs) == bool(dialogue.ours), dialogue.name
-        if dialogue.differs:
-            assert list(root.glob(f"{dialogue.differs}*.md")), dialogue.name
