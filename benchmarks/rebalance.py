@@ -40,7 +40,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from confluent_kafka import Producer
@@ -173,12 +172,7 @@ class Group:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for member in self._members.values():
             member.end(signal.SIGKILL)
 
@@ -283,12 +277,7 @@ class Source:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 

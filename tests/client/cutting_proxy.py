@@ -7,7 +7,6 @@ import dataclasses
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from kohort.wire import frame as frames
@@ -57,12 +56,7 @@ class CuttingProxy:
         self._spawn(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             for each in self._sockets:
                 _end(each)

@@ -13,7 +13,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self, cast
 
 from tests.real_kafka.assignors.driver import tool
@@ -65,12 +64,7 @@ class JavaHost:
         self._reader.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.kill()
         with contextlib.suppress(BrokenPipeError):

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from traceback import format_exception
-from types import TracebackType
 from typing import ClassVar, Self, cast
 
 from kohort.client import Consumer, RebalanceListener
@@ -66,12 +65,7 @@ class OurHost:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for application in self._applications.values():
             application.end()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.real_kafka.broker import RealKafka
@@ -43,11 +42,6 @@ class RealCluster:
             list(pool.map(RealKafka.__enter__, self._nodes))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for node in reversed(self._nodes):
             node.kill()

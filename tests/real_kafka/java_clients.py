@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from tests.real_kafka.broker import java_command
@@ -41,12 +40,7 @@ class Tool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end(signal.SIGKILL)
 
     def _read(self) -> None:
