@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from kohort.broker.coordinator import partition_of
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
@@ -34,6 +35,7 @@ from kohort.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from kohort.wire.records import Record, encode_batch
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually
 
@@ -294,3 +296,25 @@ def test_c7_c73_a_group_log_that_cannot_be_read_either_has_no_coordinator(
     commit(peer, "g", {0: 5}, error=ErrorCode.NOT_COORDINATOR)
     with restarted(broker) as again:
         assert committed(again, "g") == {0: (3, "")}
+
+
+def test_c7_a_part_of_the_log_that_nobody_can_read_keeps_only_its_groups_from_being_coordinated(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka, where that part's coordinator fails to load and the broker starts."""
+    shards = 2
+    ill, well = (next(g for g in "abcdef" if partition_of(g, shards) == n) for n in range(shards))
+    settings = {"offsets_topic_num_partitions": shards, "num_partitions": 1}
+    broker = EmbeddedBroker(tmp_path / "data", **settings).start()
+    broker.create_topic("t")
+    with Peer(broker.bootstrap_servers) as peer:
+        for group in (ill, well):
+            commit(peer, group, {0: 3})
+    broker.stop()
+    data = DataDirectory(tmp_path / "data", LogConfig())
+    a_key_that_ends_too_soon = Record(0, 0, b"\x00\x01\x00\x09g", b"")
+    data.log(OFFSETS).append(encode_batch([a_key_that_ends_too_soon]), 0)
+    data.close()
+    with broker, Peer(broker.bootstrap_servers) as peer:
+        assert fetch(peer, ill).error_code == ErrorCode.NOT_COORDINATOR
+        assert committed(peer, well) == {0: (3, "")}

@@ -112,7 +112,7 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Load every shard; requests are answered meanwhile, as the state of each shard allows."""
         for number in range(len(self.shards)):
-            await self._load(number)
+            await self._try_to_load(number)
 
     def stop(self) -> None:
         """Answer who still waits, and let go of the timer."""
@@ -295,10 +295,10 @@ class GroupCoordinator:
         for reply in old.decide(Unload(), self._now()).replies:
             self._release(reply.token, reply.response)
         self.shards[number] = Shard(self._config)
-        self._reloading = asyncio.ensure_future(self._reload(number))
+        self._reloading = asyncio.ensure_future(self._try_to_load(number))
 
-    async def _reload(self, number: int) -> None:
-        """Load a shard again; nobody coordinates its groups until a restart if that fails too."""
+    async def _try_to_load(self, number: int) -> None:
+        """Load a shard; nobody coordinates its groups until a restart if that fails."""
         try:
             await self._load(number)
         except (KohortError, OSError):  # what is on the disk, or the disk
