@@ -305,10 +305,10 @@ def member_config(config: ConsumerConfig) -> MemberConfig:
 
 
 def _heartbeat_interval_ms(config: ConsumerConfig) -> int:
-    """Return the longest interval, up to the one asked for, that meets the end of a session."""
-    met_ms = config.session_timeout_ms + _AFTER_SESSION_MS
-    beats = math.ceil(met_ms / config.heartbeat_interval_ms)
-    return met_ms // beats
+    """Return the interval with which as many beats as were asked for meet the end of a session."""
+    beats = math.ceil(config.session_timeout_ms / config.heartbeat_interval_ms)
+    after_ms = min(_AFTER_SESSION_MS, config.heartbeat_interval_ms // 10)
+    return (config.session_timeout_ms + after_ms) // beats
 
 
 def _wall_clock_ahead_ms() -> int | None:
