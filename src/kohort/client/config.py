@@ -87,7 +87,7 @@ class ConsumerConfig(ClientConfig):
             of preference, as objects or by name. They are used by a broker that asks members for
             assignments, as the embedded one does, once all members have one in common.
         session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
-        heartbeat_interval_ms: Longest time between heartbeats; one more in a session may be sent.
+        heartbeat_interval_ms: About the time between heartbeats; they are spread over a session.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
         max_poll_records: Most records of one `poll`.
         partition_assignment_strategy: Assignors in order of preference, by name or as objects.
