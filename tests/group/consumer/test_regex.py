@@ -110,6 +110,19 @@ def test_k50_a_time_of_day_that_was_set_back_holds_nothing_up(group: ConsumerDia
     assert "t3" in group.group.topics
 
 
+def test_k50_a_time_of_day_that_is_put_right_by_little_is_no_reason_to_look_again(
+    group: ConsumerDialogue,
+) -> None:
+    group.settled_by_pattern("a", "t.*")
+    group.set_back_ms = 5
+    group.topics(t1=2, t2=1, u=1, t3=1)
+    group.heartbeat("a", 2)
+    assert "t3" not in group.group.topics
+    group.advance(10_006)
+    group.heartbeat("a", 2)
+    assert "t3" in group.group.topics
+
+
 def test_k50_what_it_stands_for_is_looked_up_again_after_long(group: ConsumerDialogue) -> None:
     group = ConsumerDialogue(group_consumer_regex_refresh_interval_ms=20_000)
     group.topics(t1=1, t2=1)

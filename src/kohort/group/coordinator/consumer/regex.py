@@ -75,9 +75,9 @@ def refresh(draft: ConsumerDraft) -> None:
         return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
+    age_ms = None if last is None else draft.wall_ms - last
     # A time of day that was set back, or that of another broker, must not hold the group up.
-    age_ms = None if last is None or last > draft.wall_ms else draft.wall_ms - last
-    if age_ms is not None and age_ms <= config.regex_min_refresh_interval_ms:
+    if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
     outdated = any(each.version < draft.topics.created for each in known)
