@@ -115,11 +115,15 @@ class Run:
         return self.outcome
 
     async def _end(self) -> None:
+        await self._give_up_parked()
+        for client in self._clients.values():
+            await client.close()
+
+    async def _give_up_parked(self) -> None:
         for task in self._parked.values():
             task.cancel()
         await asyncio.gather(*self._parked.values(), return_exceptions=True)
-        for client in self._clients.values():
-            await client.close()
+        self._parked.clear()
 
     def _client(self, name: str) -> Client:
         return self._clients.setdefault(name, Client(name, self._address))
@@ -222,6 +226,7 @@ class Run:
         partition = await self._log.partition()
         await self._forget_connections()
         await self._restarts.arrive(partition, records)
+        await self._give_up_parked()  # a broker that stops may hang up before it has answered
         await self._forget_connections()  # those on which it still said something
 
     async def _forget_connections(self) -> None:

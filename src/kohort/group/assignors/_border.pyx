@@ -215,27 +215,46 @@ def place(
     """
     result = array.clone(INT32, owner.shape[0], False)
     cdef int32_t[::1] given = result
-    cdef int32_t[::1] keeps = array.clone(INT32, row_member.shape[0], False)
+    given[:] = owner
+    take_back(given, class_of, row_of_class, row_start, row_member, owned, carried, members)
+    deal(given, class_of, row_start, row_member, owned, carried)
+    return result
+
+
+cdef void take_back(
+    int32_t[::1] given,
+    const int32_t[::1] class_of,
+    const int32_t[::1] row_of_class,
+    const int32_t[::1] row_start,
+    const int32_t[::1] row_member,
+    const int32_t[::1] owned,
+    const int32_t[::1] carried,
+    int members,
+):
+    """Take from owners what they do not keep, from the end; a class where all is kept is passed."""
+    cdef Py_ssize_t classes = row_start.shape[0] - 1, partition
+    cdef int32_t[::1] loses = array.clone(INT32, row_member.shape[0], True)
+    cdef int32_t[::1] loss = array.clone(INT32, classes, True)
     cdef int32_t[::1] at_member = array.clone(INT32, members, False)
-    cdef Py_ssize_t partition
     cdef int32_t row = -1, kind, edge
-    for edge in range(row_member.shape[0]):
-        keeps[edge] = min(owned[edge], carried[edge])
-    for partition in range(owner.shape[0]):
-        given[partition] = -1
+    for kind in range(classes):
+        for edge in range(row_start[kind], row_start[kind + 1]):
+            if owned[edge] > carried[edge]:
+                loses[edge] = owned[edge] - carried[edge]
+                loss[kind] += loses[edge]
+    for partition in range(given.shape[0] - 1, -1, -1):
         kind = class_of[partition]
-        if owner[partition] < 0:
+        if not loss[kind] or given[partition] < 0:
             continue
         if row_of_class[kind] != row:
             row = row_of_class[kind]
             for edge in range(row_start[kind], row_start[kind + 1]):
                 at_member[row_member[edge]] = edge - row_start[kind]
-        edge = row_start[kind] + at_member[owner[partition]]
-        if keeps[edge]:
-            keeps[edge] -= 1
-            given[partition] = owner[partition]
-    deal(given, class_of, row_start, row_member, owned, carried)
-    return result
+        edge = row_start[kind] + at_member[given[partition]]
+        if loses[edge]:
+            loses[edge] -= 1
+            loss[kind] -= 1
+            given[partition] = -1
 
 
 cdef void deal(

@@ -60,6 +60,8 @@ cdef class Flow:
     cdef int64_t[::1] distance
     cdef int32_t[::1] level, next_arc, queue, path_node, path_arc
     cdef int8_t[::1] settled
+    # whether any edge of a class may have come to carry more than its member owns
+    cdef int8_t[::1] has_moves
     # how many of the part are not settled yet
     cdef int32_t open_classes, open_members
 
@@ -86,6 +88,7 @@ cdef class Flow:
         self.excess, self.potential = zeros(INT64, size), zeros(INT64, size)
         self.distance = zeros(INT64, size)
         self.settled = array.array("b", bytes(size))
+        self.has_moves = array.array("b", bytes(size))
         self.list_columns()
 
     cdef void list_columns(self):
@@ -167,6 +170,7 @@ cdef class Flow:
             if node >= self.classes:
                 continue
             self.excess[node] += self.supply[node]
+            self.has_moves[node] = False
             for edge in range(self.row_start[node], self.row_start[node + 1]):
                 other = self.classes + self.row_member[edge]
                 self.carried[edge] = 0
@@ -216,6 +220,7 @@ cdef class Flow:
                     dealt += some
             ahead[other] -= free
         self.excess[node] -= dealt
+        self.has_moves[node] = True
 
     cdef inline bint may_deal(self, int32_t node, int32_t edge) noexcept nogil:
         cdef int32_t other = self.classes + self.row_member[edge]
@@ -256,6 +261,10 @@ cdef class Flow:
     cdef inline int64_t cost_of_less(self, int32_t edge) noexcept nogil:
         cdef int64_t cost = -self.move_cost if self.carried[edge] > self.owned[edge] else 0
         return cost - self.far[edge] if self.far.shape[0] else cost
+
+    cdef inline int64_t least_cost_of_less(self, int32_t node) noexcept nogil:
+        """Return what no edge of a class can undercut."""
+        return -self.move_cost * self.has_moves[node] - (self.far.shape[0] > 0)
 
     # -------------------------------------------------------------------------------- search
 
@@ -350,8 +359,10 @@ cdef class Flow:
         cdef int64_t cost, base = here + self.potential[node]
         for at in range(self.column_start[member], self.column_start[member + 1]):
             edge = self.column[at]
-            if self.carried[edge]:
-                other = self.edge_class[edge]
+            other = self.edge_class[edge]
+            # Most classes are as near already as this edge could bring them.
+            cost = base + self.least_cost_of_less(other) - self.potential[other]
+            if cost < self.distance[other] and self.carried[edge]:
                 if not self.settled[other] and self.part_of[other] == self.part_of[node]:
                     cost = base + self.cost_of_less(edge) - self.potential[other]
                     known = self.reach(node, other, cost, here, known)
@@ -488,6 +499,7 @@ cdef class Flow:
                 full = step
             if node < self.classes:
                 self.carried[arc] += <int32_t>amount
+                self.has_moves[node] = True
             elif node == self.sink:
                 self.into_sink[arc] -= <int32_t>amount
             elif arc < 0:
