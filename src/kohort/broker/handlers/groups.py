@@ -50,8 +50,12 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kohort.wire.schema import Message, Request
 
@@ -225,34 +229,64 @@ def offset_fetch(
     """Return positions, of several groups since version 8."""
     if caller.version < 8:
         return _ask(broker, request.group_id, request, caller)
-    answers = []
-    for group in request.groups:
-        topics = group.topics
-        if caller.version >= 10 and topics is not None:
-            names = ((topic, broker.topic_by_id(topic.topic_id)) for topic in topics)
-            topics = tuple(replace(t, name=found.name) for t, found in names if found)
-        one = replace(request, groups=(replace(group, topics=topics),))
-        answers.append(_ask(broker, group.group_id, one, caller))
+    answers = [_fetch_for_group(broker, request, group, caller) for group in request.groups]
     return _gather(
         answers,
-        lambda done: OffsetFetchResponse(
-            groups=tuple(_with_ids(broker, g, caller) for r in done for g in r.groups)
+        lambda done: OffsetFetchResponse(groups=tuple(g for r in done for g in r.groups)),
+    )
+
+
+def _fetch_for_group(
+    broker: BrokerContext,
+    request: OffsetFetchRequest,
+    group: OffsetFetchRequestGroup,
+    caller: Caller,
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    """Return the positions of one group; since version 10 topics come and go as ids."""
+    if caller.version < _TOPIC_IDS_SINCE:
+        return _ask(broker, group.group_id, replace(request, groups=(group,)), caller)
+    asked = [(topic, broker.topic_by_id(topic.topic_id)) for topic in group.topics or ()]
+    if group.topics is not None:
+        known = tuple(replace(topic, name=found.name) for topic, found in asked if found)
+        group = replace(group, topics=known)
+    refused = tuple(_no_such_id(topic) for topic, found in asked if not found)
+    answer = _ask(broker, group.group_id, replace(request, groups=(group,)), caller)
+    return _then(
+        answer,
+        lambda done: replace(
+            done, groups=tuple(_with_ids(broker, group, refused) for group in done.groups)
         ),
     )
 
 
+def _no_such_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    """Say of each partition that there is no such topic: no position at all would mean a new one."""
+    partitions = tuple(
+        OffsetFetchResponsePartitions(
+            partition_index=partition,
+            committed_offset=-1,
+            metadata="",
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+        )
+        for partition in topic.partition_indexes
+    )
+    return OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions)
+
+
 def _with_ids(
-    broker: BrokerContext, group: OffsetFetchResponseGroup, caller: Caller
+    broker: BrokerContext,
+    group: OffsetFetchResponseGroup,
+    refused: tuple[OffsetFetchResponseTopics, ...],
 ) -> OffsetFetchResponseGroup:
-    """Put the ids of the topics beside their names, which is all that version 10 sends."""
-    if caller.version < 10:
+    """Put the ids of the topics beside their names, and add those that do not exist."""
+    if group.error_code:
         return group
     topics = tuple(
         replace(topic, topic_id=broker.data.topics[topic.name].topic_id)
         for topic in group.topics
         if topic.name in broker.data.topics
     )
-    return replace(group, topics=topics)
+    return replace(group, topics=(*topics, *refused))
 
 
 # ------------------------------------------------------------------------------------- admin
