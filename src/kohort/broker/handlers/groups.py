@@ -260,7 +260,7 @@ def _fetch_for_group(
 
 
 def _no_such_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    """Say of each partition that there is no such topic: no position at all would mean a new one."""
+    """Say of each partition that its topic does not exist: left out, it would be a new one."""
     partitions = tuple(
         OffsetFetchResponsePartitions(
             partition_index=partition,
