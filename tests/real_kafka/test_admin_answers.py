@@ -102,15 +102,18 @@ def configs(peer: Peer, topic: str) -> list[Any]:
 
 
 def group_configs(peer: Peer) -> list[Any]:
-    """Names; the values are each broker's own, and so is whether it was started with them."""
+    """Names; the values are each broker's own, and so is whether it was started with them.
+
+    No names ask for all settings, of which Kafka has more.
+    """
     found = []
     keys = (INTERVAL, HEARTBEAT, SESSION)
-    for name in ("any", ""):
+    for name, wanted_keys in (("any", keys), ("any", ()), ("any", None), ("", keys)):
         wanted = DescribeConfigsResource(
-            resource_type=32, resource_name=name, configuration_keys=keys
+            resource_type=32, resource_name=name, configuration_keys=wanted_keys
         )
         (result,) = peer.ask(DescribeConfigsRequest(resources=(wanted,)), 4).results
-        settings = sorted(each.name for each in result.configs)
+        settings = sorted(each.name for each in result.configs if each.name in keys)
         found.append((name, result.error_code, settings))
     return found
 

@@ -30,6 +30,12 @@ from kohort.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -132,6 +138,8 @@ def list_offsets(topic: str) -> Iterator[Asked]:
     yield offsets(topic, [(0, -1), (0, -2)]), 7
     yield offsets(topic, [(0, -1), (9, -1)]), 7
     yield offsets(topic, [(0, -1)], level=9), 7
+    yield offsets(topic, [(0, -1), (1, -1), (1, -2), (9, -7)]), 7
+    yield offsets("nowhere", [(0, -1), (1, -7)]), 7
     for version in (6, 7, 8, 9, 10, 11):
         for timestamp in (-1, -2, -3, -4, -5, -6, -7):
             yield offsets(topic, [(0, timestamp)]), version
@@ -234,6 +242,19 @@ def describe_configs(topic: str) -> Iterator[Asked]:
                     DescribeConfigsRequest(resources=(resource,), include_synonyms=synonyms),
                     version,
                 )
+
+
+def leader_epochs(topic: str) -> Iterator[Asked]:
+    """Known to the client: none, the present one, a later one, and one that never was."""
+    for known in (-1, 0, 1, -2):
+        asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=known, leader_epoch=0)
+        wanted = OffsetForLeaderTopic(topic=topic, partitions=(asked,))
+        yield OffsetForLeaderEpochRequest(topics=(wanted,)), 4
+        place = FetchPartition(
+            partition=0, current_leader_epoch=known, fetch_offset=100, partition_max_bytes=1
+        )
+        fetched = FetchTopic(topic=topic, partitions=(place,))
+        yield FetchRequest(max_wait_ms=0, min_bytes=0, topics=(fetched,)), 12
 
 
 def log_dirs(topic: str) -> Iterator[Asked]:
@@ -403,6 +424,7 @@ ADMIN: tuple[Callable[[str], Iterator[Asked]], ...] = (
     delete_records,
     describe_configs,
     elections,
+    leader_epochs,
     list_offsets,
     log_dirs,
     metadata,

@@ -165,7 +165,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
         resource_type=resource.resource_type,
         resource_name=name,
         configs=tuple(
-            setting for key, setting in configs.items() if wanted is None or key in wanted
+            setting for key, setting in configs.items() if not wanted or key in wanted
         ),
     )
 

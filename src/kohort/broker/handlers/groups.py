@@ -152,13 +152,13 @@ def offset_commit(
             for p in topic.partitions
             if not (found and _has(found, p.partition_index))
         )
-        if absent:
+        if absent or not found:
             name, topic_id = topic.name, topic.topic_id
             refused.append(
                 OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=absent)
             )
     if not known:
-        return OffsetCommitResponse(topics=tuple(refused))
+        return OffsetCommitResponse(topics=_joined((), refused, by_id))
     answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
     return _then(answer, lambda done: replace(done, topics=_joined(done.topics, refused, by_id)))
 
@@ -200,10 +200,8 @@ def offset_delete(
             for p in topic.partitions
             if not (found and _has(found, p.partition_index))
         )
-        if absent:
+        if absent or not found:
             refused[topic.name] = absent
-    if not known:
-        return _deleted(OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=()), refused)
     answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
     return _then(answer, lambda done: _deleted(done, refused))
 

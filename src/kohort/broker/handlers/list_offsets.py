@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.log.partition_log import LEADER_EPOCH, PartitionLog
 from kohort.errors import ErrorCode, KafkaError
@@ -20,17 +22,21 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from kohort.wire.schema import EVERY_VERSION
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 # KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
-# The version of the request that brought each of these.
+# The version of the request that brought each of these; other numbers below 0 mean nothing.
 _SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_NO_EPOCH = -1
 ISOLATION_LEVELS = (0, 1)
 """Without transactions there is nothing between them; Kafka fails at any other number."""
 
@@ -54,17 +60,21 @@ def _partitions(
 ) -> tuple[ListOffsetsPartitionResponse, ...]:
     if request.isolation_level not in ISOLATION_LEVELS:
         return tuple(_failed(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in topic.partitions)
+    times = Counter(each.partition_index for each in topic.partitions)
     by_number = {each.partition_index: each for each in topic.partitions}
-    if len(by_number) < len(topic.partitions):
-        return tuple(_failed(each, ErrorCode.INVALID_REQUEST) for each in by_number.values())
-    return tuple(_one(broker, topic.name, each, version) for each in topic.partitions)
+    return tuple(
+        _one(broker, topic.name, each, version)
+        if times[number] == 1
+        else _failed(each, ErrorCode.INVALID_REQUEST)
+        for number, each in by_number.items()
+    )
 
 
 def _one(
     broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, version: int
 ) -> ListOffsetsPartitionResponse:
     try:
-        if version < _SINCE.get(wanted.timestamp, 0):
+        if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, EVERY_VERSION):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp}")
         log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         offset, timestamp = _find(log, wanted.timestamp)
@@ -92,8 +102,6 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return log.offset_of_max_timestamp() or (-1, -1)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
-    if timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
     return log.offset_for_timestamp(timestamp) or (-1, -1)
 
 
@@ -102,6 +110,8 @@ def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> Par
     log = broker.log(name, number)
     if known_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if known_epoch not in (LEADER_EPOCH, _NO_EPOCH):
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     return log
 
 
