@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,12 @@ from kohort.wire.messages.topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsTopic,
 )
+from kohort.wire.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from kohort.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopic,
@@ -103,6 +110,25 @@ def prepare(bootstrap: str, topic: str) -> None:
         )
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
         eventually(lambda: peer.ask(init, 4).error_code == ErrorCode.NONE, "ids are given")
+
+
+def creating(topic: str) -> Iterator[Asked]:
+    """What is said first of a topic that cannot be made for several reasons."""
+
+    def request(name: str, **wrong: Any) -> CreateTopicsRequest:
+        usual = {"num_partitions": -1, "replication_factor": -1, "assignments": (), "configs": ()}
+        wanted = CreatableTopic(name=name, **{**usual, **wrong})
+        return CreateTopicsRequest(topics=(wanted,), validate_only=True)
+
+    bad_setting = (CreatableTopicConfig(name="nonsense", value="1"),)
+    for name in (f"{topic}.new", topic, "a/b"):
+        for wrong in (
+            {"num_partitions": 0},
+            {"replication_factor": 7},
+            {"assignments": (CreatableReplicaAssignment(partition_index=0, broker_ids=(7,)),)},
+        ):
+            yield request(name, **wrong), 4
+            yield request(name, **wrong, configs=bad_setting), 4
 
 
 def delete_records(topic: str) -> Iterator[Asked]:
@@ -406,8 +432,13 @@ def metadata(topic: str) -> Iterator[Asked]:
         yield request(topic, "nowhere", operations=True), version
         yield request(operations=True), version
     yield request(topic, topic, "a/b", ""), 12
+    by_name, named_none = MetadataRequestTopic(name=topic), MetadataRequestTopic(name=None)
     unknown = MetadataRequestTopic(name=None, topic_id=uuid.uuid4())
-    yield MetadataRequest(topics=(unknown,), allow_auto_topic_creation=False), 12
+    both = MetadataRequestTopic(name=topic, topic_id=uuid.uuid4())
+    for version in (10, 11, 12):
+        for wanted in ((unknown,), (both,), (both, by_name)):
+            yield MetadataRequest(topics=wanted, allow_auto_topic_creation=False), version
+    yield MetadataRequest(topics=(by_name, named_none), allow_auto_topic_creation=False), 11
     for version in (0, 1, 2):
         yield DescribeClusterRequest(include_cluster_authorized_operations=True), version
     for kind in (2, 9):
@@ -421,6 +452,7 @@ ADMIN: tuple[Callable[[str], Iterator[Asked]], ...] = (
     acls,
     alter_configs,
     config_resources,
+    creating,
     delete_records,
     describe_configs,
     elections,

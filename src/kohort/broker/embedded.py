@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.handlers.topics import NewTopics
+from kohort.broker.handlers.topics import NewTopics, check_configs
 from kohort.broker.server import Broker
 from kohort.errors import LocalProtocolError
 from kohort.group.events import GroupEvent
@@ -71,6 +71,8 @@ class EmbeddedBroker:
 
         def create() -> None:
             new = NewTopics(self._running().context)
+            new.check_name(name)
+            check_configs(configs or {})
             new.add(name, partitions, configs or {})
             new.store()
 

@@ -164,9 +164,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
         error_message=clipped(message),
         resource_type=resource.resource_type,
         resource_name=name,
-        configs=tuple(
-            setting for key, setting in configs.items() if not wanted or key in wanted
-        ),
+        configs=tuple(setting for key, setting in configs.items() if not wanted or key in wanted),
     )
 
 

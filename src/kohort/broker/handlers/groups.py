@@ -201,7 +201,7 @@ def offset_delete(
             if not (found and _has(found, p.partition_index))
         )
         if absent or not found:
-            refused[topic.name] = absent
+            refused[topic.name] = refused.get(topic.name, ()) + absent
     answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
     return _then(answer, lambda done: _deleted(done, refused))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -21,20 +22,22 @@ from kohort.wire.messages.cluster import (
 )
 from kohort.wire.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kohort.wire.schema import ZERO_UUID
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MADE_AT_ONCE = 100
-_NAME_MAY_BE_NULL = 12  # since this version, where a topic is asked for by an id
+_BY_ID_SINCE = 12  # the version since which a topic may be asked for by its id
 
 
 def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) -> MetadataResponse:
     """Describe the topics asked for, making unknown ones where client and broker permit it."""
+    if caller.version < _BY_ID_SINCE and _asks_by_id(request):
+        return _asked_too_early(request)
     host, port = broker.address
     node = MetadataResponseBroker(
         node_id=NODE_ID, host=host, port=port, rack=broker.config.broker_rack or None
@@ -43,10 +46,7 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
     if everything:
         topics = [_describe(topic) for topic in broker.data.topics.values()]
     else:
-        once = dict.fromkeys(request.topics or ())
-        if request.allow_auto_topic_creation and broker.config.auto_create_topics:
-            _make_missing(broker, once)
-        topics = [_answer(broker, caller.version, wanted) for wanted in once]
+        topics = _asked_for(broker, request)
     if request.include_topic_authorized_operations:
         operations = EVERYTHING_WITH_A_TOPIC
         topics = [replace(topic, topic_authorized_operations=operations) for topic in topics]
@@ -61,30 +61,54 @@ def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) ->
     )
 
 
-def _answer(
-    broker: BrokerContext, version: int, wanted: MetadataRequestTopic
-) -> MetadataResponseTopic:
-    if wanted.name is None:
-        by_id = broker.topic_by_id(wanted.topic_id)
-        if by_id is None:
-            no_name = None if version >= _NAME_MAY_BE_NULL else ""
-            return _error(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
-        return _describe(by_id)
-    topic = broker.data.topics.get(wanted.name)
+def _asks_by_id(request: MetadataRequest) -> bool:
+    return any(each.name is None or each.topic_id != ZERO_UUID for each in request.topics or ())
+
+
+def _asked_too_early(request: MetadataRequest) -> MetadataResponse:
+    """Refuse all of a request that asks by ids in a version that has them only in its answers."""
+    code = ErrorCode.INVALID_REQUEST
+    topics = (_error(code, each.name or "", each.topic_id) for each in request.topics or ())
+    return MetadataResponse(brokers=(), topics=tuple(topics))
+
+
+def _asked_for(broker: BrokerContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    """Describe topics by their ids; by their names if nobody gives an id."""
+    asked = request.topics or ()
+    ids = dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID)
+    if ids:
+        return [_by_id(broker, topic_id) for topic_id in ids]
+    once = dict.fromkeys(each.name for each in asked)
+    if request.allow_auto_topic_creation and broker.config.auto_create_topics:
+        _make_missing(broker, once)
+    return [_by_name(broker, name) for name in once]
+
+
+def _by_id(broker: BrokerContext, topic_id: uuid.UUID) -> MetadataResponseTopic:
+    topic = broker.topic_by_id(topic_id)
     if topic is None:
-        legal = is_legal(wanted.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return _error(code, wanted.name, wanted)
+        return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     return _describe(topic)
 
 
-def _make_missing(broker: BrokerContext, wanted: Iterable[MetadataRequestTopic]) -> None:
+def _by_name(broker: BrokerContext, name: str | None) -> MetadataResponseTopic:
+    if name is None:
+        return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, ZERO_UUID)
+    topic = broker.data.topics.get(name)
+    if topic is not None:
+        return _describe(topic)
+    legal = is_legal(name)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _error(code, name, ZERO_UUID)
+
+
+def _make_missing(broker: BrokerContext, wanted: Iterable[str | None]) -> None:
     """Make the topics that a client wants to use; they are there with the answer.
 
     Kafka answers that they are not there yet, and every client asks again (decision 0017). So it
     does here for what cannot be made, and for more at once than anybody wants.
     """
-    missing = (each.name for each in wanted if each.name and each.name not in broker.data.topics)
+    missing = (name for name in wanted if name and name not in broker.data.topics)
     new: NewTopics | None = None
     for name in islice(missing, _MADE_AT_ONCE):
         new = new or NewTopics(broker)
@@ -95,12 +119,8 @@ def _make_missing(broker: BrokerContext, wanted: Iterable[MetadataRequestTopic])
             new.store()
 
 
-def _error(
-    code: ErrorCode, name: str | None, wanted: MetadataRequestTopic
-) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=code, name=name, topic_id=wanted.topic_id, partitions=()
-    )
+def _error(code: ErrorCode, name: str | None, topic_id: uuid.UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
 
 
 def _describe(topic: Topic) -> MetadataResponseTopic:

@@ -74,7 +74,7 @@ class NewTopics:
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
-                POLICY_VIOLATION or INVALID_CONFIG.
+                or POLICY_VIOLATION.
         """
         self.check_name(name)
         if partitions < 1:
@@ -83,9 +83,6 @@ class NewTopics:
         if self._partitions + partitions > _MAX_PARTITIONS:
             message = f"more than {_MAX_PARTITIONS} partitions at once"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-        wrong = problem(configs)
-        if wrong is not None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
         topic = Topic(name, uuid.uuid4(), partitions, dict(configs))
         self._made.append(topic)
         self._partitions += partitions
@@ -124,7 +121,8 @@ def create_topics(
 def _create(broker: BrokerContext, new: NewTopics, wanted: CreatableTopic) -> CreatableTopicResult:
     try:
         new.check_name(wanted.name)
-        topic = new.add(wanted.name, _number_of_partitions(broker, wanted), _configs(wanted))
+        configs = _configs(wanted)
+        topic = new.add(wanted.name, _number_of_partitions(broker, wanted), configs)
     except KafkaError as error:
         return _not_created(wanted.name, error)
     return _created(topic)
@@ -159,7 +157,19 @@ def _configs(wanted: CreatableTopic) -> dict[str, str]:
             message = f"Null value not supported for topic configs: {config.name}"
             raise KafkaError(ErrorCode.INVALID_CONFIG, message)
         configs[config.name] = config.value
+    check_configs(configs)
     return configs
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Make sure that a topic may have these settings.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    wrong = problem(configs)
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:

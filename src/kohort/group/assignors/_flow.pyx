@@ -3,8 +3,7 @@
 
 Partitions that the same members may have are one *class*; an *edge* joins it with a member that may
 have its partitions. A flow runs from classes over edges to members and from there to a sink.
-What an edge carries is the number of partitions of the class that the member gets. What it carries
-beyond what the member owns already costs a move each.
+An edge carries as many of the class as the member gets; what it does not own yet costs a move each.
 
 Even loads: in the most even sharing the members fall into parts, each with its own classes, and in
 a part no two loads differ by more than one. `Flow.solve` finds a cheapest flow in which each member
@@ -17,16 +16,12 @@ and not only good (successive shortest paths; Dinic's blocking flows on the path
 """
 
 from cpython cimport array
+from cpython.array cimport clone
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 
 import array
 
-cdef array.array INT32 = array.array("i")
-cdef array.array INT64 = array.array("q")
-
-
-cdef array.array zeros(array.array like, Py_ssize_t size):
-    return array.clone(like, size, True)
+cdef array.array INT8 = array.array("b"), INT32 = array.array("i"), INT64 = array.array("q")
 
 
 cdef class Flow:
@@ -59,14 +54,12 @@ cdef class Flow:
     # a search
     cdef int64_t[::1] distance
     cdef int32_t[::1] level, next_arc, queue, path_node, path_arc
-    cdef int8_t[::1] settled
-    # whether any edge of a class may have come to carry more than its member owns
-    cdef int8_t[::1] has_moves
+    cdef int8_t[::1] settled, has_moves
     # how many of the part are not settled yet
     cdef int32_t open_classes, open_members
 
     def __init__(self, members, supply, row_start, row_member, owned, far):
-        cdef int32_t size
+        cdef int32_t size, edges = len(row_member)
         if members < 1:
             raise ValueError("a flow needs members")
         self.classes, self.members = len(supply), members
@@ -76,19 +69,14 @@ cdef class Flow:
         size = self.sink + 1
         # A move must outweigh all that racks can cost on one path.
         self.move_cost = size + 1 if len(far) else 1
-        self.edge_class = zeros(INT32, len(row_member))
-        self.column_start = zeros(INT32, self.members + 1)
-        self.column = zeros(INT32, len(row_member))
-        self.carried = zeros(INT32, len(row_member))
-        self.into_sink = zeros(INT32, self.members)
-        self.part_of, self.nodes = zeros(INT32, size), zeros(INT32, size)
-        self.level, self.next_arc = zeros(INT32, size), zeros(INT32, size)
-        self.queue, self.path_node = zeros(INT32, size), zeros(INT32, size)
-        self.path_arc = zeros(INT32, size)
-        self.excess, self.potential = zeros(INT64, size), zeros(INT64, size)
-        self.distance = zeros(INT64, size)
-        self.settled = array.array("b", bytes(size))
-        self.has_moves = array.array("b", bytes(size))
+        self.edge_class, self.column, self.carried = (clone(INT32, edges, True) for _ in range(3))
+        self.column_start = clone(INT32, self.members + 1, True)
+        self.into_sink = clone(INT32, self.members, True)
+        self.part_of, self.nodes, self.level = (clone(INT32, size, True) for _ in range(3))
+        self.next_arc, self.queue = (clone(INT32, size, True) for _ in range(2))
+        self.path_node, self.path_arc = (clone(INT32, size, True) for _ in range(2))
+        self.excess, self.potential, self.distance = (clone(INT64, size, True) for _ in range(3))
+        self.settled, self.has_moves = (clone(INT8, size, True) for _ in range(2))
         self.list_columns()
 
     cdef void list_columns(self):
@@ -263,7 +251,7 @@ cdef class Flow:
         return cost - self.far[edge] if self.far.shape[0] else cost
 
     cdef inline int64_t least_cost_of_less(self, int32_t node) noexcept nogil:
-        """Return what no edge of a class can undercut."""
+        """Return what no edge undercuts; `has_moves`: one may carry more than its member owns."""
         return -self.move_cost * self.has_moves[node] - (self.far.shape[0] > 0)
 
     # -------------------------------------------------------------------------------- search

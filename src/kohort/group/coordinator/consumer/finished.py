@@ -55,8 +55,10 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
     if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
         return heartbeat.failed(code, message)
     if isinstance(arrived.request, JoinGroupRequest):
-        # Unlike a classic group's this answer does not name the member (K45).
-        return join_refused(arrived.request, arrived.version, code, "")
+        # Unlike a classic group's this answer does not name the member (K45); one that Kafka gives
+        # before it looks at the group does.
+        named = None if code is ErrorCode.INVALID_SESSION_TIMEOUT else ""
+        return join_refused(arrived.request, arrived.version, code, named)
     response = refuse(cast("Request[Message]", arrived.request), arrived.version, code)
     if isinstance(response, (Prepared, Installed)):
         return replace(response, error_message=message)
