@@ -50,7 +50,7 @@ def read_on(kafka: RealKafka) -> tuple[int | None, bytes | str | None]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": GROUP})
     try:
         consumer.subscribe(["beside"])
-        message = consumer.poll(30)
+        message = consumer.poll(60)  # the broker has only begun to read its logs
         assert message is not None
         assert message.error() is None
         return message.offset(), message.value()
