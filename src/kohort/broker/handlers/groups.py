@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
@@ -169,13 +169,14 @@ def _joined(
     by_id: bool,
 ) -> tuple[OffsetCommitResponseTopic, ...]:
     """Put together what is said of the partitions of one topic."""
-    merged: dict[object, OffsetCommitResponseTopic] = {}
+    merged: dict[object, tuple[OffsetCommitResponseTopic, list[OffsetCommitResponsePartition]]] = {}
     for topic in (*done, *refused):
         key = topic.topic_id if by_id else topic.name
-        earlier = merged.get(key)
-        partitions = (earlier.partitions if earlier else ()) + topic.partitions
-        merged[key] = replace(topic, partitions=partitions)
-    return tuple(merged.values())
+        _, partitions = merged.setdefault(key, (topic, []))
+        partitions += topic.partitions
+    return tuple(
+        replace(topic, partitions=tuple(partitions)) for topic, partitions in merged.values()
+    )
 
 
 def _has(topic: Topic, partition: int) -> bool:
@@ -187,7 +188,7 @@ def offset_delete(
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     """Forget positions (KIP-496); only the broker knows which partitions there are."""
     known: list[OffsetDeleteRequestTopic] = []
-    refused: dict[str, tuple[OffsetDeleteResponsePartition, ...]] = {}
+    refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in request.topics:
         found = broker.data.topics.get(topic.name)
         there = tuple(p for p in topic.partitions if found and _has(found, p.partition_index))
@@ -201,13 +202,13 @@ def offset_delete(
             if not (found and _has(found, p.partition_index))
         )
         if absent or not found:
-            refused[topic.name] = refused.get(topic.name, ()) + absent
+            refused.setdefault(topic.name, []).extend(absent)
     answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
     return _then(answer, lambda done: _deleted(done, refused))
 
 
 def _deleted(
-    done: OffsetDeleteResponse, refused: dict[str, tuple[OffsetDeleteResponsePartition, ...]]
+    done: OffsetDeleteResponse, refused: Mapping[str, Sequence[OffsetDeleteResponsePartition]]
 ) -> OffsetDeleteResponse:
     """Add the partitions that do not exist, unless there is an error of the whole request."""
     if done.error_code:
@@ -215,7 +216,9 @@ def _deleted(
     names = dict.fromkeys((*(topic.name for topic in done.topics), *refused))
     given = {topic.name: topic.partitions for topic in done.topics}
     topics = tuple(
-        OffsetDeleteResponseTopic(name=name, partitions=given.get(name, ()) + refused.get(name, ()))
+        OffsetDeleteResponseTopic(
+            name=name, partitions=(*given.get(name, ()), *refused.get(name, ()))
+        )
         for name in names
     )
     return replace(done, topics=topics)
@@ -258,7 +261,7 @@ def _fetch_for_group(
 
 
 def _no_such_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    """Say of each partition that its topic does not exist: left out, it would be a new one."""
+    """Say of each partition that its topic does not exist: left out, it would have no position."""
     partitions = tuple(
         OffsetFetchResponsePartitions(
             partition_index=partition,

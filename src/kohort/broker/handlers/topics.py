@@ -70,11 +70,11 @@ class NewTopics:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def add(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Return a topic that is there once all are stored.
+        """Return a topic that is there once all are stored; its settings were checked.
 
         Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
-                or POLICY_VIOLATION.
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or
+                POLICY_VIOLATION.
         """
         self.check_name(name)
         if partitions < 1:
