@@ -76,7 +76,7 @@ def refresh(draft: ConsumerDraft) -> None:
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
     age_ms = None if last is None else draft.wall_ms - last
-    # A time of day that was set back, or that of another broker, must not hold the group up.
+    # A time of day that was set back by more, or that of another broker, holds nobody up.
     if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
