@@ -32,8 +32,8 @@ OURS: dict[str, object] = {
     "group_consumer_assignment_interval_ms": 0,
 }
 
-# Java's `unsubscribe` asks for metadata first where they are due just then, and says no more that it
-# leaves: where somebody unsubscribes, a dialogue lets metadata be older.
+# Java's `unsubscribe` asks for metadata first where they are due just then, and then does not say
+# that it leaves: where somebody unsubscribes, a dialogue lets metadata be older.
 CLIENTS: dict[str, object] = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": "false",
