@@ -10,6 +10,7 @@ from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
+from kohort.group.member.offers import offered
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
 
@@ -384,9 +385,12 @@ def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor
     names = given.split(",") if isinstance(given, str) else given
     if isinstance(names, Assignor) or not all(isinstance(each, (str, Assignor)) for each in names):
         raise ConfigError(f"{key} has what is neither a name nor an Assignor: {given!r}")
-    return [
+    found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]
+    for each in found:
+        offered([each])
+    return found
 
 
 def _assignor(key: str, name: str) -> Assignor:
