@@ -10,7 +10,11 @@ from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
+<<<<<<< HEAD
 from kohort.types import OffsetAndMetadata, TopicPartition
+=======
+from kohort.group.member.offers import offered
+>>>>>>> machines
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
 
@@ -400,9 +404,12 @@ def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor
     names = given.split(",") if isinstance(given, str) else given
     if isinstance(names, Assignor) or not all(isinstance(each, (str, Assignor)) for each in names):
         raise ConfigError(f"{key} has what is neither a name nor an Assignor: {given!r}")
-    return [
+    found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]
+    for each in found:
+        offered([each])
+    return found
 
 
 def _assignor(key: str, name: str) -> Assignor:
