@@ -10,11 +10,8 @@ from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
-<<<<<<< HEAD
-from kohort.types import OffsetAndMetadata, TopicPartition
-=======
 from kohort.group.member.offers import offered
->>>>>>> machines
+from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
 
