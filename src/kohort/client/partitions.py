@@ -43,6 +43,7 @@ class PartitionState:
         asked: How it was asked for last.
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
+        topic_id: The topic that the position belongs to (KIP-516), None until it is read there.
     """
 
     partition: TopicPartition
@@ -64,6 +65,7 @@ class PartitionState:
     asked: Asked | None = None
     leader_epoch: int = -1
     high_watermark: int | None = None
+    topic_id: uuid.UUID | None = None
 
     @property
     def is_readable(self) -> bool:
@@ -99,6 +101,17 @@ class PartitionState:
         self.position = None
         self.reset_to = target
 
+    def is_remade(self, metadata: ClusterMetadata) -> bool:
+        """Whether its topic was deleted and made anew: its position means nothing any more."""
+        present = metadata.topic_id(self.partition.topic)
+        return None not in (self.topic_id, present) and self.topic_id != present
+
+    def begin_anew(self, target: int) -> None:
+        """Go to one end of the topic that has the name now."""
+        self.look_up(target)
+        self.consumed = None
+        self.leader_epoch = -1
+
     def _forget(self) -> None:
         self.current = None
         self.chunks.clear()
@@ -106,6 +119,7 @@ class PartitionState:
         self.is_reported = False
         self.is_fetching = False
         self.not_before = 0.0
+        self.topic_id = None
         self.incarnation += 1
 
     @property
@@ -198,6 +212,11 @@ class Partitions:
             state = self._states.pop(partition, None)
             if state is not None:
                 state.asked = None  # which has the state: what was fetched would outlive it
+
+    def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the topic that a position belongs to, None when that is not known."""
+        state = self._states.get(partition)
+        return state.topic_id if state is not None else None
 
     def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
         """Hold partitions back from being read, or release them."""
