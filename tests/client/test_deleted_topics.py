@@ -198,6 +198,23 @@ def stored(consumer: Consumer, partition: TopicPartition) -> int | None:
     return found.offset if found else None
 
 
+@pytest.mark.parametrize("in_group", [True, False])
+@pytest.mark.parametrize("prefix", ["a", "z"])
+def test_a_topic_that_is_missing_does_not_stop_the_others(
+    broker: str, prefix: str, in_group: bool
+) -> None:
+    """Positions are looked up for all at once, and used as they are found."""
+    topic, missing = foreign.new_topic(broker), f"{prefix}-missing-{uuid.uuid4().hex}"
+    foreign.produce(broker, topic, values(b""))
+    reader = Reader(broker, uuid.uuid4().hex if in_group else None)
+    with reader.consumer as consumer:
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(missing, 0)])
+        read_until(lambda: reader.seen.total() == RECORDS, reader)
+        foreign.create_topic(broker, missing, 1)
+        foreign.produce(broker, missing, values(b""))
+        read_until(lambda: reader.seen.total() == 2 * RECORDS, reader)
+
+
 # ------------------------------------------------------------------------- a topic is made anew
 
 
