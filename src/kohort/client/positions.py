@@ -10,7 +10,7 @@ from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
-from kohort.client.offsets import fetch_committed, list_offsets, shown
+from kohort.client.offsets import fetch_committed, shown, try_list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.member.commits import CommitIdentity
@@ -114,10 +114,16 @@ class Positions:
         if not targets:
             return
         read_committed = self._config.isolation_level == "read_committed"
-        found = await list_offsets(self._cluster, targets, deadline, read_committed=read_committed)
+        found, error = await try_list_offsets(
+            self._cluster, targets, deadline, read_committed=read_committed
+        )
         for state in _unchanged(begun):
             if state.partition in found:
                 state.seek(found[state.partition].offset)
+        if error is not None:  # what was found is read even so: one topic may never come
+            self._on_change()
+            self._cluster.request_refresh()
+            raise error
 
     async def _use_committed(
         self, begun: list[tuple[PartitionState, int]], deadline: Deadline
