@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +10,7 @@ from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import MOVED, Coordinator
 from kohort.client.membership import Membership
+from kohort.client.offsets import shown
 from kohort.errors import (
     CommitFailedError,
     ErrorCode,
@@ -26,6 +27,9 @@ from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRespon
 log = logging.getLogger("kohort.client")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+# Partitions that an error names.
+_SHOWN = 5
 
 _NOBODY = CommitIdentity("", -1)
 
@@ -78,6 +82,7 @@ class Committer:
         if not offsets:
             return
         pause = Backoff(self._cluster.config.retry_backoff_ms, 1_000)
+        deadline.what = deadline.what or f"the commit to group {self._coordinator.group_id}"
         while True:
             try:
                 if await self._try(offsets, deadline, is_ours):
@@ -86,6 +91,7 @@ class Committer:
                 passing = error.retriable and not isinstance(error, RebalanceInProgressError)
                 if not passing or deadline.over:
                     raise
+                deadline.note(error)
             await self._cluster.sleep(pause, deadline)
 
     async def commit_quietly(
@@ -122,13 +128,9 @@ class Committer:
         """Commit once; False when it is to be tried again."""
         request, sent = self._request(offsets)
         timeout_ms = max(1, deadline.left_ms(self._cluster.config.request_timeout_ms))
-        try:
-            async with asyncio.timeout(deadline.left_s()):
-                response = await self._coordinator.send(request, timeout_ms=timeout_ms)
-        except TimeoutError:
-            raise self._cluster.unreachable or KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the commit was not answered in time"
-            ) from None
+        what = f"the commit to group {self._coordinator.group_id}"
+        async with self._cluster.within(deadline, what):
+            response = await self._coordinator.send(request, timeout_ms=timeout_ms)
         code = _worst(response)
         verdict = self._verdict(sent, code)
         if self.membership is not None:
@@ -145,7 +147,12 @@ class Committer:
         if verdict is CommitVerdict.DONE:
             self._stored.update({each: position.offset for each, position in offsets.items()})
             return True
-        if verdict is CommitVerdict.RETRY and not deadline.over:
+        if verdict is CommitVerdict.RETRY:
+            deadline.note(
+                KafkaError(code, ", ".join(map(shown, itertools.islice(offsets, _SHOWN))))
+            )
+            if deadline.over:
+                raise deadline.expired() from deadline.cause
             return False
         if verdict is CommitVerdict.REBALANCE_IN_PROGRESS:
             raise RebalanceInProgressError("poll, then commit again")

@@ -66,6 +66,7 @@ class ConsumerCore:
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
         self.partitions = Partitions()
+        self.cluster.watched_partitions = lambda: self.partitions.assigned
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
         )
