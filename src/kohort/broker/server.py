@@ -154,6 +154,7 @@ class Broker:
 
     async def _housekeeping(self, data: DataDirectory) -> None:
         retention_due = asyncio.get_running_loop().time() + _RETENTION_CHECK_S
+        failed = ""
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
             try:
@@ -162,8 +163,12 @@ class Broker:
                     retention_due += _RETENTION_CHECK_S
                     self._apply_retention(data)
                 await self._compact(data)
-            except OSError:
-                logger.exception("housekeeping failed; it is tried again")
+            except OSError as error:
+                if str(error) != failed:
+                    logger.exception("housekeeping failed; it is tried again")
+                failed = str(error)
+            else:
+                failed = ""
 
     async def _compact(self, data: DataDirectory) -> None:
         """Compact what needs it, unless groups are being loaded: they come first (B1)."""
