@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
@@ -33,6 +34,9 @@ from kohort.wire.schema import ZERO_UUID
 log = logging.getLogger("kohort.client")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+# Partitions that an error names.
+_SHOWN = 5
 
 _NOBODY = CommitIdentity("", -1)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -67,6 +71,7 @@ class Committer:
 
     Attributes:
         membership: The member in whose name offsets are stored; None: in nobody's.
+        told: Called with the offsets of each auto-commit, and None or why they are not stored.
         topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
     """
 
@@ -77,6 +82,8 @@ class Committer:
         self._cluster = cluster
         self._coordinator = coordinator
         self._group_instance_id = group_instance_id
+        self._what = f"the commit to group {coordinator.group_id}"
+        self.told: Callable[[Offsets, KohortError | None], object] = lambda *_: None
         self.topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None
         # Stored, or given up because the topic does not exist any more.
         self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
@@ -127,14 +134,16 @@ class Committer:
             is_ours: Whether the partitions surely stay this member's until then, so that a commit
                 which a new epoch has overtaken may be repeated in it (L37).
         """
-        work = self._begin(self.news(offsets))
+        news = self.news(offsets)
+        work = self._begin(news)
         try:
             await self._finish(work, deadline, is_ours)
         except RebalanceInProgressError:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
-            log.warning("auto-commit failed: %s", error)
-        self._warn(work)
+            self._failed(news, error)
+        else:
+            self._end(news, work)
 
     async def try_quietly(self, offsets: Offsets) -> bool:
         """Commit once, for who comes again with newer offsets; what fails is logged.
@@ -142,7 +151,8 @@ class Committer:
         Returns:
             Whether that is settled; False: another attempt may succeed.
         """
-        work = self._begin(self.news(offsets))
+        news = self.news(offsets)
+        work = self._begin(news)
         try:
             deadline = Deadline(self._cluster.config.request_timeout_ms)
             await self._try(work, deadline, is_ours=False)
@@ -152,11 +162,24 @@ class Committer:
             if isinstance(error, KafkaError) and error.retriable:
                 log.debug("auto-commit will be tried again: %s", error)
                 return False
-            log.warning("auto-commit failed: %s", error)
+            self._failed(news, error)
         else:
-            self._warn(work)
+            self._end(news, work)
             return not work.left
         return True
+
+    def _failed(self, news: Offsets, error: KohortError) -> None:
+        log.warning("auto-commit failed: %s", error)
+        self.told(news, error)
+
+    def _end(self, news: Offsets, work: _Work) -> None:
+        """Tell what an auto-commit that is over has stored, and what it gave up."""
+        if work.gone:
+            log.warning(
+                "auto-commit has left out what does not exist any more: %s", self._shown(work)
+            )
+        if news and not work.left:
+            self.told({each: at for each, at in news.items() if each not in work.gone}, None)
 
     def _begin(self, offsets: Offsets) -> _Work:
         return _Work(dict(offsets), {each: self._topic_id(each) for each in offsets})
@@ -170,6 +193,7 @@ class Committer:
 
     async def _finish(self, work: _Work, deadline: Deadline, is_ours: bool) -> None:
         pause = Backoff(self._cluster.config.retry_backoff_ms, 1_000)
+        deadline.what = deadline.what or self._what
         while work.left:
             try:
                 await self._try(work, deadline, is_ours)
@@ -177,6 +201,7 @@ class Committer:
                 passing = error.retriable and not isinstance(error, RebalanceInProgressError)
                 if not passing or deadline.over:
                     raise
+                deadline.note(error)
             if work.left:
                 await self._cluster.sleep(pause, deadline)
 
@@ -200,7 +225,7 @@ class Committer:
             self._coordinator.forget()
         if verdict is CommitVerdict.STALE_EPOCH:
             verdict = CommitVerdict.RETRY if is_ours else CommitVerdict.COMMIT_FAILED
-        self._judge(verdict, code, deadline)
+        self._judge(verdict, code, work, deadline)
         if unknown:
             await self._drop_gone(unknown, work, deadline)
 
@@ -209,20 +234,19 @@ class Committer:
     ) -> OffsetCommitResponse:
         timeout_ms = max(1, deadline.left_ms(self._cluster.config.request_timeout_ms))
         has_ids = all(work.ids[each] for each in work.left)
-        try:
-            async with asyncio.timeout(deadline.left_s()):
-                return await self._coordinator.send(
-                    request, timeout_ms=timeout_ms, at_most=None if has_ids else COMMIT_BY_NAME
-                )
-        except TimeoutError:
-            raise self._cluster.unreachable or KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the commit was not answered in time"
-            ) from None
+        async with self._cluster.within(deadline, self._what):
+            return await self._coordinator.send(
+                request, timeout_ms=timeout_ms, at_most=None if has_ids else COMMIT_BY_NAME
+            )
 
-    def _judge(self, verdict: CommitVerdict, code: int, deadline: Deadline) -> None:
-        if verdict is CommitVerdict.DONE or (
-            verdict is CommitVerdict.RETRY and (code in _UNKNOWN or not deadline.over)
-        ):
+    def _judge(self, verdict: CommitVerdict, code: int, work: _Work, deadline: Deadline) -> None:
+        if verdict is CommitVerdict.DONE:
+            return
+        if verdict is CommitVerdict.RETRY:
+            where = ", ".join(map(shown, itertools.islice(work.left, _SHOWN)))
+            deadline.note(KafkaError(code, where))
+            if deadline.over and code not in _UNKNOWN:
+                raise deadline.expired() from deadline.cause
             return
         if verdict is CommitVerdict.REBALANCE_IN_PROGRESS:
             raise RebalanceInProgressError("poll, then commit again")
@@ -272,12 +296,6 @@ class Committer:
         except KohortError as error:
             log.debug("topics of a commit: %s", error)
             return None
-
-    def _warn(self, work: _Work) -> None:
-        if work.gone:
-            log.warning(
-                "auto-commit has left out what does not exist any more: %s", self._shown(work)
-            )
 
     def _shown(self, work: _Work) -> str:
         dropped = "; ".join(

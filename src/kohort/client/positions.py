@@ -55,6 +55,12 @@ class Positions:
         self._asks_as = asks_as
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
+        self._deadline = Deadline(None)
+
+    @property
+    def trouble(self) -> KohortError | None:
+        """What keeps positions from being found at the moment, None when nothing does."""
+        return self._deadline.cause
 
     def find(self) -> None:
         """Begin to look for what is missing."""
@@ -104,7 +110,7 @@ class Positions:
             self._cluster.troubles.note(self, error.name, text)
 
     async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
-        deadline = Deadline(self._config.default_api_timeout_ms)
+        self._deadline = deadline = Deadline(self._config.default_api_timeout_ms)
         await self._use_committed([each for each in begun if each[0].reset_to is None], deadline)
         targets = {
             state.partition: self._target(state)
