@@ -8,7 +8,13 @@ from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.client.admin import AdminClient
-    from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+    from kohort.client.admin_values import (
+        ConfigEntry,
+        ConfigResource,
+        GroupDescription,
+        GroupListing,
+        NewTopic,
+    )
     from kohort.client.async_admin import AsyncAdminClient
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
@@ -23,6 +29,8 @@ __all__ = [
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
+    "ConfigEntry",
+    "ConfigResource",
     "Consumer",
     "ConsumerRecord",
     "GroupDescription",
@@ -38,6 +46,8 @@ __getattr__ = importer(
     __name__,
     {
         "AdminClient": ".admin",
+        "ConfigEntry": ".admin_values",
+        "ConfigResource": ".admin_values",
         "GroupDescription": ".admin_values",
         "GroupListing": ".admin_values",
         "NewTopic": ".admin_values",

@@ -30,7 +30,7 @@ _LONGEST_TEXT = 2**15 - 1
 _MOST_PARTITION = 2**31 - 1
 _MOST_OFFSET = 2**63 - 1
 # 31 years: longer time-outs, infinity among them, overflow the operating system's clocks.
-_LONGEST_MS = 10**12
+LONGEST_MS = 10**12
 
 _repr = Repr()
 _repr.maxstring = _repr.maxother = 80
@@ -224,6 +224,29 @@ def targets(value: object, argument: str = "targets") -> dict[TopicPartition, in
     return _by_partition(value, argument, lambda each, where: whole(each, where, -6, _MOST_OFFSET))
 
 
+def starts(value: object, argument: str) -> dict[TopicPartition, int]:
+    """Check the first offsets that stay, by partition; -1 is the end.
+
+    Raises:
+        TypeError: It is no such mapping.
+        ValueError: A number is below -1, or a partition not one that Kafka allows.
+    """
+    return _by_partition(value, argument, lambda each, where: whole(each, where, -1, _MOST_OFFSET))
+
+
+def counts(value: object, argument: str) -> dict[str, int]:
+    """Check numbers of partitions, by topic.
+
+    Raises:
+        TypeError: It is no such mapping.
+        ValueError: A number is below 1.
+    """
+    return {
+        text(name, f"a key of {argument}"): whole(count, f"{argument}[{name!r}]", 1, 2**31 - 1)
+        for name, count in mapping(value, argument).items()
+    }
+
+
 def timestamp_ms(value: object, argument: str = "timestamp_ms") -> int:
     """Check a point in time, in milliseconds since the epoch.
 
@@ -241,7 +264,7 @@ def timeout_ms(value: object, argument: str = "timeout_ms") -> float:
         TypeError: It is no number.
         ValueError: It is negative or not a number.
     """
-    return _duration(value, argument, _LONGEST_MS)
+    return _duration(value, argument, LONGEST_MS)
 
 
 def timeout_ms_or_none(value: object, argument: str = "timeout_ms") -> float | None:
@@ -261,7 +284,7 @@ def timeout_s(value: object, argument: str = "timeout") -> float:
         TypeError: It is no number.
         ValueError: It is negative or not a number.
     """
-    return _duration(value, argument, _LONGEST_MS / 1000)
+    return _duration(value, argument, LONGEST_MS / 1000)
 
 
 def timeout_s_or_none(value: object, argument: str = "timeout") -> float | None:
