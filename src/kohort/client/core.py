@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
-from kohort.client.config import ConsumerConfig
+from kohort.client.config import ConsumerConfig, OnCommit
 from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import fetch_buffer
@@ -31,7 +33,7 @@ from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
-from kohort.client.reading import failure_to_raise
+from kohort.client.reading import Reader, failure_to_raise
 from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.effects import Callback
@@ -65,7 +67,8 @@ class ConsumerCore:
         self.cluster = Cluster(config, allocate=fetch_buffer)
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
-        self.partitions = Partitions()
+        self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
+        self.reader = Reader(self.partitions, config)
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
         )
@@ -82,7 +85,7 @@ class ConsumerCore:
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
-        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify, self.raise_later)
+        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify)
         self.membership: Membership | None = None
         self.topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -93,6 +96,9 @@ class ConsumerCore:
         self._woken = False
         self._reads = False
         self._call_error: Exception | None = None
+        self._started: set[asyncio.Task[None]] = set()
+        self._answered: deque[Callable[[], object]] = deque()
+        self.was_woken = False
         self._begun: dict[int, tuple[Ownership, int]] = {}
         self.handover = Handover(self._set_aside, self._found)
 
@@ -100,11 +106,6 @@ class ConsumerCore:
         """Have a waiting poll look again."""
         self.changed.set()
         self.handover.offer()
-
-    def raise_later(self, error: BaseException) -> None:
-        """Have the next poll raise an error."""
-        self._errors.append(error)
-        self.notify()
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one."""
@@ -145,8 +146,15 @@ class ConsumerCore:
             self.membership.subscribe(self.topics, self._broker_pattern)
         self.cluster.request_refresh()
 
-    async def unsubscribe(self, caller: Caller) -> None:
-        """Leave the group, or forget what was assigned by hand."""
+    async def unsubscribe(self, caller: Caller, *, is_done: bool) -> None:
+        """Leave the group, or forget what was assigned by hand.
+
+        Args:
+            caller: Makes callbacks.
+            is_done: Whether the application is done with all that it was given.
+        """
+        if is_done:
+            self.partitions.mark_consumed()
         if self.membership is None:
             self.partitions.remove(self.partitions.assigned)
             return
@@ -222,16 +230,17 @@ class ConsumerCore:
         """
         self.partitions.mark_consumed()
         self._begin(reads)
-        is_last = False
+        is_last = self.was_woken = False
         while True:
             if self.membership is not None:
                 self.membership.polled()
             self.changed.clear()
             served = await self._serve(caller)
+            served = await self._tell_answered(caller) or served
             self._go_on()
             self._raise_first(is_last)
             if self._woken or (served and not reads) or (reads and self._has_records()):
-                self._woken = False
+                self.was_woken, self._woken = self._woken, False
                 self._take_chunks()
                 return
             if is_last:
@@ -260,10 +269,7 @@ class ConsumerCore:
 
     def _found(self) -> bool | None:
         """Say what there is for a poll; see `Handover`."""
-        membership = self.membership
-        if membership is not None and (membership.callbacks or membership.errors):
-            return False
-        if self._errors or self._call_error is not None or self._woken or not self.fetcher.is_on:
+        if self.has_news or not self.fetcher.is_on:
             return False
         found = None
         for state in self.partitions:
@@ -272,6 +278,16 @@ class ConsumerCore:
             if state.has_records:
                 found = True
         return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a poll has something to do or to raise before it hands out records."""
+        membership = self.membership
+        if membership is not None and (
+            membership.callbacks or membership.errors or membership.fatal is not None
+        ):
+            return True
+        return bool(self._errors or self._answered or self._woken or self._call_error is not None)
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -313,6 +329,9 @@ class ConsumerCore:
             self._errors += self.membership.errors
             self.membership.errors.clear()
         self._raise_noted()
+        fatal = self.fetcher.broken or (self.membership.fatal if self.membership else None)
+        if fatal is not None:
+            raise fatal.with_traceback(None)  # at every poll: else the next one would wait for ever
         failure = failure_to_raise(self.partitions, is_idle=is_last)
         if failure is not None:
             raise failure
@@ -444,28 +463,88 @@ class ConsumerCore:
             raise ConfigError("commits need a group_id")
         return self.committer
 
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Have work done in the background; `close` waits for it."""
+        task = asyncio.create_task(work)
+        self._started.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._started.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.warning("a commit in the background failed: %s", error)
+
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions of all partitions: what a commit without offsets stores."""
+        """Return what a commit without offsets stores: positions, or what was stored for it."""
         self.partitions.mark_consumed()
         return self.partitions.consumed()
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Store offsets, and have the next poll call `on_commit` with what came of it."""
+        try:
+            await self.committing().commit(offsets, deadline)
+        except KohortError as error:
+            self._answer(on_commit, offsets, error)
+            raise
+        self._answer(on_commit, offsets, None)
+
+    def _answer(
+        self,
+        on_commit: OnCommit | None,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        error: KohortError | None,
+    ) -> None:
+        if on_commit is not None:
+            self._answered.append(partial(on_commit, offsets, error))
+            self.notify()
+
+    async def _tell_answered(self, caller: Caller) -> bool:
+        """Call what waits for the outcome of commits; return whether there was any."""
+        served = bool(self._answered)
+        while self._answered:
+            await caller.call(self._answered.popleft())
+        return served
 
     # ------------------------------------------------------------------------------- close
 
     async def close(
-        self, deadline: Deadline, caller: Caller, operation: GroupMembershipOperation
+        self,
+        deadline: Deadline,
+        caller: Caller,
+        operation: GroupMembershipOperation,
+        *,
+        is_done: bool,
     ) -> None:
-        """Commit if that is automatic, leave the group, close the connections."""
+        """Commit if that is automatic, leave the group, close the connections.
+
+        Args:
+            deadline: How long leaving may take.
+            caller: Makes callbacks.
+            operation: Whether the group is told.
+            is_done: Whether the application is done with all that it was given; if not, only what
+                it was done with before its last poll is committed.
+        """
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
         self.fetcher.is_on = False
         self.notify()
-        self.partitions.mark_consumed()
+        if is_done:
+            self.partitions.mark_consumed()
         try:
             async with asyncio.timeout(deadline.left_s()):
+                await asyncio.gather(*self._started, return_exceptions=True)
                 if self.membership is not None:
                     await self._leave(caller, operation)
                 elif self.auto_commit is not None:
                     await self.auto_commit.commit(self.partitions.assigned)
+                await self._tell_answered(caller)
         except TimeoutError:
             log.warning("the group could not be left in time")
         finally:
@@ -489,7 +568,8 @@ class ConsumerCore:
         await self.fetcher.close()
         if self.auto_commit is not None:
             await self.auto_commit.stop()
-        for task in self._deferred:
+        tasks = [*self._deferred, *self._started]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._deferred, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.cluster.close()

@@ -45,7 +45,10 @@ class Fetcher:
         config: Settings.
         partitions: What to read.
         on_change: Called when there is something new for the application.
-        on_error: Called with what should not have happened.
+
+    Attributes:
+        is_on: Whether records are wanted.
+        broken: What should not have happened, and ended it.
     """
 
     def __init__(
@@ -54,19 +57,18 @@ class Fetcher:
         config: ConsumerConfig,
         partitions: Partitions,
         on_change: Callable[[], None],
-        on_error: Callable[[BaseException], None],
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._partitions = partitions
         self._on_change = on_change
-        self._on_error = on_error
         self._busy: set[int] = set()
         self._sessions: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.is_on = False
+        self.broken: BaseException | None = None
         cluster.on_metadata.append(self.pump)
 
     def pump(self) -> None:
@@ -228,7 +230,8 @@ class Fetcher:
     def _break(self, error: BaseException) -> None:
         """Stop for what should not have happened: it must neither be waited out nor tried again."""
         self._closed = True
-        self._on_error(error)
+        self.broken = error
+        self._on_change()
 
     def _take(
         self, session: FetchSession, answer: FetchResponse | KohortError, asked: AskedOf
@@ -263,7 +266,9 @@ class Fetcher:
         if data.error_code:
             self._refused(asked, data.error_code)
             return
-        state.high_watermark = data.high_watermark
+        state.high_watermark = state.end = data.high_watermark
+        if self._config.isolation_level == "read_committed":
+            state.end = data.last_stable_offset
         if not data.records:
             return
         try:

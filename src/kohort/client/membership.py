@@ -21,6 +21,7 @@ from kohort.client.backoff import JITTER
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
+from kohort.client.group_log import GroupLog
 from kohort.client.transport import now_ms
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
 from kohort.group.effects import AssignmentJob, Callback, Send
@@ -54,6 +55,8 @@ log = logging.getLogger("kohort.client")
 AnyMember: TypeAlias = Face[Any]
 
 
+# Name of the state of every machine from which only a new subscription leads out.
+_FATAL = "FATAL"
 # How often a blocked loop is complained about.
 _QUIET_MS = 10_000
 # More polls in a max.poll.interval need not be told apart.
@@ -95,11 +98,13 @@ class Membership:
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
+        self._log = GroupLog(coordinator.group_id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0
         self._polled: Session | None = None
         self._polled_until = 0
+        self._raised: BaseException | None = None
         coordinator.on_found.append(self._coordinator_found)
 
     # ---------------------------------------------------------------------- the application
@@ -118,6 +123,11 @@ class Membership:
             self.run(Polled())
             self._polled = self.member.session
             self._polled_until = now + self.member.config.max_poll_interval_ms // _MOST_POLLS
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """Why the member cannot go on, None when it can."""
+        return self._raised if self.member.state.name == _FATAL else None
 
     @property
     def asks_as(self) -> CommitIdentity | None:
@@ -150,6 +160,9 @@ class Membership:
         self.member.install(effects.session)
         for fact in effects.observed:
             self._publish(fact)
+        member = self.member
+        identity = (member.member_id, member.generation_id) if member.session.is_member else None
+        self._log.observed(effects.observed, identity)
         if effects.find_coordinator:
             self._start(self._find_coordinator())
         for send in effects.sends:
@@ -157,12 +170,13 @@ class Membership:
         for job in effects.jobs:
             self._start(self._assign(job))
         self.callbacks.extend(effects.callbacks)
-        self.errors.extend(effects.raised)
+        if effects.raised:
+            self.errors.extend(effects.raised)
+            self._raised = effects.raised[-1]
         self._set_timer()
         self._on_change()
 
     def _publish(self, fact: GroupEvent) -> None:
-        log.debug("%s", fact)
         if isinstance(fact, AssignorUnsupported):
             log.warning(
                 "group %s: the broker asks no member for an assignment, so its own assignor is used"
