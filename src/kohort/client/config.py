@@ -12,6 +12,7 @@ from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
+from kohort.group.member.offers import offered
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
@@ -445,9 +446,12 @@ def _assignors(key: str, given: object) -> list[Assignor]:
         isinstance(each, (str, Assignor)) for each in names
     ):
         raise ConfigError(f"{key} has what is neither a name nor an Assignor: {shown(given)}")
-    return [
+    found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]
+    for each in found:
+        offered([each])
+    return found
 
 
 def _assignor(key: str, name: str) -> Assignor:

@@ -377,11 +377,11 @@ class ConsumerCore:
 
     async def _make(self, callback: Callback, caller: Caller) -> None:
         change = self._change(callback)
-        if change is Ownership.ASSIGNED:
-            self._tell_assignor(callback)
         method = method_for(self._listener, change)
         self._begun[callback.token] = change, now_ms()
         try:
+            if change is Ownership.ASSIGNED:
+                await self._tell_assignor(callback, caller)
             told = await caller.call(lambda: call_listener(method, callback.partitions))
         except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
             self._done(callback, error)
@@ -396,10 +396,16 @@ class ConsumerCore:
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
 
-    def _tell_assignor(self, callback: Callback) -> None:
+    async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
+        """Have its assignor called where the listener is: it may block, and it may call back."""
         assert self.membership is not None
+        member = self.membership.member
+        if not callback.assignor:
+            return
         try:
-            self.membership.member.tell_assignor(callback)
+            await caller.call(
+                lambda: call_listener(lambda _: member.tell_assignor(callback), frozenset())
+            )
         except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self._note_call_error(error)
 

@@ -41,6 +41,7 @@ class PartitionState:
         is_reported: Whether the application was told.
         not_before: Time of the loop before which it is not fetched again.
         incarnation: Changes with each seek, so that late answers are recognised.
+        refusals: How often in a row a fetch was refused.
         asked: How it was asked for last.
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
@@ -64,6 +65,7 @@ class PartitionState:
     is_reported: bool = False
     not_before: float = 0.0
     incarnation: int = 0
+    refusals: int = 0
     asked: Asked | None = None
     leader_epoch: int = -1
     high_watermark: int | None = None
