@@ -1,4 +1,4 @@
-"""Types of keyword settings, for type checkers and editors; written by `python tools/setting_types.py`."""
+"""Types of keyword settings, written by `python tools/setting_types.py`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BrokerSettings(TypedDict, total=False):
 
     group_min_session_timeout_ms: int
     """Shortest session timeout a member may ask for; Kafka's 6000 would make every test of a crash
-    wait so long. Default: 1,000.
+    wait so long. Default: 1_000.
     """
 
     group_max_session_timeout_ms: int
@@ -88,7 +88,7 @@ class BrokerSettings(TypedDict, total=False):
     """What shares the partitions of draft groups out: "range" or "roundrobin". Default: "range"."""
 
     offset_metadata_max_bytes: int
-    """Longest text beside a stored position. Default: 4,096."""
+    """Longest text beside a stored position. Default: 4_096."""
 
     group_consumer_session_timeout_ms: int
     """How long a member of a consumer group may be silent; it has no say in that itself (KIP-848).
@@ -97,7 +97,7 @@ class BrokerSettings(TypedDict, total=False):
 
     group_consumer_min_session_timeout_ms: int
     """Shortest such time that a group may set for itself; Kafka's 45000 would make every test of a
-    crash wait so long. Default: 1,000.
+    crash wait so long. Default: 1_000.
     """
 
     group_consumer_max_session_timeout_ms: int
@@ -105,7 +105,7 @@ class BrokerSettings(TypedDict, total=False):
 
     group_consumer_heartbeat_interval_ms: int
     """How often it sends a heartbeat. With Kafka's 5000 a test would wait that long for each
-    partition that moves. Default: 1,000.
+    partition that moves. Default: 1_000.
     """
 
     group_consumer_min_heartbeat_interval_ms: int

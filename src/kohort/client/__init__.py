@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from kohort.client.offsets import OffsetAndTimestamp
     from kohort.client.producer import Producer, RecordMetadata
     from kohort.client.records import ConsumerRecord
+    from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 
 __all__ = [
     "AdminClient",
+    "AdminSettings",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -33,11 +35,13 @@ __all__ = [
     "ConfigResource",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerSettings",
     "GroupDescription",
     "GroupListing",
     "NewTopic",
     "OffsetAndTimestamp",
     "Producer",
+    "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
 ]
@@ -60,5 +64,8 @@ __getattr__ = importer(
         "Producer": ".producer",
         "RecordMetadata": ".producer",
         "ConsumerRecord": ".records",
+        "AdminSettings": ".settings",
+        "ConsumerSettings": ".settings",
+        "ProducerSettings": ".settings",
     },
 )

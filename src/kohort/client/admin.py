@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from kohort.client import arguments
 from kohort.client.admin_values import (
@@ -21,6 +21,9 @@ from kohort.client.loop_thread import LoopThread
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.settings import AdminSettings
 
 __all__ = [
     "AdminClient",
@@ -49,7 +52,7 @@ class AdminClient:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._client = AsyncAdminClient(**settings)
         self._thread = LoopThread("kohort-admin")
         self._is_closed = False

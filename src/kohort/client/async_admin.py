@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from kohort.client import arguments
 from kohort.client.admin_configs import checked_changes
@@ -23,6 +23,9 @@ from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
+if TYPE_CHECKING:
+    from kohort.client.settings import AdminSettings
+
 
 class AsyncAdminClient:
     """Looks after topics and groups.
@@ -39,7 +42,7 @@ class AsyncAdminClient:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._config = make(AdminConfig, settings)
         self._made: AdminCore | None = None
         self._is_closed = False

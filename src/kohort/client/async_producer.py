@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 from kohort.client.accumulator import record_size
 from kohort.client.backoff import Deadline
@@ -21,6 +21,9 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ProducerSettings
 
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
@@ -38,7 +41,7 @@ class AsyncProducer:
         ConfigError: A setting is unknown or does not fit.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
         self._cluster = Cluster(self._config)
         self._sender: Sender | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
@@ -14,6 +14,9 @@ from kohort.client.delivery import RecordMetadata
 from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import Sender
 from kohort.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ProducerSettings
 
 __all__ = ["Producer", "RecordMetadata"]
 
@@ -35,7 +38,7 @@ class Producer:
         ConfigError: A setting is unknown or does not fit.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
         self._core = AsyncProducer(**settings)
         self._thread = LoopThread("kohort-producer")

@@ -1,4 +1,4 @@
-"""Types of keyword settings, for type checkers and editors; written by `python tools/setting_types.py`."""
+"""Types of keyword settings, written by `python tools/setting_types.py`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ClientSettings(TypedDict, total=False):
     """First pause before a request is tried again. Default: 100."""
 
     retry_backoff_max_ms: int
-    """Longest such pause. Default: 1,000."""
+    """Longest such pause. Default: 1_000."""
 
     reconnect_backoff_ms: int
     """First pause before a broker is connected to again. Default: 50."""
 
     reconnect_backoff_max_ms: int
-    """Longest such pause. Default: 1,000."""
+    """Longest such pause. Default: 1_000."""
 
     socket_connection_setup_timeout_ms: int
     """How long connecting may take. Default: 10_000."""
@@ -80,7 +80,7 @@ class ConsumerSettings(ClientSettings, total=False):
     """After this time without a heartbeat the group thinks a member dead. Default: 45_000."""
 
     heartbeat_interval_ms: int
-    """About the time between heartbeats; they are spread over a session. Default: 3,000."""
+    """About the time between heartbeats; they are spread over a session. Default: 3_000."""
 
     max_poll_interval_ms: int
     """Longest time between polls; beyond it the member leaves its group. Default: 300_000."""
@@ -97,7 +97,7 @@ class ConsumerSettings(ClientSettings, total=False):
     """Whether positions are committed without being asked to. Default: True."""
 
     auto_commit_interval_ms: int
-    """How often. Default: 5,000."""
+    """How often. Default: 5_000."""
 
     enable_auto_offset_store: bool
     """Whether asking for more records says that the application is done with those it had; if not,
