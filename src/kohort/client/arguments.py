@@ -334,7 +334,22 @@ def _header(value: object, argument: str) -> tuple[str, Buffer | None]:
     name, content = value
     if content is not None and not isinstance(content, (bytes, bytearray, memoryview)):
         raise TypeError(f"{argument}: the value must be bytes or None, not {shown(content)}")
+    if content is not None:
+        content = buffer(content, argument)
     return text(name, f"{argument}: the name", may_be_empty=True), content
+
+
+def buffer(value: Buffer, argument: str) -> Buffer:
+    """Check that the length of a buffer is that of its bytes.
+
+    Raises:
+        ValueError: It is a view of numbers, of several dimensions, or with gaps.
+    """
+    if isinstance(value, memoryview) and not (
+        value.contiguous and value.ndim == 1 and value.itemsize == 1
+    ):
+        raise ValueError(f"{argument} is a memoryview of something other than bytes in a row")
+    return value
 
 
 def mapping(value: object, argument: str) -> Mapping[object, object]:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from kohort.client import arguments
 from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
@@ -110,8 +111,9 @@ class Producer:
         Raises:
             RequestTimedOutError: It took longer.
         """
+        wait_s = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
-            self._thread.run(lambda: self._core.flush(timeout))
+            self._thread.run(lambda: self._core.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
         """Send everything, then close; what is not acknowledged in time fails.
@@ -119,13 +121,14 @@ class Producer:
         Args:
             timeout: Seconds to wait at most.
         """
+        wait_s = arguments.timeout_s_or_none(timeout)
         if self._is_closed:
             return
         self._is_closed = True
         started, self._sender = self._sender, None
         try:
             if started is not None:
-                self._thread.run(lambda: self._core.close(timeout))
+                self._thread.run(lambda: self._core.close(wait_s))
         finally:
             self._thread.close()
 
