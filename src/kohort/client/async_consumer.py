@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from kohort.client import arguments
 from kohort.client.backoff import Deadline
+from kohort.client.callbacks import Caller
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
-from kohort.client.core import Caller, ConsumerCore
+from kohort.client.core import ConsumerCore
 from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
-from functools import partial
-from typing import Protocol, TypeVar
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TypeVar
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
+from kohort.client.callbacks import Callbacks, Caller
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
 from kohort.client.config import ConsumerConfig, OnCommit
@@ -22,11 +20,6 @@ from kohort.client.frames import fetch_buffer
 from kohort.client.handover import Handover
 from kohort.client.listener import (
     Listens,
-    RebalanceListener,
-    Told,
-    call_listener,
-    enter_listener,
-    method_for,
 )
 from kohort.client.membership import Membership, make_membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
@@ -36,22 +29,13 @@ from kohort.client.positions import Positions
 from kohort.client.reading import Reader, failure_to_raise
 from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
-from kohort.group.effects import Callback
-from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.events import CallbackDone, GroupMembershipOperation, RejoinAsked
+from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
-
-
-class Caller(Protocol):
-    """Makes a call in the thread that polls."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """Call `function` and return what it returns."""
 
 
 class ConsumerCore:
@@ -82,6 +66,17 @@ class ConsumerCore:
             if self.committer is None
             else AutoCommit(config, self.partitions, self.committer, self.notify)
         )
+        self.callbacks = (
+            None
+            if self.coordinator is None or self.committer is None or self.auto_commit is None
+            else Callbacks(
+                self.partitions,
+                self.coordinator,
+                self.committer,
+                self.auto_commit,
+                self._on_partitions,
+            )
+        )
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
@@ -90,16 +85,11 @@ class ConsumerCore:
         self.topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
-        self._listener: Listens = RebalanceListener()
         self._errors: list[BaseException] = []
-        self._deferred: set[asyncio.Task[None]] = set()
         self._woken = False
         self._reads = False
-        self._call_error: Exception | None = None
         self._started: set[asyncio.Task[None]] = set()
-        self._answered: deque[Callable[[], object]] = deque()
         self.was_woken = False
-        self._begun: dict[int, tuple[Ownership, int]] = {}
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
@@ -125,8 +115,9 @@ class ConsumerCore:
             raise ConfigError("subscribe needs a group_id; assign does not")
         if self.membership is None and self.partitions.assigned:
             raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        assert self.callbacks is not None
         if listener is not None:
-            self._listener = listener
+            self.callbacks.listener = listener
         self._broker_pattern = self._pattern = None
         if self.config.group_protocol == "consumer" and isinstance(pattern, str):
             self._broker_pattern = whole_name(pattern)
@@ -140,7 +131,7 @@ class ConsumerCore:
             self.membership = make_membership(
                 self.cluster, self.coordinator, self.config, self.notify
             )
-            self.committer.membership = self.membership
+            self.committer.membership = self.callbacks.membership = self.membership
         self.cluster.watch_topics(self.topics)
         if self._pattern is None:
             self.membership.subscribe(self.topics, self._broker_pattern)
@@ -236,7 +227,6 @@ class ConsumerCore:
                 self.membership.polled()
             self.changed.clear()
             served = await self._serve(caller)
-            served = await self._tell_answered(caller) or served
             self._go_on()
             self._raise_first(is_last)
             if self._woken or (served and not reads) or (reads and self._has_records()):
@@ -283,11 +273,11 @@ class ConsumerCore:
     def has_news(self) -> bool:
         """Whether a poll has something to do or to raise before it hands out records."""
         membership = self.membership
-        if membership is not None and (
-            membership.callbacks or membership.errors or membership.fatal is not None
-        ):
+        if membership is not None and (membership.errors or membership.fatal is not None):
             return True
-        return bool(self._errors or self._answered or self._woken or self._call_error is not None)
+        if self.callbacks is not None and self.callbacks.are_due:
+            return True
+        return bool(self._errors) or self._woken
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -320,6 +310,18 @@ class ConsumerCore:
             self.positions.find()
             self.fetcher.pump()
 
+    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
+        """Make the calls that the application is owed; return whether there were any."""
+        if self.callbacks is None:
+            return False
+        return await self.callbacks.serve(caller, is_leaving=is_leaving)
+
+    def _on_partitions(self) -> None:
+        """Go on with the partitions that there are now."""
+        if self._broker_pattern is not None:  # only the broker knows which topics match
+            self.topics = frozenset(each.topic for each in self.partitions.assigned)
+        self._go_on()
+
     def _has_records(self) -> bool:
         return any(state.has_records for state in self.partitions)
 
@@ -340,122 +342,11 @@ class ConsumerCore:
             raise self.cluster.unreachable
 
     def _raise_noted(self) -> None:
-        if self._call_error is not None:
-            self._errors.append(self._call_error)
-            self._call_error = None
+        if self.callbacks is not None and self.callbacks.error is not None:
+            self._errors.append(self.callbacks.error)
+            self.callbacks.error = None
         if self._errors:
             raise self._errors.pop(0)
-
-    # --------------------------------------------------------------------------- callbacks
-
-    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
-        """Make the calls that the member wants made; return whether there were any."""
-        served = False
-        while self.membership is not None and self.membership.callbacks:
-            callback = self.membership.callbacks[0]
-            if self._is_due(callback):
-                self.membership.callbacks.popleft()
-                await self._make(callback, caller)
-                served = True
-            elif is_leaving and self.auto_commit is not None:
-                await self.auto_commit.end_before(callback)
-            else:
-                break
-        return served
-
-    def _is_due(self, callback: Callback) -> bool:
-        """Whether a call may be made now. From here on its partitions are not read."""
-        assert self.auto_commit is not None
-        if callback.change is Ownership.ASSIGNED:
-            self.partitions.add(callback.partitions, held=True)
-            return True
-        self.partitions.hold(callback.partitions, True)
-        if self._change(callback) is Ownership.REVOKED:
-            return self.auto_commit.is_done_before(callback)
-        self.auto_commit.abandon()
-        return True
-
-    async def _make(self, callback: Callback, caller: Caller) -> None:
-        change = self._change(callback)
-        method = method_for(self._listener, change)
-        self._begun[callback.token] = change, now_ms()
-        try:
-            if change is Ownership.ASSIGNED:
-                await self._tell_assignor(callback, caller)
-            told = await caller.call(lambda: call_listener(method, callback.partitions))
-        except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
-            self._done(callback, error)
-            return
-        except BaseException:  # an interrupted listener has been told
-            self._done(callback, None)
-            raise
-        if told is None:
-            self._done(callback, None)
-            return
-        task = asyncio.ensure_future(self._later(callback, told))
-        self._deferred.add(task)
-        task.add_done_callback(self._deferred.discard)
-
-    async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
-        """Have its assignor called where the listener is: it may block, and it may call back."""
-        assert self.membership is not None
-        member = self.membership.member
-        if not callback.assignor:
-            return
-        try:
-            await caller.call(
-                lambda: call_listener(lambda _: member.tell_assignor(callback), frozenset())
-            )
-        except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
-            self._note_call_error(error)
-
-    def _note_call_error(self, error: Exception) -> None:
-        """L6: the first error of a rebalance is raised; the later calls were made all the same."""
-        if self._call_error is None:
-            self._call_error = error
-        else:
-            log.error("another call of the same rebalance failed, too", exc_info=error)
-
-    def _change(self, callback: Callback) -> Ownership:
-        """Return what is true now: a member that fell out while the call waited lost all it had."""
-        assert self.membership is not None
-        is_member = self.membership.member.session.is_member
-        if callback.change is Ownership.REVOKED and not is_member:
-            return Ownership.LOST
-        return callback.change
-
-    async def _later(self, callback: Callback, told: Told) -> None:
-        enter_listener()
-        try:
-            await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
-        except Exception as error:  # noqa: BLE001  # the next poll raises it
-            self._done(callback, error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            assert task is not None
-            if task.cancelling():  # the consumer stops
-                raise
-            self._done(callback, KohortError("what the listener waited for was cancelled"))
-        else:
-            self._done(callback, None)
-
-    def _done(self, callback: Callback, error: Exception | None) -> None:
-        if callback.change is Ownership.ASSIGNED:
-            self.partitions.hold(callback.partitions, False)
-        else:
-            self.partitions.remove(callback.partitions)
-            if self.committer is not None:
-                self.committer.forget(callback.partitions)
-        if error is not None:
-            self._note_call_error(error)
-        if self._broker_pattern is not None:  # only the broker knows which topics match
-            self.topics = frozenset(each.topic for each in self.partitions.assigned)
-        assert self.membership is not None
-        assert self.coordinator is not None
-        change, begun = self._begun.pop(callback.token)
-        self.coordinator.metrics.called(change, now_ms() - begun, now_ms())
-        self.membership.run(CallbackDone(callback.token, str(error) if error else None))
-        self._go_on()
 
     # ----------------------------------------------------------------------------- commits
 
@@ -494,29 +385,16 @@ class ConsumerCore:
         on_commit: OnCommit | None = None,
     ) -> None:
         """Store offsets, and have the next poll call `on_commit` with what came of it."""
+        failure: KohortError | None = None
         try:
             await self.committing().commit(offsets, deadline)
         except KohortError as error:
-            self._answer(on_commit, offsets, error)
+            failure = error
             raise
-        self._answer(on_commit, offsets, None)
-
-    def _answer(
-        self,
-        on_commit: OnCommit | None,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        error: KohortError | None,
-    ) -> None:
-        if on_commit is not None:
-            self._answered.append(partial(on_commit, offsets, error))
-            self.notify()
-
-    async def _tell_answered(self, caller: Caller) -> bool:
-        """Call what waits for the outcome of commits; return whether there was any."""
-        served = bool(self._answered)
-        while self._answered:
-            await caller.call(self._answered.popleft())
-        return served
+        finally:
+            if on_commit is not None and self.callbacks is not None:
+                self.callbacks.answered(on_commit, offsets, failure)
+                self.notify()
 
     # ------------------------------------------------------------------------------- close
 
@@ -550,7 +428,7 @@ class ConsumerCore:
                     await self._leave(caller, operation)
                 elif self.auto_commit is not None:
                     await self.auto_commit.commit(self.partitions.assigned)
-                await self._tell_answered(caller)
+                await self._serve(caller, is_leaving=True)
         except TimeoutError:
             log.warning("the group could not be left in time")
         finally:
@@ -574,8 +452,9 @@ class ConsumerCore:
         await self.fetcher.close()
         if self.auto_commit is not None:
             await self.auto_commit.stop()
-        tasks = [*self._deferred, *self._started]
-        for task in tasks:
+        if self.callbacks is not None:
+            await self.callbacks.stop()
+        for task in self._started:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._started, return_exceptions=True)
         await self.cluster.close()
