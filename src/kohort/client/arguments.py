@@ -20,6 +20,7 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.schema import Buffer
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 Headers = tuple[tuple[str, Buffer | None], ...]
 
@@ -363,18 +364,84 @@ def mapping(value: object, argument: str) -> Mapping[object, object]:
     raise TypeError(f"{argument} must be a mapping, not {shown(value)}")
 
 
+def instance(value: object, argument: str, kind: type[T]) -> T:
+    """Check that something is of a kind.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if isinstance(value, kind):
+        return value
+    raise TypeError(f"{argument} must be a {kind.__name__}, not {shown(value)}")
+
+
+def function_or_none(value: F | None, argument: str) -> F | None:
+    """Check something to be called later, if there is any.
+
+    Raises:
+        TypeError: It cannot be called.
+    """
+    if value is None or callable(value):
+        return value
+    raise TypeError(f"{argument} must be a function or None, not {shown(value)}")
+
+
+def listener_or_none(value: F | None, argument: str) -> F | None:
+    """Check a listener for rebalances, if there is any.
+
+    Raises:
+        TypeError: It is a class, or lacks a method.
+    """
+    methods = ("on_partitions_revoked", "on_partitions_assigned")
+    if value is None:
+        return None
+    if isinstance(value, type) or not all(callable(getattr(value, each, None)) for each in methods):
+        raise TypeError(f"{argument} must have {' and '.join(methods)}, not be {shown(value)}")
+    return value
+
+
+def pattern_or_none(value: object, argument: str, *, is_ours: bool) -> str | re.Pattern[str] | None:
+    """Check a regular expression, if there is any.
+
+    Args:
+        value: What was given, a string or a compiled expression.
+        argument: What the caller calls it.
+        is_ours: Whether a string is compiled here, and not by the broker.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It is not a regular expression.
+    """
+    if value is None or (isinstance(value, re.Pattern) and isinstance(value.pattern, str)):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str or a pattern of str, not {shown(value)}")
+    text(value, argument)
+    try:
+        return re.compile(value) if is_ours else value
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{argument} {_repr.repr(value)}: {error}") from None
+
+
+def records_or_none(value: object, argument: str = "max_records") -> int | None:
+    """Check how many records to return at most.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is below 1.
+    """
+    return None if value is None else whole(value, argument, 1, _MOST_OFFSET)
+
+
 def instances(value: object, argument: str, kind: type[T]) -> tuple[T, ...]:
     """Check that all of several things are of one kind.
 
     Raises:
         TypeError: It is no iterable, or one of them is of another kind.
     """
-    found = []
-    for at, each in enumerate(_many(value, argument)):
-        if not isinstance(each, kind):
-            raise TypeError(f"{argument}[{at}] must be a {kind.__name__}, not {shown(each)}")
-        found.append(each)
-    return tuple(found)
+    return tuple(
+        instance(each, f"{argument}[{at}]", kind) for at, each in enumerate(_many(value, argument))
+    )
 
 
 def _by_partition(

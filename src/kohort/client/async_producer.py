@@ -69,7 +69,7 @@ class AsyncProducer:
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Headers = (),
+        headers: Headers | None = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
@@ -80,7 +80,7 @@ class AsyncProducer:
             value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82).
+            headers: Names and values (KIP-82); None is the same as none.
             partition: Where it goes; by default chosen by the key, as Java's producer does.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
@@ -146,7 +146,7 @@ def new_record(
     topic: str,
     value: object,
     key: object,
-    headers: Headers,
+    headers: Headers | None,
     partition: int | None,
     timestamp_ms: int | None,
 ) -> NewRecord:

@@ -67,7 +67,7 @@ class Producer:
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Headers = (),
+        headers: Headers | None = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Future[RecordMetadata]:
@@ -78,7 +78,7 @@ class Producer:
             value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82).
+            headers: Names and values (KIP-82); None is the same as none.
             partition: Where it goes; by default chosen by the key, as Java's producer does.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
