@@ -9,15 +9,16 @@ from typing import Self
 from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.config import AdminConfig, from_kafka
+from kohort.client.faces import BlockingFace
+from kohort.client.lifecycle import Farewell
 from kohort.client.loop_thread import LoopThread
 from kohort.client.metadata import Node, PartitionMetadata
-from kohort.errors import LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["AdminClient", "GroupDescription", "GroupListing", "NewTopic"]
 
 
-class AdminClient:
+class AdminClient(BlockingFace):
     """Looks after topics and groups.
 
         with AdminClient(bootstrap_servers="localhost:9092") as admin:
@@ -36,8 +37,8 @@ class AdminClient:
 
     def __init__(self, **settings: object) -> None:
         self._client = AsyncAdminClient(**settings)
+        self._client.is_owned = True
         self._thread = LoopThread("kohort-admin")
-        self._is_closed = False
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -177,17 +178,12 @@ class AdminClient:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            self._thread.run(self._client.close)
-        finally:
-            self._thread.close()
+        self._thread.close(lambda _: self._client.close())
+
+    def _farewell(self) -> Farewell | None:
+        return self._client.farewell()
 
     @property
     def _open(self) -> LoopThread:
         """What runs the calls, as long as the client is open."""
-        if self._is_closed:
-            raise LocalProtocolError("the admin client is closed")
         return self._thread

@@ -7,18 +7,19 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
+from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import RecordMetadata
+from kohort.client.delivery import NewRecord, RecordMetadata
+from kohort.client.faces import BlockingFace
+from kohort.client.lifecycle import Farewell
 from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import Sender
-from kohort.errors import LocalProtocolError
 
 __all__ = ["Producer", "RecordMetadata"]
 
 
-class Producer:
+class Producer(BlockingFace):
     """Sends records to Kafka, in batches and in order; any number of threads may use it.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
@@ -38,9 +39,10 @@ class Producer:
     def __init__(self, **settings: object) -> None:
         self._config = make(ProducerConfig, settings)
         self._core = AsyncProducer(**settings)
+        self._core.is_owned = True
         self._thread = LoopThread("kohort-producer")
+        self._exit_s = self._config.delivery_timeout_ms / 1000 + CLOSING_S
         self._sender: Sender | None = None
-        self._is_closed = False
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -88,15 +90,27 @@ class Producer:
         """
         sender = self._sender or self._start()
         record = new_record(self._config, topic, value, key, headers, partition, timestamp_ms)
-        partitions = sender.partitions_of(topic)
-        if partitions is None:
-            deadline = Deadline(self._config.max_block_ms)
-            partitions = self._thread.run(lambda: sender.find_topic(topic, deadline))
         delivery: Future[RecordMetadata] = Future()
+        partitions = sender.partitions_of(topic)
+        if partitions is None or not sender.append(record, partitions, delivery):
+            self._send_slowly(sender, record, delivery)
+        return delivery
+
+    def _send_slowly(
+        self, sender: Sender, record: NewRecord, delivery: Future[RecordMetadata]
+    ) -> None:
+        """Send a record whose topic is not known, or for which there is no room."""
+        if self._thread.is_inside:  # a callback of a delivery
+            self._core.late_records().add(record, delivery)
+            return
+        self._thread.check()
+        deadline = Deadline(self._config.max_block_ms)
+        partitions = sender.partitions_of(record.topic)
+        if partitions is None:
+            partitions = self._thread.run(lambda: sender.find_topic(record.topic, deadline))
         while not sender.append(record, partitions, delivery):
             if not sender.wait_for_room(record.size, self._config.max_block_ms / 1000):
                 raise no_room(self._config)
-        return delivery
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until its fate is known.
@@ -107,7 +121,7 @@ class Producer:
         Raises:
             RequestTimedOutError: It took longer.
         """
-        if self._sender is not None:
+        if self._thread.is_started:
             self._thread.run(lambda: self._core.flush(timeout))
 
     def close(self, timeout: float | None = None) -> None:
@@ -116,22 +130,23 @@ class Producer:
         Args:
             timeout: Seconds to wait at most.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        started, self._sender = self._sender, None
-        try:
-            if started is not None:
-                self._thread.run(lambda: self._core.close(timeout))
-        finally:
-            self._thread.close()
+        self._thread.close(lambda _: self._core.close(timeout), timeout)
+        self._sender = None
+
+    def _farewell(self) -> Farewell | None:
+        return self._core.farewell()
+
+    def forked(self) -> object:
+        """In a forked child: give up what belongs to the parent."""
+        parents = super().forked()
+        self._sender = None
+        return parents
 
     def _start(self) -> Sender:
-        if self._is_closed:
-            raise LocalProtocolError("the producer is closed")
+        notify = self._thread.call_soon
 
         async def make_sender() -> Sender:
-            return self._core.sender(self._thread.call_soon)
+            return self._core.sender(notify)
 
         self._sender = self._thread.run(make_sender)
         return self._sender

@@ -7,8 +7,10 @@ the loop is woken when a batch is full, and when there is one after there was no
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -37,10 +39,15 @@ from kohort.wire.messages.produce import (
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 
+log = logging.getLogger("kohort.client")
+
 _OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # How many times its size a batch may grow while the brokers, or this process, do not keep up.
 GROWTH = 16
+
+# So many partitions and causes are named when records are lost.
+_MOST_LOST = 10
 
 _MAX_INT32 = 0x7FFFFFFF
 
@@ -87,6 +94,9 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._fatal: KohortError | None = None
         self._loop_task: asyncio.Task[None] | None = None
+        # Nobody looks at the futures any more: the log is told what could not be delivered.
+        self.is_alone = False
+        self._lost: Counter[tuple[TopicPartition, str]] = Counter()
         cluster.on_metadata.append(self._wake.set)
 
     # --------------------------------------------------------------------- from any thread
@@ -232,6 +242,7 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._abandon(self._fatal)
+        self._log_lost()
 
     async def _run(self) -> None:
         while True:
@@ -393,6 +404,7 @@ class Sender:
     ) -> None:
         """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
         reasons = {each.batch_index: each.batch_index_error_message for each in errors}
+        self._note_lost(batch, len(batch.deliveries), KafkaError(code, where))
         self._accumulator.gave_up(batch)
         self._released()
         for index, (delivery, _) in enumerate(batch.deliveries):
@@ -442,7 +454,21 @@ class Sender:
         self._accumulator.gave_up(batch)
         self._fail(batch, error)
 
+    def _note_lost(self, batch: Sent, count: int, error: KohortError) -> None:
+        if self.is_alone:
+            self._lost[batch.partition, str(error)] += count
+
+    def _log_lost(self) -> None:
+        for (partition, why), count in self._lost.most_common(_MOST_LOST):
+            where = f"{partition.topic}-{partition.partition}"
+            log.warning("%d records for %s are lost: %s", count, where, why)
+        if self._lost:
+            log.warning(
+                "%d records are lost in all, of a producer that was not closed", self._lost.total()
+            )
+
     def _fail(self, batch: Sent, error: KohortError) -> None:
+        self._note_lost(batch, len(batch.deliveries), error)
         self._released()
         for delivery, _ in batch.deliveries:
             tell(delivery, error)
