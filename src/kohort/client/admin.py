@@ -38,7 +38,7 @@ class AdminClient(BlockingFace):
     def __init__(self, **settings: object) -> None:
         self._client = AsyncAdminClient(**settings)
         self._client.is_owned = True
-        self._thread = LoopThread("kohort-admin")
+        super().__init__("kohort-admin")
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:

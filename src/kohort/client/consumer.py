@@ -29,7 +29,7 @@ from kohort.client.core import ConsumerCore
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
 from kohort.client.listener import Listens, refuse_in_listener
-from kohort.client.loop_thread import LoopThread, Serve
+from kohort.client.loop_thread import Serve
 from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
@@ -66,7 +66,7 @@ class Consumer(BlockingFace):
         self._async = AsyncConsumer(*topics, **settings)
         self._async.is_owned = True
         self._config = self._async.config
-        self._thread = LoopThread("kohort-consumer")
+        super().__init__("kohort-consumer")
         self._polling = threading.Lock()
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0

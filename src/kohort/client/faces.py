@@ -51,10 +51,17 @@ class Relay:
 
 
 class BlockingFace:
-    """A client with a thread of its own."""
+    """A client with a thread of its own.
 
-    _thread: LoopThread
+    Args:
+        name: Name of the thread.
+    """
+
     _exit_s: float = _EXIT_S
+
+    def __init__(self, name: str) -> None:
+        self._thread = LoopThread(name)
+        lifecycle.watch_client(self)
 
     def _farewell(self) -> Farewell | None:
         """Return what the thread does before it ends; it must not refer to this object."""

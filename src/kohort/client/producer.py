@@ -13,7 +13,6 @@ from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.delivery import NewRecord, RecordMetadata
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
-from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import Sender
 
 __all__ = ["Producer", "RecordMetadata"]
@@ -40,7 +39,7 @@ class Producer(BlockingFace):
         self._config = make(ProducerConfig, settings)
         self._core = AsyncProducer(**settings)
         self._core.is_owned = True
-        self._thread = LoopThread("kohort-producer")
+        super().__init__("kohort-producer")
         self._exit_s = self._config.delivery_timeout_ms / 1000 + CLOSING_S
         self._sender: Sender | None = None
 
