@@ -38,6 +38,7 @@ log = logging.getLogger("kohort.client")
 
 R = TypeVar("R", bound=Message)
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 _Opening: TypeAlias = asyncio.Task[BrokerConnection]
 
@@ -483,7 +484,7 @@ class Cluster:
             _seen(task)
 
 
-def _seen(task: _Opening | asyncio.Task[None]) -> None:
+def _seen(task: asyncio.Future[T]) -> None:
     """Keep asyncio from complaining when whoever waited for the task has given up."""
     if not task.cancelled():
         task.exception()
