@@ -470,9 +470,8 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        background = [task for task in (self._keeper.task, self._refreshing) if task is not None]
         openings = [*self._connections.values(), *self._bootstrap.values()]
-        tasks = [*background, *openings]
+        tasks = [task for task in (self._keeper.task, self._refreshing, *openings) if task]
         running = [task for task in tasks if not task.done()]
         for task in running:
             task.cancel()
