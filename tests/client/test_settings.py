@@ -220,8 +220,11 @@ def commits(recorder: Recorder, kind: Kind, given: Settings) -> object:
             return False
         client.poll(0)
         before = len(recorder.asked(OffsetCommitRequest))
-        counted = lambda: len(recorder.asked(OffsetCommitRequest))  # noqa: E731
-        found.append(more_than(before, counted, lambda: client.poll(20)))
+        found.append(
+            more_than(
+                before, lambda: len(recorder.asked(OffsetCommitRequest)), lambda: client.poll(20)
+            )
+        )
         return True
 
     found: list[bool] = []

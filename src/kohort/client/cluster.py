@@ -38,7 +38,6 @@ log = logging.getLogger("kohort.client")
 
 R = TypeVar("R", bound=Message)
 K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
 
 _Opening: TypeAlias = asyncio.Task[BrokerConnection]
 
@@ -483,7 +482,7 @@ class Cluster:
             _seen(task)
 
 
-def _seen(task: asyncio.Future[T]) -> None:
+def _seen(task: asyncio.Task[object]) -> None:
     """Keep asyncio from complaining when whoever waited for the task has given up."""
     if not task.cancelled():
         task.exception()
