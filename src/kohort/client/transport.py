@@ -24,6 +24,7 @@ from kohort.errors import (
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
+    RequestTimedOutError,
 )
 from kohort.values import dataclass
 from kohort.wire.schema import Message, Request
@@ -308,7 +309,7 @@ async def connect(
                 made.close()
                 raise
             return made
-    except TimeoutError:
+    except (TimeoutError, RequestTimedOutError):
         raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
 
 
