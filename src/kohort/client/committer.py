@@ -64,20 +64,24 @@ class Committer:
         cluster: The brokers.
         coordinator: The group's coordinator.
         group_instance_id: Of a static member.
+        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
 
     Attributes:
         membership: The member in whose name offsets are stored; None: in nobody's.
-        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
     """
 
     def __init__(
-        self, cluster: Cluster, coordinator: Coordinator, group_instance_id: str | None
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        group_instance_id: str | None,
+        topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None,
     ) -> None:
         self.membership: Membership | None = None
         self._cluster = cluster
         self._coordinator = coordinator
         self._group_instance_id = group_instance_id
-        self.topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None
+        self._topic_id_of = topic_id_of
         # Stored, or given up because the topic does not exist any more.
         self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
@@ -163,7 +167,7 @@ class Committer:
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the topic that an offset belongs to; None when the brokers do not say."""
-        return self.topic_id_of(partition) or self._present_id(partition)
+        return self._topic_id_of(partition) or self._present_id(partition)
 
     def _present_id(self, partition: TopicPartition) -> UUID | None:
         return self._cluster.metadata.topic_id(partition.topic)

@@ -72,10 +72,10 @@ class ConsumerCore:
         self.committer = (
             None
             if self.coordinator is None
-            else Committer(self.cluster, self.coordinator, config.group_instance_id)
+            else Committer(
+                self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
+            )
         )
-        if self.committer is not None:
-            self.committer.topic_id_of = self.partitions.topic_id
         self.auto_commit = (
             None
             if self.committer is None
@@ -382,13 +382,10 @@ class ConsumerCore:
     async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
         """Have its assignor called where the listener is: it may block, and it may call back."""
         assert self.membership is not None
-        member = self.membership.member
-        if not callback.assignor:
-            return
+        tell = self.membership.member.tell_assignor
         try:
-            await caller.call(
-                lambda: call_listener(lambda _: member.tell_assignor(callback), frozenset())
-            )
+            if callback.assignor:
+                await caller.call(lambda: call_listener(lambda _: tell(callback), frozenset()))
         except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self._note_call_error(error)
 
