@@ -60,10 +60,10 @@ class ConsumerCore:
         self.committer = (
             None
             if self.coordinator is None
-            else Committer(self.cluster, self.coordinator, config.group_instance_id)
+            else Committer(
+                self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
+            )
         )
-        if self.committer is not None:
-            self.committer.topic_id_of = self.partitions.topic_id
         self.auto_commit = (
             None
             if self.committer is None
