@@ -101,7 +101,7 @@ def test_records_of_a_divided_batch_go_on_in_its_parts() -> None:
     tell_all(parts[0][1].delivered(10, -1))
     tell_all(parts[1][1].failed(REFUSED))
     tell_all(deeper[0][1].delivered(20, 5))
-    assert not sent.fate.is_settled
+    assert [sent.fate.is_settled, parts[1][1].is_settled] == [False, True]
     assert [each.done() for each in sent.futures] == [True] * 5 + [False]
     tell_all(deeper[1][1].delivered(30, -1))
     assert sent.fate.is_settled
