@@ -122,7 +122,17 @@ class Batch(Generic[D]):
         self.not_before = 0
         self.attempts = 0
 
-    def encode(self, codec: Compression) -> bytes:
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self.builder.count
+
+    @property
+    def size(self) -> int:
+        """Bytes of them, before compression."""
+        return self.builder.size
+
+    def encode(self, codec: Compression) -> Buffer:
         """Return the bytes to send."""
         numbering = self.numbering or UNNUMBERED
         return self.builder.build(
@@ -169,7 +179,7 @@ class _Queue(Generic[D]):
         if self.epoch is None:
             self.epoch = identity.epoch
         batch.numbering = Numbering(identity.producer_id, self.epoch, self.next_sequence)
-        self.next_sequence = (self.next_sequence + batch.builder.count) & _MAX_SEQUENCE
+        self.next_sequence = (self.next_sequence + batch.count) & _MAX_SEQUENCE
 
     def is_settling(self) -> bool:
         """Whether batches of an epoch that is over are still in flight."""
@@ -263,6 +273,13 @@ class OpenBatches(Generic[D]):
         for batch in list(self._open.values()):
             self._seal(batch)
 
+    def add_sealed(self, batch: Batch[D]) -> None:
+        """Add a batch that is complete, behind what its partition was given before."""
+        before = self._open.get(batch.partition)
+        if before is not None:
+            self._seal(before)
+        self.sealed.append(batch)
+
     def _seal(self, batch: Batch[D]) -> None:
         del self._open[batch.partition]
         self.sealed.append(batch)
@@ -331,7 +348,7 @@ class Accumulator(Generic[D]):
             if node is None or room_at(node) <= 0:
                 continue
             batch = queue.waiting[0]
-            size = sizes.get(node, 0) + batch.builder.size
+            size = sizes.get(node, 0) + batch.size
             if size > max_request_bytes and node in requests:
                 continue
             sizes[node] = size

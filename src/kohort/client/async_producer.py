@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kohort.client.accumulator import record_size
 from kohort.client.backoff import Deadline
@@ -17,10 +17,16 @@ from kohort.client.sender import Sender
 from kohort.errors import (
     ErrorCode,
     KafkaError,
+    KohortError,
     LocalProtocolError,
     RequestTimedOutError,
 )
 from kohort.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kohort.client.arrow_delivery import ArrowDelivery
 
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
@@ -99,6 +105,51 @@ class AsyncProducer:
             if not await sender.room(record.size, deadline):
                 raise no_room(self._config)
         return delivery
+
+    async def send_arrow(
+        self, topic: str, table: pa.RecordBatch | pa.Table
+    ) -> asyncio.Future[ArrowDelivery]:
+        """Add the rows of a table, in large batches; waits only for metadata and for memory.
+
+        The table is checked before anything of it is sent. Rows with a key go where `send` would
+        put them; rows without fill one partition's batch after the other. What is sent does not
+        wait for `linger_ms`. Serializers are not called: columns hold bytes.
+
+        Args:
+            topic: Where the rows go.
+            table: Columns `value`, and if wanted `key`, `headers`, `partition` (int32; null to have
+                it chosen) and `timestamp` (null for now), of the types that `poll_arrow` gives, or
+                other types of byte strings, texts and units of time. What else `poll_arrow` gives
+                (`topic`, `offset`, `timestampType`) is ignored.
+
+        Returns:
+            A future of where the rows went. It fails with `ArrowDeliveryError`, which names the
+            rows, when some were not delivered, or not even added because there was no memory
+            for `max_block_ms`.
+
+        Raises:
+            KafkaError: There is no such topic or partition, a record is too large, or no broker or
+                no memory was there within `max_block_ms`. Nothing was sent.
+            TypeError: It is no table, or a column is of a type that it may not have.
+            ValueError: A column is unknown, an array is malformed, or a value is out of range.
+        """
+        from kohort.client.arrow_sender import ArrowSend
+
+        sender = self.sender()
+        partitions = sender.partitions_of(topic)
+        if partitions is None:
+            partitions = await sender.find_topic(topic, Deadline(self._config.max_block_ms))
+        future: asyncio.Future[ArrowDelivery] = asyncio.get_running_loop().create_future()
+        send = ArrowSend(self._config, sender, topic, table, partitions, future)
+        try:
+            while (need := send.need()) is not None:
+                while not send.add(need):
+                    if not await sender.room(need, Deadline(self._config.max_block_ms)):
+                        raise no_room(self._config)
+                await asyncio.sleep(0)  # what is ready shall be sent while more is encoded
+        except (KohortError, ValueError) as error:
+            send.stop(error)
+        return future
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
         """Send everything now and wait until its fate is known.

@@ -18,6 +18,7 @@ from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import Delivery, NewRecord, RecordMetadata, tell
 from kohort.client.partitioner import StickyPartitioner, partition_for_key
+from kohort.client.ready_batch import Encoded, Fate, ReadyBatch
 from kohort.errors import (
     ErrorCode,
     KafkaError,
@@ -134,6 +135,40 @@ class Sender:
             self._notify(self._wake.set)
         return True
 
+    def reserve(self, size: int) -> bool:
+        """Set `size` bytes of memory aside for a batch; False when they are not there now.
+
+        Raises:
+            KohortError: The producer has failed for good.
+        """
+        with self._room:
+            if self._fatal is not None:
+                raise self._fatal
+            if not self._has_room(size):
+                return False
+            self._added_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Free memory that was set aside and is not needed."""
+        with self._room:
+            self._added_bytes -= size
+            if self._threads_waiting:
+                self._room.notify_all()
+
+    def add_ready(self, partition: TopicPartition, encoded: Encoded, fate: Fate, size: int) -> None:
+        """Add an encoded batch, for which `size` bytes have been set aside."""
+        with self._room:
+            if self._fatal is None:
+                now = int(self._now() * 1000)
+                self._open.add_sealed(ReadyBatch(partition, now, encoded, fate, size))
+        if self._fatal is not None:
+            self.give_back(size)
+            fate.failed(self._fatal)
+        elif not self._is_notified:
+            self._is_notified = True
+            self._notify(self._wake.set)
+
     def wait_for_room(self, size: int, timeout_s: float) -> bool:
         """Block this thread until there is room for `size` bytes; return whether there is."""
         with self._room:
@@ -213,7 +248,7 @@ class Sender:
                     while not batch.is_done:
                         await self._progress.wait()
         except TimeoutError:
-            left = sum(len(batch.deliveries) for batch in batches if not batch.is_done)
+            left = sum(batch.count for batch in batches if not batch.is_done)
             raise RequestTimedOutError(
                 f"{left} records were not acknowledged in {timeout_s} s{self._trouble()}"
             ) from None
@@ -395,6 +430,8 @@ class Sender:
         reasons = {each.batch_index: each.batch_index_error_message for each in errors}
         self._accumulator.gave_up(batch)
         self._released()
+        if isinstance(batch, ReadyBatch):
+            batch.refused(code, where, reasons)
         for index, (delivery, _) in enumerate(batch.deliveries):
             if index in reasons:
                 tell(delivery, KafkaError(code, f"{where}: {reasons[index] or 'it is refused'}"))
@@ -432,6 +469,8 @@ class Sender:
     def _deliver(self, batch: Sent, base_offset: int, append_time: int) -> None:
         self._accumulator.done(batch)
         self._released()
+        if isinstance(batch, ReadyBatch):
+            batch.fate.delivered(base_offset)
         topic, partition = batch.partition
         for index, (delivery, timestamp) in enumerate(batch.deliveries):
             offset = base_offset + index if base_offset >= 0 else -1
@@ -444,6 +483,8 @@ class Sender:
 
     def _fail(self, batch: Sent, error: KohortError) -> None:
         self._released()
+        if isinstance(batch, ReadyBatch):
+            batch.fate.failed(error)
         for delivery, _ in batch.deliveries:
             tell(delivery, error)
         self._pulse()
@@ -468,7 +509,7 @@ class Sender:
         topic, partition = batch.partition
         why = f": {cause}" if cause else self._trouble()
         return RequestTimedOutError(
-            f"{len(batch.deliveries)} records for {topic}-{partition} were not acknowledged in"
+            f"{batch.count} records for {topic}-{partition} were not acknowledged in"
             f" {self._config.delivery_timeout_ms} ms{why}"
         )
 

@@ -62,7 +62,7 @@ def test_the_bytes_are_those_of_the_builder(
     batch, records = table
     encoded = encode_one(batch)
     assert bytes(encoded.build(**numbers)) == built(records, **numbers)
-    assert encoded.rows().to_pylist() == list(range(len(records)))
+    assert encoded.rows.to_pylist() == list(range(len(records)))
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -100,7 +100,7 @@ def test_all_rows_are_in_some_batch_in_order(table: Table, limit: int, partition
             data = encoded.build()
             assert len(data) <= need
             assert encoded.size <= limit or encoded.count == 1
-            rows = encoded.rows().to_pylist()
+            rows = encoded.rows.to_pylist()
             assert rows == sorted(rows)
             assert rows[0] > last.get(partition, -1)
             last[partition] = rows[-1]
@@ -117,10 +117,10 @@ def test_rows_without_a_key_fill_one_partition_after_the_other() -> None:
     batch = pa.record_batch({"value": [b"v" * 100] * 1000})
     groups = grouped(batch, 3, 11_100)
     assert groups.pending() == [0, 1, 2]
-    assert groups.encode(0, LIMIT).rows().to_pylist() == [
+    assert groups.encode(0, LIMIT).rows.to_pylist() == [
         *range(100), *range(300, 400), *range(600, 700), *range(900, 1000)
     ]  # fmt: skip
-    assert groups.encode(1, 11_100).rows().to_pylist()[:2] == [100, 101]
+    assert groups.encode(1, 11_100).rows.to_pylist()[:2] == [100, 101]
 
 
 @given(st.lists(st.none() | st.text(max_size=20), min_size=1), st.sampled_from(TEXT_TYPES))
@@ -189,7 +189,7 @@ def test_the_partition_column_decides() -> None:
     by_key = partition_for_key(b"a", 3)
     expected: dict[int, list[int]] = {2: [0, 3], 0: [1]}
     expected[by_key] = sorted([*expected.get(by_key, []), 2])
-    found = {each: groups.encode(each, LIMIT).rows().to_pylist() for each in groups.pending()}
+    found = {each: groups.encode(each, LIMIT).rows.to_pylist() for each in groups.pending()}
     assert found == expected
 
 

@@ -255,6 +255,12 @@ cdef class Groups:
         """Return the partitions with rows that are not encoded yet."""
         return [each for each in range(self.partitions) if self._next[each] < self._end[each]]
 
+    def left(self, int64_t partition):
+        """Return how many rows of a partition are not encoded yet."""
+        if not 0 <= partition < self.partitions:
+            raise ValueError(f"no partition {partition}")
+        return self._end[partition] - self._next[partition]
+
     def need(self, int64_t partition, int64_t limit):
         """Return how many bytes the next batch of a partition takes at most; see the stub."""
         self._known(partition)
@@ -281,22 +287,28 @@ cdef class Groups:
             raise _changed()
         self._next[partition] += written.count
         self._bounds[partition] = max(0, self._bounds[partition] - written.bound)
-        rows._groups, rows._first, rows.count = self, first, written.count
+        rows.count = written.count
+        rows.rows = self._numbers(first, written.count)
         rows.base_timestamp, rows.max_timestamp = written.base_timestamp, written.max_timestamp
         rows._finish(written.out - rows._data - HEADER_SIZE)
         return rows
 
     def rows_left(self):
         """Return the numbers of all rows that are not encoded yet."""
-        cdef int64_t partition, at = 0, i
-        left = sum(self._end[each] - self._next[each] for each in range(self.partitions))
-        numbers = pa.allocate_buffer(8 * left)
+        left = [self._numbers(at, self._end[each] - at) for each, at in self._begins()]
+        return pa.concat_arrays(left) if left else pa.array([], pa.int64())
+
+    def _begins(self):
+        return [(each, self._next[each]) for each in self.pending()]
+
+    cdef object _numbers(self, int64_t first, int64_t count):
+        """Return the numbers of rows in the table, which may then be forgotten."""
+        cdef int64_t i
+        numbers = pa.allocate_buffer(8 * count)
         cdef int64_t* to = <int64_t*><uintptr_t>numbers.address
-        for partition in range(self.partitions):
-            for i in range(self._next[partition], self._end[partition]):
-                to[at] = self._first_row + self._order[i]
-                at += 1
-        return pa.Array.from_buffers(pa.int64(), left, [None, numbers], 0)
+        for i in range(count):
+            to[i] = self._first_row + self._order[first + i]
+        return pa.Array.from_buffers(pa.int64(), count, [None, numbers], 0)
 
     cdef int _known(self, int64_t partition) except -1:
         if not 0 <= partition < self.partitions or self._next[partition] >= self._end[partition]:
@@ -320,8 +332,6 @@ cdef class EncodedRows:
     """The records of one batch, whose header waits for its numbers; see the stub."""
 
     cdef uint8_t* _data
-    cdef Groups _groups
-    cdef int64_t _first
     cdef uint32_t _crc
     cdef uint32_t _shift
     cdef int _codec
@@ -331,6 +341,7 @@ cdef class EncodedRows:
     cdef readonly int64_t size
     cdef readonly int64_t base_timestamp
     cdef readonly int64_t max_timestamp
+    cdef readonly object rows
 
     def __dealloc__(self):
         free(self._data)
@@ -355,7 +366,7 @@ cdef class EncodedRows:
         """Return the same batch with its records compressed to `data`."""
         cdef Py_buffer view
         cdef EncodedRows other = EncodedRows.__new__(EncodedRows)
-        other._groups, other._first, other.count = self._groups, self._first, self.count
+        other.count, other.rows = self.count, self.rows
         other.base_timestamp, other.max_timestamp = self.base_timestamp, self.max_timestamp
         other._codec = codec
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -366,15 +377,6 @@ cdef class EncodedRows:
         finally:
             PyBuffer_Release(&view)
         return other
-
-    def rows(self):
-        """Return the numbers of its rows in the table."""
-        cdef int64_t i
-        numbers = pa.allocate_buffer(8 * self.count)
-        cdef int64_t* to = <int64_t*><uintptr_t>numbers.address
-        for i in range(self.count):
-            to[i] = self._groups._first_row + self._groups._order[self._first + i]
-        return pa.Array.from_buffers(pa.int64(), self.count, [None, numbers], 0)
 
     def build(self, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
         """Return the whole batch; see the stub."""
