@@ -1,7 +1,7 @@
 """Arrow tables on their way into batches: one call, one future.
 
-A table is looked at as a whole before anything of it is sent. Then it is encoded batch by batch, each
-when there is memory for it, in the thread of whoever calls; only ready batches cross to the loop.
+A table is looked at as a whole before anything of it is sent. Then it is encoded batch by batch,
+each when there is memory for it, in the caller's thread; only ready batches cross to the loop.
 """
 
 from __future__ import annotations
@@ -163,14 +163,15 @@ class ArrowSend:
         return ValueError(where)
 
     def _all_parts(self) -> Iterator[tuple[int, Groups]]:
-        """Yield the rows grouped by partition, so many at once, and the row their numbers count from."""
+        """Yield rows grouped by partition, and the row that their numbers count from."""
         start = random.randrange(self._partitions)
         while self._unopened:
             first, columns = self._unopened.popleft()
             for at in range(0, columns.rows, _ROWS_AT_ONCE):
                 count = min(_ROWS_AT_ONCE, columns.rows - at)
+                groups = Groups(columns, at, count, self._partitions, start, self._limit)
                 self._grouped_rows = first + at + count
-                yield first, Groups(columns, at, count, self._partitions, start, self._limit)
+                yield first, groups
                 start = (start + 1) % self._partitions
 
     def _encode(self) -> tuple[int, EncodedRows]:
