@@ -1,0 +1,87 @@
+"""What the programs here take as given: topics with records in them, and a look at what is stored.
+
+Made on confluent-kafka, so that nothing of ours vouches for itself.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import confluent_kafka as confluent
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PATIENCE_S = 60.0
+
+
+def unique(stem: str) -> str:
+    """A name that nobody else uses."""
+    return f"{stem}-{uuid.uuid4().hex[:10]}"
+
+
+def topic_with(
+    bootstrap: str,
+    records: int = 0,
+    *,
+    partitions: int = 1,
+    name: str = "",
+    configs: Mapping[str, str] | None = None,
+) -> str:
+    """A new topic with the values 0, 1, 2 ..., dealt out to its partitions in turn; its name."""
+    name = name or unique("orders")
+    new = NewTopic(name, partitions, 1, config=dict(configs or {}))
+    client = admin(bootstrap)
+    client.create_topics([new])[name].result(PATIENCE_S)
+    write(bootstrap, name, [str(number) for number in range(records)], partitions=partitions)
+    return name
+
+
+def write(
+    bootstrap: str, topic: str, values: list[str], *, partitions: int = 1, **settings: object
+) -> None:
+    """Append values to a topic's partitions in turn."""
+    producer = confluent.Producer({"bootstrap.servers": bootstrap, **settings})
+    for number, value in enumerate(values):
+        producer.produce(topic, value.encode(), partition=number % partitions)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def stored(bootstrap: str, group: str) -> dict[int, int]:
+    """The offsets that a group has stored, by the number of the partition."""
+    asked = [confluent.ConsumerGroupTopicPartitions(group)]
+    client = admin(bootstrap)
+    answer = client.list_consumer_group_offsets(asked)[group].result(PATIENCE_S)
+    return {each.partition: each.offset for each in answer.topic_partitions}
+
+
+def values_in(bootstrap: str, topic: str) -> list[str]:
+    """All values of a topic, partition by partition."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": unique("look"), **_READ_TO_END}
+    consumer = confluent.Consumer(settings)
+    found: list[str] = []
+    partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
+    for number in sorted(partitions):
+        consumer.assign([confluent.TopicPartition(topic, number, confluent.OFFSET_BEGINNING)])
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
+            found.append(message.value().decode() if message.value() is not None else "-")
+    consumer.close()
+    return found
+
+
+_READ_TO_END = {"enable.partition.eof": True, "enable.auto.commit": False}
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(0.05)
+
+
+def admin(bootstrap: str) -> Any:
+    """confluent-kafka's admin client; keep it until its futures are done."""
+    return AdminClient({"bootstrap.servers": bootstrap})

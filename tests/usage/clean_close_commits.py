@@ -1,0 +1,35 @@
+"""A poll loop that ends well inside `with`: all that the last poll gave counts as processed.
+
+Prints:
+    processed 300
+    committed {0: 300}
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kohort import Consumer
+from tests.usage.around import stored, topic_with, unique
+
+
+def main(bootstrap: str, protocol: str = "classic") -> None:
+    topic, group = topic_with(bootstrap, 300), unique("billing")
+    processed = 0
+    with Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        max_poll_records=100,
+    ) as consumer:
+        while processed < 300:
+            for records in consumer.poll(timeout_ms=1_000).values():
+                processed += len(records)
+    print("processed", processed)
+    print("committed", stored(bootstrap, group))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,41 @@
+"""A poll loop inside `with` is left by an exception: what it was at is not committed.
+
+The first poll gave 100 records, which were processed. The second gave 100 more; at the 51st of
+them the program failed. Auto-commit covers the first poll only.
+
+Prints:
+    failed at 150
+    committed {0: 100}
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kohort import Consumer
+from tests.usage.around import stored, topic_with, unique
+
+
+def main(bootstrap: str, protocol: str = "classic") -> None:
+    topic, group = topic_with(bootstrap, 300), unique("billing")
+    try:
+        with Consumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+            max_poll_records=100,
+        ) as consumer:
+            while True:
+                for records in consumer.poll(timeout_ms=1_000).values():
+                    for record in records:
+                        if record.value == b"150":
+                            raise RuntimeError("failed at 150")
+    except RuntimeError as error:
+        print(error)
+    print("committed", stored(bootstrap, group))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,42 @@
+"""Take one record, commit, stop: the next run must go on with the second record.
+
+The first program of every tutorial: `for`, `commit()`, `break`. Of 300 records one was processed,
+so one is committed, however many the client has fetched in advance.
+
+Prints:
+    processed 0
+    committed {0: 1}
+    next run begins with 1
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kohort import Consumer
+from tests.usage.around import stored, topic_with, unique
+
+
+def main(bootstrap: str, protocol: str = "classic") -> None:
+    topic, group = topic_with(bootstrap, 300), unique("billing")
+    settings = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "group_protocol": protocol,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+    }
+
+    with Consumer(topic, **settings) as consumer:
+        for record in consumer:
+            print("processed", record.value.decode())
+            consumer.commit()
+            break
+    print("committed", stored(bootstrap, group))
+
+    with Consumer(topic, **settings) as consumer:
+        print("next run begins with", next(iter(consumer)).value.decode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

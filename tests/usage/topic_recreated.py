@@ -1,0 +1,46 @@
+"""Somebody deletes a topic and makes it anew while a consumer of it runs.
+
+The new topic's records are all read, from its first on; what was committed for the old topic does
+not count for the new one.
+
+Prints:
+    read 10 of the old topic
+    read 7 of the new topic
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kohort import Consumer
+from tests.usage.around import admin, topic_with, unique
+
+
+def main(bootstrap: str, protocol: str = "classic") -> None:
+    topic = topic_with(bootstrap, 10)
+    with Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=unique("billing"),
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=100,
+        allow_auto_create_topics=False,
+        metadata_max_age_ms=500,
+    ) as consumer:
+        old = 0
+        while old < 10:
+            old += sum(len(records) for records in consumer.poll(timeout_ms=1_000).values())
+        print("read", old, "of the old topic")
+        client = admin(bootstrap)
+        client.delete_topics([topic])[topic].result(30)
+        consumer.poll(timeout_ms=2_000)
+        topic_with(bootstrap, 7, name=topic)
+        new = 0
+        while new < 7:
+            new += sum(len(records) for records in consumer.poll(timeout_ms=1_000).values())
+        print("read", new, "of the new topic")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
