@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 def random_rows(count: int, *, partitions: int = PARTITIONS) -> list[Row]:
-    """Return rows of every kind; keyed ones carry their number, so that none is taken for another."""
+    """Return rows of every kind; values carry numbers, so that none is taken for another."""
     chance = random.Random(17)
     rows = []
     for number in range(count):

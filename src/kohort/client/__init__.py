@@ -9,6 +9,12 @@ from kohort.lazy import importer
 if TYPE_CHECKING:
     from kohort.client.admin import AdminClient
     from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+    from kohort.client.arrow_delivery import (
+        ArrowDelivery,
+        ArrowDeliveryError,
+        PartitionRows,
+        RowsFailure,
+    )
     from kohort.client.async_admin import AsyncAdminClient
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
+    "ArrowDelivery",
+    "ArrowDeliveryError",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -29,9 +37,11 @@ __all__ = [
     "GroupListing",
     "NewTopic",
     "OffsetAndTimestamp",
+    "PartitionRows",
     "Producer",
     "RebalanceListener",
     "RecordMetadata",
+    "RowsFailure",
 ]
 
 __getattr__ = importer(
@@ -41,6 +51,10 @@ __getattr__ = importer(
         "GroupDescription": ".admin_values",
         "GroupListing": ".admin_values",
         "NewTopic": ".admin_values",
+        "ArrowDelivery": ".arrow_delivery",
+        "ArrowDeliveryError": ".arrow_delivery",
+        "PartitionRows": ".arrow_delivery",
+        "RowsFailure": ".arrow_delivery",
         "AsyncAdminClient": ".async_admin",
         "AsyncConsumer": ".async_consumer",
         "AsyncProducer": ".async_producer",

@@ -82,10 +82,6 @@ class ArrowDeliveryError(KohortError):
         self.rows = rows
         super().__init__(_summary(delivered, self.failures))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Return what makes the error anew."""
-        return type(self), (self.delivered, self.failures, self.rows)
-
 
 def _summary(delivered: ArrowDelivery, failures: Mapping[int, RowsFailure]) -> str:
     failed = sum(each.rows for each in failures.values())
