@@ -10,10 +10,11 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 
 from kohort.client import AsyncProducer, Consumer, Producer
 from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
@@ -83,12 +84,17 @@ def stored(bootstrap: str, topic: str, partition: int) -> list[Row]:
         Row(
             each.key(),
             each.value(),
-            tuple(each.headers() or ()),
+            tuple(headers_of(each)),
             partition,
             each.timestamp()[1],
         )
         for each in read_messages(bootstrap, topic, partition)
     ]
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """Return headers in the one form that a consumer gives them in."""
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
 
 def check_stored(bootstrap: str, topic: str, rows: list[Row], delivery: ArrowDelivery) -> None:
@@ -115,7 +121,8 @@ def matching(rows: list[Row], found: list[Row], partition: int) -> tuple[list[Ro
     """Return the rows that must be in a partition, in order, and the rest."""
     sticky = iter([each for each in found if each.key is None])
     upcoming = next(sticky, None)
-    here, elsewhere = [], []
+    here: list[Row] = []
+    elsewhere: list[Row] = []
     for row in rows:
         if row.partition is not None:
             belongs = row.partition == partition
@@ -251,7 +258,7 @@ def what_a_broker_refuses_is_told_from_the_rest(bootstrap: str) -> None:
 
 def nothing_is_sent_of_a_table_with_a_bad_row(bootstrap: str) -> None:
     topic = new_topic(bootstrap, partitions=2)
-    bad = [
+    bad: list[tuple[type[Exception], str, dict[str, object]]] = [
         (KafkaError, "row 1 for .*: there is no partition 2", {"partition": [0, 2]}),
         (KafkaError, "MESSAGE_TOO_LARGE: row 1 for", {"key": [b"", b"k" * 2**20]}),
         (ValueError, "unknown columns 'v2'", {"v2": [b"a", b"b"]}),
@@ -267,7 +274,7 @@ def nothing_is_sent_of_a_table_with_a_bad_row(bootstrap: str) -> None:
             with pytest.raises(kind, match=text):
                 producer.send_arrow(topic, pa.record_batch({"value": [b"a", b"b"], **columns}))
         with pytest.raises(TypeError, match="not list"):
-            producer.send_arrow(topic, [b"a"])  # type: ignore[arg-type]
+            producer.send_arrow(topic, [b"a"])
         assert producer.send(topic, b"next", partition=0).result(WAIT_S).offset == 0
         assert producer.send(topic, b"next", partition=1).result(WAIT_S).offset == 0
 
@@ -321,7 +328,7 @@ async def a_loop_sends_tables(bootstrap: str) -> None:
         bootstrap_servers=bootstrap, buffer_memory=100_000, max_request_size=20_000
     ) as producer:
         with pytest.raises(ValueError, match="no column 'value'"):
-            await producer.send_arrow(topic, pa.table({"key": ["a"]}))
+            _ = await producer.send_arrow(topic, pa.table({"key": ["a"]}))
         future = await producer.send_arrow(topic, table_of(rows))
         delivery = await future
     check_stored(bootstrap, topic, rows, delivery)
