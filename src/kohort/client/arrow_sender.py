@@ -110,7 +110,7 @@ class ArrowSend:
         except BaseException:
             self._sender.give_back(need)
             raise
-        size = _BATCH_HEADER + encoded.size + _ROW_BYTES * encoded.count
+        size = encoded.memory + _ROW_BYTES * encoded.count
         self._sender.give_back(need - size)
         self._fate.add()
         self._has_added = True
