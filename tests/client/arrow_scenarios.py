@@ -18,6 +18,7 @@ from confluent_kafka import Message
 
 from kohort.client import AsyncProducer, Consumer, Producer
 from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
+from kohort.client.config import Partitioner
 from kohort.client.partitioner import partition_for_key
 from kohort.errors import ErrorCode, KafkaError
 from tests.client.cutting_proxy import CuttingProxy
@@ -254,6 +255,47 @@ def what_a_broker_refuses_is_told_from_the_rest(bootstrap: str) -> None:
     assert isinstance(error.__cause__, KafkaError)
     assert error.__cause__.code == ErrorCode.INVALID_RECORD
     assert [len(stored(bootstrap, topic, partition)) for partition in range(3)] == [10, 0, 10]
+
+
+def batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
+    """The first record is too large even alone; the others go on without it."""
+    topic = new_topic(bootstrap, partitions=2, max_message_bytes="20000")
+    small = [b"%05d" % number + b"v" * 95 for number in range(2_000)]
+    table = pa.table({"value": [b"v" * 30_000, *small], "partition": [1] + [0, 1] * 1_000})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        future = producer.send_arrow(topic, table)
+        producer.send(topic, b"later", partition=0)
+        producer.flush(WAIT_S)
+        error = future.exception(0)
+    assert isinstance(error, ArrowDeliveryError)
+    assert error.rows.to_pylist() == [0]
+    assert error.failures[1].rows == 1
+    assert isinstance(error.failures[1].error, KafkaError)
+    assert error.failures[1].error.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert error.delivered.partitions == {
+        0: PartitionRows(1_000, 0, 999),
+        1: PartitionRows(1_000, 0, 999),
+    }
+    assert [row.value for row in stored(bootstrap, topic, 0)] == [*small[0::2], b"later"]
+    assert [row.value for row in stored(bootstrap, topic, 1)] == small[1::2]
+
+
+def partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner) -> None:
+    topic = new_topic(bootstrap, partitions=7)
+    keys = [b"key-%d" % number for number in range(300)]
+    table = pa.record_batch({"key": keys, "value": keys})
+    texts = table.set_column(0, "key", table.column(0).cast(pa.string()))
+    with Producer(bootstrap_servers=bootstrap, partitioner=partitioner) as producer:
+        futures = [producer.send(topic, key, key=key) for key in keys]
+        where = {
+            key: future.result(WAIT_S).partition for key, future in zip(keys, futures, strict=True)
+        }
+        producer.send_arrow(topic, table).result(WAIT_S)
+        producer.send_arrow(topic, texts).result(WAIT_S)
+    for partition in range(7):
+        found = [row.key for row in stored(bootstrap, topic, partition)]
+        here = [key for key, place in zip(keys, went, strict=True) if place == partition]
+        assert found == here * 3
 
 
 def nothing_is_sent_of_a_table_with_a_bad_row(bootstrap: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.client import Producer
 from kohort.client.arrow_delivery import NOT_ADDED, ArrowDeliveryError
+from kohort.client.config import Partitioner
 from kohort.errors import KafkaError, LocalProtocolError, RequestTimedOutError
 from tests.client import arrow_scenarios as scenarios
 from tests.client.loops import on_a_loop
@@ -48,6 +49,34 @@ def test_lost_answers_make_no_duplicates(bootstrap: str) -> None:
 
 def test_what_a_broker_refuses_is_told_from_the_rest(bootstrap: str) -> None:
     scenarios.what_a_broker_refuses_is_told_from_the_rest(bootstrap)
+
+
+def test_batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
+    scenarios.batches_too_large_for_the_topic_are_divided(bootstrap)
+
+
+def second_to_last_letter(_topic: str, key: bytes | None, partitions: int) -> int | None:
+    return None if key is None else key[-2] % partitions
+
+
+@pytest.mark.parametrize(
+    "partitioner", ["murmur2", "consistent_random", second_to_last_letter], ids=str
+)
+def test_partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner) -> None:
+    scenarios.partitions_are_those_of_send(bootstrap, partitioner)
+
+
+def test_a_partitioner_that_returns_nonsense(bootstrap: str) -> None:
+    topic = new_topic(bootstrap, partitions=2)
+    table = pa.record_batch({"value": ["v"]})
+    for returned, error in ((2, ValueError), (-1, ValueError), ("0", TypeError), (True, TypeError)):
+        with (
+            Producer(
+                bootstrap_servers=bootstrap, partitioner=lambda *_, it=returned: it
+            ) as producer,
+            pytest.raises(error, match="the partitioner returned"),
+        ):
+            producer.send_arrow(topic, table)
 
 
 def test_nothing_is_sent_of_a_table_with_a_bad_row(bootstrap: str) -> None:

@@ -35,6 +35,15 @@ def test_what_a_broker_refuses_is_told_from_the_rest(real_kafka: RealKafka) -> N
     scenarios.what_a_broker_refuses_is_told_from_the_rest(real_kafka.bootstrap_servers)
 
 
+def test_batches_too_large_for_the_topic_are_divided(real_kafka: RealKafka) -> None:
+    scenarios.batches_too_large_for_the_topic_are_divided(real_kafka.bootstrap_servers)
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "consistent_random"])
+def test_partitions_are_those_of_send(real_kafka: RealKafka, partitioner: str) -> None:
+    scenarios.partitions_are_those_of_send(real_kafka.bootstrap_servers, partitioner)
+
+
 def test_nothing_is_sent_of_a_table_with_a_bad_row(real_kafka: RealKafka) -> None:
     scenarios.nothing_is_sent_of_a_table_with_a_bad_row(real_kafka.bootstrap_servers)
 

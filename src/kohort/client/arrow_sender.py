@@ -15,13 +15,14 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from kohort.client.arrow_delivery import NOT_ADDED, ArrowFate, ArrowFuture
-from kohort.client.config import ProducerConfig
+from kohort.client.config import Partitioner, ProducerConfig
+from kohort.client.ready_batch import ReadyBatch, numbered
 from kohort.client.sender import Sender
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.records import Compression
 from kohort.wire.records._columns import Columns, Outcome
-from kohort.wire.records._encode_columns import EncodedRows, Groups
+from kohort.wire.records._encode_columns import Groups, Hasher
 from kohort.wire.records.columns import check_schema, complaint, open_columns
 from kohort.wire.records.compression import compress
 
@@ -46,7 +47,6 @@ class ArrowSend:
         sender: Takes the batches.
         topic: Where the rows go.
         table: The rows.
-        partitions: How many partitions the topic has.
         future: Completed when the fate of all rows is known.
 
     Raises:
@@ -61,14 +61,14 @@ class ArrowSend:
         sender: Sender,
         topic: str,
         table: Table,
-        partitions: int,
         future: ArrowFuture,
     ) -> None:
         self._config = config
         self._sender = sender
         self._topic = topic
-        self._partitions = partitions
+        self._partitions = sender.batches.partitions_of(topic) or 1
         self._limit = batch_limit(config)
+        self._hasher = hasher_of(config)
         self._fate = ArrowFate(topic, future)
         self._unopened = deque(
             (first, self._opened(batch, first)) for first, batch in batches_of(table)
@@ -80,9 +80,18 @@ class ArrowSend:
         self._turn: deque[int] = deque()
         self._grouped_rows = 0
         self._has_added = False
+        self._ready: ReadyBatch | None = None
+        self._size = 0
+
+    @property
+    def partition(self) -> int | None:
+        """Where the batch goes that could not be added."""
+        return None if self._ready is None else self._ready.partition.partition
 
     def need(self) -> int | None:
         """Return how many bytes the next batch takes at most; None when all are added."""
+        if self._ready is not None:
+            return self._size
         while not self._turn:
             part = next(self._parts, None)
             if part is None:
@@ -94,7 +103,7 @@ class ArrowSend:
         return self._groups.need(self._turn[0], self._limit)
 
     def add(self, need: int) -> bool:
-        """Add the next batch; False when there is no memory for it now.
+        """Add the next batch; False when there is no memory for it now, or its partition is gone.
 
         Args:
             need: What `need` has just returned.
@@ -103,19 +112,14 @@ class ArrowSend:
             KohortError: The producer has failed for good.
             ValueError: The table was changed meanwhile.
         """
-        if not self._sender.reserve(need):
+        if self._ready is None:
+            if not self._sender.batches.has_room(need):
+                return False
+            self._ready = self._encode()
+        if not self._sender.batches.add_batch(self._ready, self._size):
             return False
-        try:
-            partition, encoded = self._encode()
-        except BaseException:
-            self._sender.give_back(need)
-            raise
-        size = encoded.memory + _ROW_BYTES * encoded.count
-        self._sender.give_back(need - size)
-        self._fate.add()
+        self._ready = None
         self._has_added = True
-        fate = BatchFate(self._fate, partition, encoded, self._first)
-        self._sender.add_ready(TopicPartition(self._topic, partition), encoded, fate, size)
         return True
 
     def stop(self, error: KohortError | ValueError) -> None:
@@ -127,14 +131,23 @@ class ArrowSend:
         """
         if not self._has_added:
             raise error
+        if self._ready is not None:
+            self._ready.fate.failed(_known(error))
         left = [pa.array(range(self._grouped_rows, self._rows), pa.int64())]
         if self._groups is not None:
             left.append(numbered(self._groups.rows_left(), self._first))
         rows = pa.concat_arrays(left)
-        cause = error if isinstance(error, KohortError) else LocalProtocolError(str(error))
-        self._fate.failed(NOT_ADDED, rows, cause)
+        self._fate.failed(NOT_ADDED, rows, _known(error))
 
     def _opened(self, batch: pa.RecordBatch, first: int) -> Columns:
+        columns = self._checked(batch, first)
+        if not callable(self._config.partitioner):
+            return columns
+        return self._checked(
+            placed(batch, self._config.partitioner, self._topic, self._partitions), first
+        )
+
+    def _checked(self, batch: pa.RecordBatch, first: int) -> Columns:
         columns = open_columns(batch, int(time.time() * 1000))
         # The same bounds as for `send`, whose sizes are six bytes smaller.
         largest = min(
@@ -169,12 +182,14 @@ class ArrowSend:
             first, columns = self._unopened.popleft()
             for at in range(0, columns.rows, _ROWS_AT_ONCE):
                 count = min(_ROWS_AT_ONCE, columns.rows - at)
-                groups = Groups(columns, at, count, self._partitions, start, self._limit)
+                groups = Groups(
+                    columns, at, count, self._partitions, start, self._limit, self._hasher
+                )
                 self._grouped_rows = first + at + count
                 yield first, groups
                 start = (start + 1) % self._partitions
 
-    def _encode(self) -> tuple[int, EncodedRows]:
+    def _encode(self) -> ReadyBatch:
         assert self._groups is not None
         partition = self._turn.popleft()
         encoded = self._groups.encode(partition, self._limit)
@@ -183,41 +198,15 @@ class ArrowSend:
         codec = self._config.codec
         if codec is not Compression.NONE:
             encoded = encoded.compressed(int(codec), compress(codec, encoded.records()))
-        return partition, encoded
+        # Row numbers come on top; a batch of tiny rows would else need more than there is.
+        size = encoded.memory + _ROW_BYTES * encoded.count
+        self._size = min(size, self._config.buffer_memory)
+        where = TopicPartition(self._topic, partition)
+        return ReadyBatch(where, self._sender.now_ms(), encoded, self._fate, self._first)
 
 
-class BatchFate:
-    """Tells the call what became of one of its batches.
-
-    Args:
-        fate: Of the call.
-        partition: Where the batch goes.
-        encoded: The batch.
-        first: The row that its row numbers count from.
-    """
-
-    def __init__(self, fate: ArrowFate, partition: int, encoded: EncodedRows, first: int) -> None:
-        self._fate = fate
-        self._partition = partition
-        self._encoded = encoded
-        self._first = first
-
-    def delivered(self, base_offset: int) -> None:
-        """Take where its first record went, -1 when that is not known."""
-        self._fate.delivered(self._partition, self._encoded.count, base_offset)
-
-    def failed(self, error: KohortError) -> None:
-        """Take why it did not go anywhere."""
-        self._fate.failed(self._partition, numbered(self._encoded.rows, self._first), error)
-
-
-def numbered(rows: pa.Int64Array, first: int) -> pa.Int64Array:
-    """Return the numbers of rows in the whole table, given those from `first` on."""
-    if not first:
-        return rows
-    import pyarrow.compute as pc
-
-    return pc.add(rows, first)
+def _known(error: KohortError | ValueError) -> KohortError:
+    return error if isinstance(error, KohortError) else LocalProtocolError(str(error))
 
 
 def batch_limit(config: ProducerConfig) -> int:
@@ -241,3 +230,44 @@ def batches_of(table: Table) -> list[tuple[int, pa.RecordBatch]]:
         found.append((first, batch))
         first += batch.num_rows
     return found
+
+
+def hasher_of(config: ProducerConfig) -> Hasher:
+    """Return how the kernel finds the partition of a key."""
+    if callable(config.partitioner):
+        return Hasher.NONE
+    return Hasher.CRC32 if config.partitioner == "consistent_random" else Hasher.MURMUR2
+
+
+def placed(
+    batch: pa.RecordBatch, partitioner: Partitioner, topic: str, partitions: int
+) -> pa.RecordBatch:
+    """Return rows, already checked, with the partitions that an application's function chooses.
+
+    Raises:
+        TypeError: It returned no number.
+        ValueError: It returned a number that no partition has.
+    """
+    names = batch.schema.names
+    none = [None] * batch.num_rows
+    given = batch.column("partition").to_pylist() if "partition" in names else none
+    keys = batch.column("key").to_pylist() if "key" in names else none
+    chosen = [
+        _place(partitioner, topic, key, partitions) if partition is None else partition
+        for key, partition in zip(keys, given, strict=True)
+    ]
+    others = [name for name in names if name != "partition"]
+    return batch.select(others).append_column("partition", pa.array(chosen, pa.int32()))
+
+
+def _place(
+    partitioner: Partitioner, topic: str, key: bytes | str | None, partitions: int
+) -> int | None:
+    chosen = partitioner(topic, key.encode() if isinstance(key, str) else key, partitions)
+    if chosen is None:
+        return None
+    if isinstance(chosen, bool) or not isinstance(chosen, int):
+        raise TypeError(f"the partitioner returned a {type(chosen).__name__}, not a whole number")
+    if not 0 <= chosen < partitions:
+        raise ValueError(f"the partitioner returned {chosen} of {partitions} partitions")
+    return chosen

@@ -1,7 +1,15 @@
+from enum import IntEnum
+
 import pyarrow as pa
 
 from kohort.wire.records._columns import Columns
+from kohort.wire.records.header import Compression
 from kohort.wire.schema import Buffer
+
+class Hasher(IntEnum):
+    MURMUR2 = 0
+    CRC32 = 1
+    NONE = 2
 
 class Groups:
     def __init__(
@@ -12,6 +20,7 @@ class Groups:
         partitions: int,
         start: int,
         sticky_bytes: int,
+        hasher: Hasher = ...,
     ) -> None: ...
     @property
     def partitions(self) -> int: ...
@@ -39,5 +48,10 @@ class EncodedRows:
     @property
     def rows(self) -> pa.Int64Array: ...
     def build(
-        self, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+        self,
+        codec: Compression = ...,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
     ) -> memoryview: ...

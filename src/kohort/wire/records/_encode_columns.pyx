@@ -49,6 +49,23 @@ cdef extern from *:
         return power;
     }
 
+    /* The CRC-32 of zlib, by which librdkafka chooses. */
+    static uint32_t kohort_crc32_table[256];
+
+    static void kohort_prepare_crc32(void) {
+        for (uint32_t b = 0; b < 256; b++) {
+            uint32_t crc = b;
+            for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+            kohort_crc32_table[b] = crc;
+        }
+    }
+
+    static uint32_t kohort_crc32(const uint8_t* p, int64_t size) {
+        uint32_t crc = 0xffffffffu;
+        while (size--) crc = crc >> 8 ^ kohort_crc32_table[(crc ^ *p++) & 255];
+        return ~crc;
+    }
+
     static uint32_t kohort_murmur2(const uint8_t* p, int64_t size) {
         const uint32_t m = 0x5bd1e995u;
         uint32_t h = 0x9747b28cu ^ (uint32_t)size;
@@ -65,6 +82,8 @@ cdef extern from *:
         return h ^ h >> 15;
     }
     """
+    void prepare_crc32 "kohort_prepare_crc32"() noexcept nogil
+    uint32_t crc32 "kohort_crc32"(const uint8_t* at, int64_t size) noexcept nogil
     uint8_t* put "kohort_put"(uint8_t* at, uint64_t value, int count) noexcept nogil
     uint32_t times "kohort_times"(uint32_t a, uint32_t b) noexcept nogil
     uint32_t shift_of "kohort_shift"(uint64_t count) noexcept nogil
@@ -110,6 +129,13 @@ cdef uint8_t* write_headers(
         if out == NULL:
             return NULL
     return out
+
+
+cpdef enum Hasher:
+    # how the partition of a key is found: as Java does, as librdkafka does, or not at all
+    MURMUR2 = 0
+    CRC32 = 1
+    NONE = 2
 
 
 cdef struct Written:
@@ -179,11 +205,12 @@ cdef class Groups:
     cdef int64_t* _end
     cdef int64_t* _bounds
     cdef int32_t* _chosen
+    cdef int _hasher
     cdef readonly int64_t partitions
 
     def __init__(
         self, Columns columns, int64_t first_row, int64_t rows, int64_t partitions,
-        int64_t start, int64_t sticky_bytes, chosen=None,
+        int64_t start, int64_t sticky_bytes, int hasher=MURMUR2,
     ):
         if not (
             0 <= first_row <= columns.rows and 0 <= rows <= columns.rows - first_row
@@ -192,6 +219,7 @@ cdef class Groups:
             raise ValueError(f"rows {first_row} to {first_row + rows} of {columns.rows}")
         self._columns, self._first_row, self._rows = columns, first_row, rows
         self.partitions = partitions
+        self._hasher = hasher
         self._order = <int32_t*>malloc(4 * (rows + 1))
         self._chosen = <int32_t*>malloc(4 * (rows + 1))
         self._next = <int64_t*>calloc(partitions + 1, 8)
@@ -231,8 +259,10 @@ cdef class Groups:
             if find_partition(table, self._first_row + i, &partition):
                 if not 0 <= partition < self.partitions:
                     return BAD_PARTITION
-            elif row.key.size >= 0:
+            elif row.key.size >= 0 and self._hasher == MURMUR2:
                 partition = (murmur2(row.key.at, row.key.size) & 0x7FFFFFFF) % self.partitions
+            elif row.key.size > 0 and self._hasher == CRC32:
+                partition = crc32(row.key.at, row.key.size) % self.partitions
             else:
                 used += size + usual
                 if used > sticky_bytes and used > size + usual:
@@ -408,7 +438,7 @@ cdef class EncodedRows:
             PyBuffer_Release(&view)
         return other
 
-    def build(self, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
+    def build(self, codec=None, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
         """Return the whole batch; see the stub."""
         numbers = (producer_id, producer_epoch, base_sequence)
         if numbers == self._numbers:
@@ -462,3 +492,6 @@ cdef class EncodedRows:
             self._crc = crc32c_extend(0, self._data + HEADER_SIZE, size)
             self._shift = shift_of(size)
         return 0
+
+
+prepare_crc32()
