@@ -1,39 +1,37 @@
-"""Producing columns to the embedded broker: `send_arrow` beside ready batches over a raw socket.
+"""The part of produce.py about `send_arrow`, beside ready batches over a raw socket.
 
-Everything goes to our broker in a process of its own, to a new topic each time. The raw socket sends
-requests that were made before, five of them under way as `send_arrow` has: what the broker takes.
-confluent-kafka gets its records one by one and sends a tenth, or a round would take a minute.
+Everything goes to the embedded broker in a process of its own, to a new topic each time. The raw
+socket sends requests that were made before, five of them under way as `send_arrow` has: that is
+what the broker takes.
 
-`send_arrow` counts twice: by the clock, and by the processor time of this process, which is how many
-records one core of a client manages while the broker has the other.
+`send_arrow` counts twice: by the clock, and by the processor time of this process, which is how
+many records one core of a client manages while the broker has the other.
 
-    python benchmarks/produce_arrow.py [--records N] [--partitions N] [--rounds N] [--json]
+    python benchmarks/produce.py --part send_arrow
 """
 
 from __future__ import annotations
 
-import argparse
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
-from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
-from kohort.client import AdminClient, NewTopic, Producer  # noqa: E402  # as above
-from kohort.types import TopicPartition  # noqa: E402  # as above
+from kohort.client import Producer  # noqa: E402  # as above
 from kohort.wire import frame  # noqa: E402  # as above
 from kohort.wire.messages.produce import (  # noqa: E402  # as above
     PartitionProduceData,
@@ -48,8 +46,17 @@ VALUE_BYTES = 100
 BATCH_BYTES = 1024 * 1024 - 61
 IN_FLIGHT = 5
 VERSION = 9
-ARROW, KEYED, CPU = "send_arrow", "send_arrow, keyed", "send_arrow, one core"
-KEYED_CPU, RAW, CONFLUENT = "send_arrow, keyed, one core", "raw socket", "confluent-kafka produce"
+PARTITIONS = 6
+ARROW, CPU, RAW = "send_arrow", "send_arrow, by processor time", "ready batches, raw socket"
+KEYED, KEYED_CPU = "send_arrow keyed", "send_arrow keyed, by processor time"
+
+
+class Place(Protocol):
+    """A broker to produce to."""
+
+    @property
+    def servers(self) -> str:
+        """Its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +83,10 @@ def send_arrow(servers: str, topic: str, table: pa.RecordBatch, clock: Callable[
         return Done(topic, clock() - start, rows + 1)
 
 
-def requests_of(table: pa.RecordBatch, partitions: int) -> list[tuple[int, bytes]]:
+def requests_of(table: pa.RecordBatch) -> list[tuple[int, bytes]]:
     """Return a batch of each request, and its partition."""
     columns = open_columns(table, 0)
-    groups = Groups(columns, 0, table.num_rows, partitions, 0, BATCH_BYTES)
+    groups = Groups(columns, 0, table.num_rows, PARTITIONS, 0, BATCH_BYTES)
     batches = []
     while pending := groups.pending():
         for partition in pending:
@@ -126,109 +133,76 @@ def _check_answer(answer: bytes) -> None:
         raise AssertionError(response)
 
 
-def confluent(servers: str, topic: str, records: int) -> Done:
-    """Send objects with librdkafka."""
-    producer = ConfluentProducer(
-        {
-            "bootstrap.servers": servers,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
-    value = bytes(range(VALUE_BYTES))
-    start = time.perf_counter()
-    for _ in range(records):
-        while True:
-            try:
-                producer.produce(topic, value)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120):
-        raise AssertionError("records were not acknowledged")
-    return Done(topic, time.perf_counter() - start, records)
+class FreshTopics:
+    """Makes a topic for each run, counts its records and deletes it.
+
+    Args:
+        servers: The broker.
+    """
+
+    def __init__(self, servers: str) -> None:
+        """Connect."""
+        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "counter"})
+
+    def new(self) -> str:
+        """Return the name of an empty topic."""
+        name = uuid.uuid4().hex
+        self._admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        return name
+
+    def check(self, done: Done, count: int) -> None:
+        """Raise unless the topic has so many records."""
+        ends = [
+            self._consumer.get_watermark_offsets(TopicPartition(done.topic, number), timeout=30)[1]
+            for number in range(PARTITIONS)
+        ]
+        self._admin.delete_topics([done.topic])[done.topic].result(30)
+        if not sum(ends) == done.records == count:
+            raise AssertionError(f"{done}, and in the topic {ends}")
 
 
-@contextmanager
-def embedded_broker(data: Path) -> Iterator[str]:
-    """Run our broker as a process; yields where it listens."""
-    command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-
-
-def seconds_of(answer: object) -> float:
-    """Return what a run took."""
-    assert isinstance(answer, Done)
-    return answer.seconds
-
-
-def run(options: argparse.Namespace, folder: Path) -> harness.Result:
-    """Measure everybody on one broker."""
-    records, tenth = options.records, options.records // 10
-    values = pa.array([bytes(range(VALUE_BYTES))] * records, pa.binary())
-    keys = pa.array([b"%08d" % (number % 100_000) for number in range(records)])
+def arrow_part(result: harness.Result, places: Sequence[Place], count: int, rounds: int) -> None:
+    """Measure `send_arrow`, one call for twice as many records."""
+    servers = places[-1].servers
+    rows = 2 * count
+    values = pa.array([bytes(VALUE_BYTES)] * rows, pa.binary())
+    keys = pa.array([b"key-%d" % (number % 10_007) for number in range(rows)])
     plain = pa.record_batch({"value": values})
     keyed = pa.record_batch({"key": keys, "value": values})
-    batches = requests_of(plain, options.partitions)
-    with (
-        embedded_broker(folder / "embedded") as at,
-        AdminClient(bootstrap_servers=at) as admin,
-    ):
+    batches = requests_of(plain)
+    topics = FreshTopics(servers)
 
-        def topic() -> str:
-            name = uuid.uuid4().hex
-            admin.create_topics([NewTopic(name, options.partitions)])
-            return name
+    def side(name: str, work: Callable[[str], Done]) -> harness.Side:
+        return harness.Side(
+            name,
+            lambda: work(topics.new()),
+            rows,
+            lambda it: topics.check(_done(it), rows),
+            _seconds,
+        )
 
-        def check(wanted: int) -> harness.Check:
-            def count(answer: object) -> None:
-                assert isinstance(answer, Done)
-                partitions = range(options.partitions)
-                at_end = {TopicPartition(answer.topic, each): -1 for each in partitions}
-                ends = admin.list_offsets(at_end)
-                admin.delete_topics([answer.topic])
-                if not sum(ends.values()) == answer.records == wanted:
-                    raise AssertionError(f"{answer}, in the topic {ends}")
-
-            return count
-
-        def side(name: str, work: Callable[[], Done], units: int) -> harness.Side:
-            return harness.Side(name, work, units, check(units), seconds_of)
-
-        wall, cpu = time.perf_counter, time.process_time
-        sides = [
-            side(ARROW, lambda: send_arrow(at, topic(), plain, wall), records),
-            side(CPU, lambda: send_arrow(at, topic(), plain, cpu), records),
-            side(KEYED, lambda: send_arrow(at, topic(), keyed, wall), records),
-            side(KEYED_CPU, lambda: send_arrow(at, topic(), keyed, cpu), records),
-            side(RAW, lambda: replay(at, topic(), batches, records), records),
-            side(CONFLUENT, lambda: confluent(at, topic(), tenth), tenth),
-        ]
-        return harness.measure(sides, options.rounds, "records")
-
-
-def main() -> int:
-    """Run the benchmark."""
-    parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=5)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--partitions", type=int, default=4)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        result = run(options, Path(folder))
+    wall, cpu = time.perf_counter, time.process_time
+    sides = [
+        side(ARROW, lambda topic: send_arrow(servers, topic, plain, wall)),
+        side(CPU, lambda topic: send_arrow(servers, topic, plain, cpu)),
+        side(KEYED, lambda topic: send_arrow(servers, topic, keyed, wall)),
+        side(KEYED_CPU, lambda topic: send_arrow(servers, topic, keyed, cpu)),
+        side(RAW, lambda topic: replay(servers, topic, batches, rows)),
+    ]
+    measured = harness.measure(sides, rounds, "records")
+    result.rates.update(measured.rates)
     # whichever is less: five million records, or six tenths of what is ready before
-    target = min(5_000_000, 0.6 * result.median(RAW)) / 1e6
-    result.expect("million records/s, one core", result.median(CPU) / 1e6, target)
-    result.expect("keyed, one core", result.median(KEYED_CPU) / 1e6, target)
-    result.expect("by the clock, times raw socket", result.ratio(ARROW, RAW), 0.6)
-    title = f"{options.records} records of {VALUE_BYTES} bytes to {options.partitions} partitions"
-    return harness.report(title, result, options.json)
+    target = min(5.0, 0.6 * measured.median(RAW) / 1e6)
+    result.expect("send_arrow, million/s of a core", measured.median(CPU) / 1e6, target)
+    result.expect("send_arrow keyed, million/s of a core", measured.median(KEYED_CPU) / 1e6, target)
+    result.expect("send_arrow, times raw socket", measured.ratio(ARROW, RAW), 0.6)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _done(answer: object) -> Done:
+    assert isinstance(answer, Done)
+    return answer
+
+
+def _seconds(answer: object) -> float:
+    return _done(answer).seconds

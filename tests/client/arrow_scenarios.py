@@ -287,9 +287,7 @@ def partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner)
     texts = table.set_column(0, "key", table.column(0).cast(pa.string()))
     with Producer(bootstrap_servers=bootstrap, partitioner=partitioner) as producer:
         futures = [producer.send(topic, key, key=key) for key in keys]
-        where = {
-            key: future.result(WAIT_S).partition for key, future in zip(keys, futures, strict=True)
-        }
+        went = [future.result(WAIT_S).partition for future in futures]
         producer.send_arrow(topic, table).result(WAIT_S)
         producer.send_arrow(topic, texts).result(WAIT_S)
     for partition in range(7):
