@@ -74,7 +74,7 @@ class RowsFate:
             return all(part.is_settled for part in self._parts)
         return self._is_known
 
-    def delivered(self, base_offset: int, append_time: int) -> list[object]:  # noqa: ARG002  # as Fate
+    def delivered(self, base_offset: int, append_time: int) -> list[object]:  # noqa: ARG002  # `Fate` needs it
         """Settle: the batch was written. Nobody waits for a single row."""
         self._is_known = True
         self._whole.delivered(self._partition, len(self._rows), base_offset)
