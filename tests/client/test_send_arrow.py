@@ -138,3 +138,28 @@ def test_a_future_that_was_cancelled(bootstrap: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_arrow(topic, pa.record_batch({"value": ["v"] * 10})).cancel()
         assert producer.send(topic, b"after").result(30).offset == 10
+
+
+@pytest.mark.parametrize("topic", [None, 5, b"topic"])
+def test_a_topic_that_is_no_text(bootstrap: str, topic: object) -> None:
+    table = pa.record_batch({"value": ["v"]})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        with pytest.raises(TypeError, match="the topic is a"):
+            producer.send_arrow(topic, table)  # type: ignore[arg-type]
+        assert producer.send_arrow(new_topic(bootstrap), table).result(30).rows == 1
+
+
+def test_callbacks_may_send_and_raise(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = new_topic(bootstrap)
+    table = pa.record_batch({"value": ["v"]})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+
+        def leave(_: object) -> None:
+            producer.send(topic, b"from a callback")
+            raise SystemExit
+
+        producer.send_arrow(topic, table).add_done_callback(leave)
+        producer.flush(30)
+        assert producer.send(topic, b"after").result(30).offset == 2
+    raised = [each for each in caplog.records if "callback" in each.getMessage()]
+    assert len(raised) == 1

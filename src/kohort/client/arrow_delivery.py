@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +12,8 @@ from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("kohort.client")
 
 NOT_ADDED = -1
 """Stands for the partition of rows that were not added to any."""
@@ -110,8 +113,8 @@ class ArrowFuture(Protocol):
     def set_exception(self, exception: KohortError, /) -> None:
         """Take why not all did."""
 
-    def done(self) -> bool:
-        """Whether it was cancelled."""
+    def cancelled(self) -> bool:
+        """Whether its owner wants to know no more."""
 
 
 class ArrowFate:
@@ -169,9 +172,10 @@ class ArrowFate:
                 return
         try:
             self._complete()
-        except Exception:
-            if not self._future.done():  # else its owner has cancelled it
-                raise
+        except BaseException:
+            # An exit out of a callback would otherwise end the thread that all records need.
+            if not self._future.cancelled():
+                log.exception("a callback of rows for %s raised", self._topic)
 
     def _complete(self) -> None:
         rows = sum(each.rows for each in self._delivered.values())

@@ -215,16 +215,26 @@ def batch_limit(config: ProducerConfig) -> int:
     return max(1, min(largest, config.buffer_memory) - _BATCH_HEADER)
 
 
-def batches_of(table: Table) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the parts of a table whose arrays are each in one piece, and their first rows."""
-    if isinstance(table, pa.RecordBatch):
-        check_schema(table.schema)
-        return [(0, table)]
-    if not isinstance(table, pa.Table):
+def check_arguments(topic: str, table: Table) -> None:
+    """Refuse what cannot be sent, whatever the brokers say.
+
+    Raises:
+        TypeError: The topic is no text, or the table no table.
+        ValueError: A column is unknown or there twice, or there are no values.
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic is a {type(topic).__name__}, not text")
+    if not isinstance(table, (pa.RecordBatch, pa.Table)):
         raise TypeError(
             f"send_arrow takes a pyarrow.RecordBatch or Table, not {type(table).__name__}"
         )
     check_schema(table.schema)
+
+
+def batches_of(table: Table) -> list[tuple[int, pa.RecordBatch]]:
+    """Return the parts of a table whose arrays are each in one piece, and their first rows."""
+    if isinstance(table, pa.RecordBatch):
+        return [(0, table)]
     found, first = [], 0
     for batch in table.to_batches():
         found.append((first, batch))

@@ -154,8 +154,9 @@ class Producer:
             TypeError: It is no table, or a column is of a type that it may not have.
             ValueError: A column is unknown, an array is malformed, or a value is out of range.
         """
-        from kohort.client.arrow_sender import ArrowSend
+        from kohort.client.arrow_sender import ArrowSend, check_arguments
 
+        check_arguments(topic, table)
         sender = self._sender or self._start()
         deadline = Deadline(self._config.max_block_ms)
         if sender.lacks(topic, None):
