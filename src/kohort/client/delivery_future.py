@@ -94,7 +94,7 @@ class DeliveryFuture(Delivery, Future[RecordMetadata]):
             return self.result(timeout)
         except FutureTimeoutError as error:
             if self.done():
-                raise
+                return self.result(0)
             raise RequestTimedOutError(
                 f"the record was not acknowledged in {timeout} s; it may still be"
             ) from error

@@ -74,8 +74,9 @@ class ProducerTopics:
                 raise error
             try:
                 await self._cluster.refresh(deadline)
-            except KafkaError as unreachable:
-                raise unreachable from error
+            except KafkaError as late:
+                # A broker that answered before is only late: what it said is the better reason.
+                raise (self._cluster.unreachable or error) from late
         count = self._count(topic)
         self._batches.set_partitions(topic, count)
         if partition is not None and partition >= count:

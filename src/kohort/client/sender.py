@@ -130,6 +130,7 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._loop_task = asyncio.create_task(self._run())
+        self._cluster.request_refresh()  # from now on every metadata.max.age.ms
 
     async def room(self, size: int, deadline: Deadline) -> bool:
         """Wait until there is room for `size` bytes; return whether there is."""
