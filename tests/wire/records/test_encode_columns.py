@@ -58,10 +58,11 @@ def built(
 def test_the_bytes_are_those_of_the_builder(
     table: Table, producer_id: int, epoch: int, sequence: int
 ) -> None:
-    numbers = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     batch, records = table
     encoded = encode_one(batch)
-    assert bytes(encoded.build(**numbers)) == built(records, **numbers)
+    assert bytes(
+        encoded.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    ) == built(records, producer_id, epoch, sequence)
     assert encoded.rows.to_pylist() == list(range(len(records)))
 
 
