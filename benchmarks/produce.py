@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
+from benchmarks.produce_arrow import arrow_part  # noqa: E402  # as above
 from kohort.client import Producer  # noqa: E402  # as above
 from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
 from tests.real_kafka.broker import RealKafka, java_command  # noqa: E402  # as above
@@ -174,7 +175,7 @@ def send_part(result: harness.Result, places: list[Place], count: int, rounds: i
 
 
 # What is measured, each by a function of the same arguments.
-PARTS = {"send": send_part}
+PARTS = {"send": send_part, "send_arrow": arrow_part}
 
 
 @contextlib.contextmanager

@@ -8,10 +8,12 @@ import pickle
 import pkgutil
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
 import kohort
 from kohort.broker.log.validation import RefusedRecordsError
+from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError
 from kohort.client.ranges import RangeLostError
 from kohort.errors import (
     BrokerUnavailableError,
@@ -35,6 +37,9 @@ REFUSED = KafkaError(ErrorCode.NON_EMPTY_GROUP, "group has members")
 
 # What the constructors take that do not take a text.
 MADE: dict[type[BaseException], Callable[[], BaseException]] = {
+    ArrowDeliveryError: lambda: ArrowDeliveryError(
+        ArrowDelivery("flights", 3, {}), {}, pa.array([3, 5], pa.int64())
+    ),
     KafkaError: lambda: KafkaError(9_999, "a code of the future"),
     CommitFailedError: lambda: CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, "too slow"),
     PartialFailureError: lambda: PartialFailureError({HERE: REFUSED, "group": REFUSED}),

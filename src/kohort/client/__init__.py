@@ -15,6 +15,12 @@ if TYPE_CHECKING:
         GroupListing,
         NewTopic,
     )
+    from kohort.client.arrow_delivery import (
+        ArrowDelivery,
+        ArrowDeliveryError,
+        PartitionRows,
+        RowsFailure,
+    )
     from kohort.client.async_admin import AsyncAdminClient
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminClient",
     "AdminSettings",
+    "ArrowDelivery",
+    "ArrowDeliveryError",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -42,10 +50,12 @@ __all__ = [
     "GroupListing",
     "NewTopic",
     "OffsetAndTimestamp",
+    "PartitionRows",
     "Producer",
     "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
+    "RowsFailure",
 ]
 
 __getattr__ = importer(
@@ -57,6 +67,10 @@ __getattr__ = importer(
         "GroupDescription": ".admin_values",
         "GroupListing": ".admin_values",
         "NewTopic": ".admin_values",
+        "ArrowDelivery": ".arrow_delivery",
+        "ArrowDeliveryError": ".arrow_delivery",
+        "PartitionRows": ".arrow_delivery",
+        "RowsFailure": ".arrow_delivery",
         "AsyncAdminClient": ".async_admin",
         "AsyncConsumer": ".async_consumer",
         "AsyncProducer": ".async_producer",

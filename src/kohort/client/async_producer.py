@@ -17,12 +17,15 @@ from kohort.client.delivery import RecordMetadata, tell_all
 from kohort.client.faces import AsyncFace
 from kohort.client.late_records import LateRecords
 from kohort.client.lifecycle import Farewell
-from kohort.client.sender import Sender
-from kohort.errors import LocalProtocolError
+from kohort.client.sender import Sender, no_room
+from kohort.errors import KohortError, LocalProtocolError
 from kohort.values import replace
 from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kohort.client.arrow_delivery import ArrowDelivery
     from kohort.client.settings import ProducerSettings
 
 # How long connections may take to close.
@@ -109,6 +112,55 @@ class AsyncProducer(AsyncFace):
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         if not delivery.watch(future):
             tell_all([(delivery, future)])
+        return future
+
+    async def send_arrow(
+        self, topic: str, table: pa.RecordBatch | pa.Table
+    ) -> asyncio.Future[ArrowDelivery]:
+        """Add the rows of a table, in large batches; waits only for metadata and for memory.
+
+        The table is checked before anything of it is sent. Rows with a key go where `send` would
+        put them; rows without fill one partition's batch after the other. What is sent does not
+        wait for `linger_ms`. Serializers are not called: columns hold bytes.
+
+        Args:
+            topic: Where the rows go.
+            table: Columns `value`, and if wanted `key`, `headers`, `partition` (int32; null to have
+                it chosen) and `timestamp` (null for now), of the types that `poll_arrow` gives, or
+                other types of byte strings, texts and units of time. What else `poll_arrow` gives
+                (`topic`, `offset`, `timestampType`) is ignored.
+
+        Returns:
+            A future of where the rows went. It fails with `ArrowDeliveryError`, which names the
+            rows, when some were not delivered, or not even added because there was no memory
+            for `max_block_ms`.
+
+        Raises:
+            KafkaError: There is no such topic or partition, a record is too large, or no broker or
+                no memory was there within `max_block_ms`. Nothing was sent.
+            TypeError: It is no table, or a column is of a type that it may not have.
+            ValueError: A column is unknown, an array is malformed, or a value is out of range.
+        """
+        from kohort.client.arrow_sender import ArrowSend, check_arguments
+
+        check_arguments(topic, table)
+        sender = self.sender()
+        deadline = Deadline(self._config.max_block_ms)
+        if sender.lacks(topic, None):
+            await sender.topics.find(topic, None, deadline)
+        future: asyncio.Future[ArrowDelivery] = asyncio.get_running_loop().create_future()
+        send = ArrowSend(self._config, sender, topic, table, future)
+        try:
+            while (need := send.need()) is not None:
+                if send.add(need):
+                    deadline = Deadline(self._config.max_block_ms)
+                    await asyncio.sleep(0)  # what is ready shall be sent while more is encoded
+                elif sender.lacks(topic, send.partition):
+                    await sender.topics.find(topic, send.partition, deadline)
+                elif not await sender.room(need, deadline):
+                    raise no_room(self._config)
+        except (KohortError, ValueError) as error:
+            send.stop(error)
         return future
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
@@ -15,8 +16,12 @@ from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
 from kohort.client.sender import Sender, no_room
+from kohort.errors import KohortError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kohort.client.arrow_delivery import ArrowDelivery
     from kohort.client.settings import ProducerSettings
 
 __all__ = ["DeliveryFuture", "Producer", "RecordMetadata"]
@@ -126,10 +131,60 @@ class Producer(BlockingFace):
         deadline = Deadline(self._config.max_block_ms)
         while (future := sender.batches.add(DeliveryFuture, *given)) is None:
             if sender.lacks(topic, partition):
-                self._thread.run(lambda: sender.topics.find(topic, partition, deadline))
+                self._find(sender, topic, partition, deadline)
             elif not sender.wait_for_room(size, deadline):
                 raise no_room(self._config)
         return future
+
+    def send_arrow(self, topic: str, table: pa.RecordBatch | pa.Table) -> Future[ArrowDelivery]:
+        """Add the rows of a table, in large batches; waits only for metadata and for memory.
+
+        The table is checked before anything of it is sent. Rows with a key go where `send` would
+        put them; rows without fill one partition's batch after the other. What is sent does not
+        wait for `linger_ms`. Serializers are not called: columns hold bytes.
+
+        Args:
+            topic: Where the rows go.
+            table: Columns `value`, and if wanted `key`, `headers`, `partition` (int32; null to have
+                it chosen) and `timestamp` (null for now), of the types that `poll_arrow` gives, or
+                other types of byte strings, texts and units of time. What else `poll_arrow` gives
+                (`topic`, `offset`, `timestampType`) is ignored.
+
+        Returns:
+            A future of where the rows went. It fails with `ArrowDeliveryError`, which names the
+            rows, when some were not delivered, or not even added because there was no memory
+            for `max_block_ms`.
+
+        Raises:
+            KafkaError: There is no such topic or partition, a record is too large, or no broker or
+                no memory was there within `max_block_ms`. Nothing was sent.
+            TypeError: It is no table, or a column is of a type that it may not have.
+            ValueError: A column is unknown, an array is malformed, or a value is out of range.
+        """
+        from kohort.client.arrow_sender import ArrowSend, check_arguments
+
+        check_arguments(topic, table)
+        self._thread.check()
+        sender = self._sender or self._start()
+        deadline = Deadline(self._config.max_block_ms)
+        if sender.lacks(topic, None):
+            self._find(sender, topic, None, deadline)
+        future: Future[ArrowDelivery] = Future()
+        send = ArrowSend(self._config, sender, topic, table, future)
+        try:
+            while (need := send.need()) is not None:
+                if send.add(need):
+                    deadline = Deadline(self._config.max_block_ms)
+                elif sender.lacks(topic, send.partition):
+                    self._find(sender, topic, send.partition, deadline)
+                elif not sender.wait_for_room(need, deadline):
+                    raise no_room(self._config)
+        except (KohortError, ValueError) as error:
+            send.stop(error)
+        return future
+
+    def _find(self, sender: Sender, topic: str, partition: int | None, deadline: Deadline) -> None:
+        self._thread.run(lambda: sender.topics.find(topic, partition, deadline))
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until its fate is known.

@@ -120,6 +120,10 @@ class Sender:
         count = self.batches.partitions_of(topic)
         return count is None or (partition is not None and partition >= count)
 
+    def now_ms(self) -> int:
+        """Return the time of the loop's clock."""
+        return int(self._now() * 1000)
+
     def wait_for_room(self, size: int, deadline: Deadline) -> bool:
         """Block this thread until there is room for `size` bytes; return whether there is."""
         wanted = self._wanted(size)

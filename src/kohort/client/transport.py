@@ -211,7 +211,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         # From Python 3.12 on `writelines` raises between asyncio's closing and `connection_lost`,
         # which then fails the requests.
         if output and self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(output)
+            if len(output) == 1:
+                self._transport.write(output[0])  # `writelines` copies even one
+            else:
+                self._transport.writelines(output)
             self._machine.expect()
         self._dispatch()
         self._set_timer()

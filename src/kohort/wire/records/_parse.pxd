@@ -64,3 +64,5 @@ cdef struct Batch:
 
 
 cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil
+
+cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil

@@ -90,7 +90,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     import cramjam
 
     compressor = cramjam.lz4.Compressor(level=0, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it takes nothing else
     return bytes(compressor.finish())
 
 

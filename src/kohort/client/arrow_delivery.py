@@ -1,0 +1,200 @@
+"""What became of the rows of one `send_arrow`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from kohort.errors import KohortError
+from kohort.values import dataclass
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("kohort.client")
+
+NOT_ADDED = -1
+"""Stands for the partition of rows that were not added to any."""
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """The rows that one partition got.
+
+    Attributes:
+        rows: How many.
+        first_offset: Offset of the first of them; -1 when the broker did not say (acks 0).
+        last_offset: Offset of the last. Records of others may be in between.
+    """
+
+    rows: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowDelivery:
+    """Where the rows of one `send_arrow` went.
+
+    Attributes:
+        topic: Their topic.
+        rows: How many were delivered.
+        partitions: What each partition got.
+    """
+
+    topic: str
+    rows: int
+    partitions: Mapping[int, PartitionRows]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFailure:
+    """The rows that one partition did not get.
+
+    Attributes:
+        rows: How many.
+        error: Why; the first error where batches failed for several reasons.
+    """
+
+    rows: int
+    error: KohortError
+
+
+class ArrowDeliveryError(KohortError):
+    """Not all rows of a `send_arrow` were delivered.
+
+    Send the rest again with `batch.take(error.rows)`. As with any record that was not acknowledged
+    in time, the broker may have written some of them nevertheless.
+
+    Attributes:
+        delivered: What was delivered.
+        failures: What was not, by partition; under -1 what was not added to any.
+        rows: The numbers of the rows that were not delivered, ascending.
+    """
+
+    def __init__(
+        self, delivered: ArrowDelivery, failures: Mapping[int, RowsFailure], rows: pa.Int64Array
+    ) -> None:
+        """Make the error of what was delivered and what was not."""
+        self.delivered = delivered
+        self.failures = dict(failures)
+        self.rows = rows
+        super().__init__(_summary(delivered, self.failures))
+
+
+def _summary(delivered: ArrowDelivery, failures: Mapping[int, RowsFailure]) -> str:
+    failed = sum(each.rows for each in failures.values())
+    causes = [
+        f"{_place(delivered.topic, partition)} ({each.rows} rows): {each.error}"
+        for partition, each in sorted(failures.items())
+    ]
+    if len(causes) > _MOST_NAMED:
+        causes[_MOST_NAMED:] = [f"and {len(causes) - _MOST_NAMED} partitions more"]
+    return (
+        f"{delivered.rows} of {delivered.rows + failed} rows were delivered to {delivered.topic},"
+        f" {failed} were not: {'; '.join(causes)}"
+    )
+
+
+def _place(topic: str, partition: int) -> str:
+    return "not sent" if partition == NOT_ADDED else f"{topic}-{partition}"
+
+
+class ArrowFuture(Protocol):
+    """What is told of the fate of all rows: a future."""
+
+    def set_result(self, result: ArrowDelivery, /) -> None:
+        """Take where the rows went."""
+
+    def set_exception(self, exception: KohortError, /) -> None:
+        """Take why not all did."""
+
+    def cancelled(self) -> bool:
+        """Whether its owner wants to know no more."""
+
+
+class ArrowFate:
+    """Collects the fates of batches until they are all known, then completes the future.
+
+    Batches are added in the caller's thread and settled on the loop.
+
+    Args:
+        topic: Where the rows go.
+        future: Completed once.
+    """
+
+    def __init__(self, topic: str, future: ArrowFuture) -> None:
+        self._topic = topic
+        self._future = future
+        self._lock = threading.Lock()
+        self._open = 1  # the call itself, until it has added its last batch
+        self._delivered: dict[int, PartitionRows] = {}
+        self._failures: dict[int, RowsFailure] = {}
+        self._failed_rows: list[pa.Int64Array] = []
+
+    def add(self) -> None:
+        """Take note that a batch more is on its way."""
+        with self._lock:
+            self._open += 1
+
+    def delivered(self, partition: int, rows: int, base_offset: int) -> None:
+        """Take note that a batch was delivered."""
+        last = base_offset + rows - 1 if base_offset >= 0 else -1
+        with self._lock:
+            before = self._delivered.get(partition)
+            if before is not None:
+                rows += before.rows
+                base_offset = _earlier(before.first_offset, base_offset)
+                last = max(before.last_offset, last)
+            self._delivered[partition] = PartitionRows(rows, base_offset, last)
+        self.close()
+
+    def failed(self, partition: int, rows: pa.Int64Array, error: KohortError) -> None:
+        """Take note that a batch, or what was not added, failed."""
+        with self._lock:
+            before = self._failures.get(partition)
+            count = len(rows)
+            if before is not None:
+                count, error = count + before.rows, before.error
+            self._failures[partition] = RowsFailure(count, error)
+            self._failed_rows.append(rows)
+        self.close()
+
+    def close(self) -> None:
+        """Take note that one more thing is done: a batch, or adding them."""
+        with self._lock:
+            self._open -= 1
+            if self._open:
+                return
+        try:
+            self._complete()
+        except BaseException:
+            # An exit out of a callback would otherwise end the thread that all records need.
+            if not self._future.cancelled():
+                log.exception("a callback of rows for %s raised", self._topic)
+
+    def _complete(self) -> None:
+        rows = sum(each.rows for each in self._delivered.values())
+        delivery = ArrowDelivery(self._topic, rows, dict(sorted(self._delivered.items())))
+        if not self._failures:
+            self._future.set_result(delivery)
+            return
+        error = ArrowDeliveryError(delivery, self._failures, _ascending(self._failed_rows))
+        error.__cause__ = next(iter(self._failures.values())).error
+        self._future.set_exception(error)
+
+
+def _earlier(a: int, b: int) -> int:
+    known = [each for each in (a, b) if each >= 0]
+    return min(known, default=-1)
+
+
+def _ascending(parts: list[pa.Int64Array]) -> pa.Int64Array:
+    import pyarrow as pa
+
+    rows = pa.concat_arrays(parts)
+    return rows.sort()
