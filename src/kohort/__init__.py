@@ -14,6 +14,7 @@ from kohort.errors import (
     KohortError,
     LocalProtocolError,
     ProtocolError,
+    RecordDeserializationError,
     RemoteProtocolError,
 )
 from kohort.lazy import importer
@@ -51,6 +52,7 @@ __all__ = [
     "KohortError",
     "LocalProtocolError",
     "ProtocolError",
+    "RecordDeserializationError",
     "RemoteProtocolError",
     "__version__",
 ]

@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.types import TopicPartition
 
 
 class ErrorCode(IntEnum):
@@ -238,6 +242,47 @@ class RemoteProtocolError(ProtocolError):
 
 class LocalProtocolError(ProtocolError):
     """The caller asked for something the protocol does not allow in the present state."""
+
+
+class RecordDeserializationError(KohortError):
+    """A deserializer raised; the other partitions go on, this one waits at the record.
+
+    `seek(partition, offset + 1)` skips the record. Its `__cause__` is what the deserializer raised.
+
+    Attributes:
+        part: What could not be made, "key" or "value".
+        partition: Partition of the record.
+        offset: Its offset.
+        key: Its key as bytes, None when there is none.
+        value: Its value as bytes, None when there is none.
+        reason: What the deserializer said.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        partition: TopicPartition,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        reason: str,
+    ) -> None:
+        """Make the error of one record."""
+        self.part = part
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.reason = reason
+        super().__init__(part, partition, offset, key, value, reason)
+
+    def __str__(self) -> str:
+        """Return what failed, where, and how to go on."""
+        where = f"{self.partition.topic}-{self.partition.partition}"
+        return (
+            f"{where} at offset {self.offset}: the {self.part} cannot be deserialized"
+            f" ({self.reason}); seek to offset {self.offset + 1} to skip the record"
+        )
 
 
 class ConfigError(KohortError, ValueError):

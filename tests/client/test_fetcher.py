@@ -105,8 +105,7 @@ class World:
         config = make(ConsumerConfig, {"group_id": "g"})
         self.partitions = Partitions()
         cluster = Fixed(config)
-        self.errors: list[BaseException] = []
-        self.fetcher = Fetcher(cluster, config, self.partitions, lambda: None, self.errors.append)
+        self.fetcher = Fetcher(cluster, config, self.partitions, lambda: None)
         self.fetcher.is_on = True
         self.poll, self.look = cluster.to[Purpose.FETCH], cluster.to[Purpose.CONTROL]
         self.read_from(OLD, 5)
@@ -139,7 +138,7 @@ def test_what_is_new_is_looked_at_beside_a_long_poll() -> None:
         assert (world.take(NEW), state.fetch_offset) == ([7], 10)
         world.poll.answer()
         assert world.poll.wanted() == {0: 5, 1: 10}
-        assert world.errors == []
+        assert world.fetcher.broken is None
 
     asyncio.run(run())
 
@@ -169,7 +168,7 @@ def test_what_two_fetches_bring_is_taken_once() -> None:
         world.poll.answer(t0=1, t1=2)
         assert (world.take(NEW), world.take(OLD)) == ([7], [5])
         assert world.poll.wanted() == {0: 6, 1: 10}
-        assert world.errors == []
+        assert world.fetcher.broken is None
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from kohort.group.assignors import Assignor
-from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember, MemberState
@@ -67,7 +67,7 @@ class Stage:
         self.requests: deque[Send] = deque()
         # What a member sends and does to make its group's assignment (K61).
         self.asides: deque[Send] = deque()
-        self.jobs: deque[AssignmentJob] = deque()
+        self.jobs: deque[MemberJob] = deque()
         self.callbacks: deque[Callback] = deque()
         self.raised: list[Exception] = []
         self.observed: list[GroupEvent] = []

@@ -166,7 +166,9 @@ class ConsumerWorld:
             response = player.replies.popleft()
             stage.tell(ResponseArrived(stage.asides.popleft().token, response))
         elif stage.jobs:
-            self._compute(player, stage.jobs.popleft())
+            job = stage.jobs.popleft()
+            assert isinstance(job, AssignmentJob)  # no member here has an assignor to be asked
+            self._compute(player, job)
         elif stage.asides and player.asked is None:
             player.asked = self._token + 1
             self._send(player, stage.asides[0].request, 0)

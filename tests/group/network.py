@@ -16,7 +16,7 @@ from kohort.group.coordinator.events import RequestArrived, ShardEvent, Unload
 from kohort.group.coordinator.events import Tick as ShardTick
 from kohort.group.coordinator.session import ShardSession
 from kohort.group.coordinator.shard import Shard
-from kohort.group.effects import AssignmentJob, Callback, Effects, Send
+from kohort.group.effects import Callback, Effects, MemberJob, Send
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
@@ -54,7 +54,7 @@ class Connected(Generic[M]):
     requests: deque[Send] = field(default_factory=deque)
     answers: deque[tuple[int, Message]] = field(default_factory=deque)
     callbacks: deque[Callback] = field(default_factory=deque)
-    jobs: deque[AssignmentJob] = field(default_factory=deque)
+    jobs: deque[MemberJob] = field(default_factory=deque)
     commits: deque[CommitIdentity] = field(default_factory=deque)
     verdicts: list[CommitVerdict] = field(default_factory=list)
     looking_up: bool = False

@@ -17,8 +17,9 @@ from kohort.group.assignors import (
 )
 from kohort.group.assignors.interface import Assignment as Given
 from kohort.group.assignors.interface import GroupMetadata
-from kohort.group.effects import AssignmentJob, Effects
+from kohort.group.effects import AssignmentJob, Effects, SubscriptionJob
 from kohort.group.events import AssignorUnsupported, Ownership
+from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import client_assignors
 from kohort.group.member.consumer.machine import ConsumerMember, MemberSession, MemberState
@@ -32,6 +33,7 @@ from kohort.group.member.events import (
     RequestFailed,
     ResponseArrived,
     Subscribed,
+    Tick,
     TopicsNamed,
 )
 from kohort.group.subscription import decode_assignment, encode_assignment
@@ -95,7 +97,11 @@ class Stage:
         effects = self.member.decide(event, self.now)
         self.member.install(effects.session)
         self.open += [(send.token, send.request) for send in effects.sends]
-        self.jobs += effects.jobs
+        for job in effects.jobs:
+            if isinstance(job, SubscriptionJob):
+                self.tell(JobDone(job.token, leader.words(job, self.member.assignors)))
+            else:
+                self.jobs.append(job)
         for fact in effects.observed:
             if isinstance(fact, AssignorUnsupported):
                 self.unsupported.append(fact.assignors)
@@ -200,8 +206,49 @@ def test_k60_another_subscription_asks_the_assignor_anew() -> None:
     stage.beat(1)
     stage.mine.load = b"busy"
     stage.tell(Subscribed(frozenset({"flights", "delays"})))
+    assert stage.heartbeat.subscribed_topic_names == ("delays", "flights")
+    stage.beat(2)  # the assignor may take its time: heartbeats do not wait for it
     (said,) = stage.heartbeat.client_assignors or ()
     assert said.metadata == b"busy with delays,flights"
+
+
+def test_k60_a_member_joins_once_its_assignors_were_asked() -> None:
+    member = ConsumerMember(MemberConfig(group_id="g"), ME, assignors=(Mine(),))
+    member.install(member.decide(Subscribed(frozenset({"flights"})), 0).session)
+    effects = member.decide(Polled(), 0)
+    member.install(effects.session)
+    (job,) = effects.jobs
+    assert job == SubscriptionJob(job.token, frozenset({"flights"}))
+    effects = member.decide(CoordinatorKnown(), 0)
+    member.install(effects.session)
+    assert not effects.sends
+    effects = member.decide(JobDone(job.token, None, "it raised"), 0)
+    member.install(effects.session)
+    assert [str(error) for error in effects.raised] == ["it raised"]
+    due = member.next_deadline()
+    assert due is not None
+    member.install(member.decide(Tick(), due).session)
+    assert member.session.asking is not None
+    assert member.session.asking != job.token
+    late = member.decide(JobDone(job.token, {"mine": b"late"}), due)
+    assert late.session == member.session
+    effects = member.decide(JobDone(member.session.asking, {"mine": b"now"}), due)
+    (send,) = effects.sends
+    assert isinstance(send.request, ConsumerGroupHeartbeatRequest)
+    (said,) = send.request.client_assignors or ()
+    assert said.metadata == b"now"
+
+
+def test_k60_a_member_whose_assignor_cannot_be_asked_leaves_at_once() -> None:
+    member = ConsumerMember(MemberConfig(group_id="g"), ME, assignors=(Mine(),))
+    for event in (Subscribed(frozenset({"flights"})), Polled(), CoordinatorKnown()):
+        member.install(member.decide(event, 0).session)
+    (token,) = [member.session.asking]
+    assert token is not None
+    member.install(member.decide(Closing(), 0).session)
+    assert member.is_closed
+    after = member.decide(JobDone(token, {"mine": b""}), 0)
+    assert after.session == member.session
 
 
 def test_k60_a_member_without_assignors_says_and_does_nothing_of_it() -> None:

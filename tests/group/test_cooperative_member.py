@@ -9,6 +9,7 @@ import pytest
 from kohort.errors import ErrorCode, RebalanceInProgressError
 from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.coordinator.refusals import join_refused, sync_refused
+from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership, OwnershipChanged
 from kohort.group.member.classic.machine import MemberState
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
@@ -459,7 +460,9 @@ def test_l25_the_coordinator_does_not_look_at_the_generation_of_a_subscription()
     north.requests[0] = replace(send, request=replace(send.request, protocols=(protocol,)))
     until(world, north, S.COMPLETING_REBALANCE)
     assert north.member.generation_id == 2
-    (said,) = north.jobs[0].subscriptions.values()
+    job = north.jobs[0]
+    assert isinstance(job, AssignmentJob)
+    (said,) = job.subscriptions.values()
     assert (said.owned, said.generation) == (flights(0, 1), 0)
 
 

@@ -246,6 +246,65 @@ def test_l5_an_assignment_for_another_subscription_is_not_taken() -> None:
     assert north.words == [(Ownership.REVOKED, frozenset()), (Ownership.ASSIGNED, delays)]
 
 
+class Asked(RangeAssignor):
+    """An application's own assignor: it runs in no machine."""
+
+    def __init__(self) -> None:
+        self.says = b"one"
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        return self.says + b" of " + ",".join(topics).encode()
+
+
+def said(request: Message) -> bytes | None:
+    assert isinstance(request, JoinGroupRequest)
+    return decode_subscription(request.protocols[0].metadata).user_data
+
+
+def test_l2_an_assignor_is_asked_once_for_an_attempt_to_join() -> None:
+    """KIP-394 has a member join twice; other bytes would begin the rebalance anew."""
+    world, assignor = World(), Asked()
+    north = world.start("north", assignor)
+    world.topics = {"flights": 2}
+    world.tell(north, Subscribed(frozenset({"flights"})))
+    world.tell(north, CoordinatorKnown())
+    assert not north.requests
+    world.run_job(north)
+    assert said(north.requests[0].request) == b"one of flights"
+    assignor.says = b"two"
+    first = north.requests.popleft()
+    assert isinstance(first.request, JoinGroupRequest)
+    refused = join_refused(first.request, 9, ErrorCode.MEMBER_ID_REQUIRED, "north-1")
+    world.tell(north, ResponseArrived(first.token, refused))
+    assert said(north.requests[0].request) == b"one of flights"
+    assert not north.jobs
+
+
+def test_l2_an_assignor_that_raises_as_it_is_asked_is_reported_and_asked_again() -> None:
+    world = World()
+    north = world.start("north", Asked())
+    world.topics = {"flights": 2}
+    world.tell(north, Subscribed(frozenset({"flights"})))
+    world.tell(north, CoordinatorKnown())
+    world.tell(north, JobDone(north.jobs.popleft().token, None, "boom"))
+    assert north.member.state is S.UNJOINED
+    assert [str(error) for error in north.raised] == ["boom"]
+    world.advance(1_000)
+    assert world.everybody_is_stable()
+
+
+def test_l2_a_member_whose_assignor_cannot_be_asked_leaves_at_once() -> None:
+    world = World()
+    north = world.start("north", Asked())
+    world.tell(north, Subscribed(frozenset({"flights"})))
+    world.tell(north, CoordinatorKnown())
+    job = north.jobs.popleft()
+    world.tell(north, Closing())
+    assert north.member.is_closed
+    world.tell(north, JobDone(job.token, {"range": b""}))
+    assert north.member.is_closed
+
+
 def test_l8_an_assignor_that_raises_is_reported_and_tried_again() -> None:
     world, north = alone(S.COMPLETING_REBALANCE)
     job = north.jobs.popleft()

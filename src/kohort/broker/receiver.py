@@ -49,9 +49,10 @@ class FrameReceiver:
 
     def _cut(self) -> list[memoryview]:
         frames: list[memoryview] = []
+        staging = memoryview(self._staging)
         while self._end - self._start >= 4:
             head = self._start + 4
-            length = frame_length(self._staging[self._start : head], self._limit)
+            length = frame_length(staging[self._start : self._end], self._limit)
             if length > STAGING_BYTES - 4:
                 self._begin_large(length)
                 return frames

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
+from kohort.client import arguments
 from kohort.client.backoff import Deadline
-from kohort.client.config import ConsumerConfig, from_kafka, make
-from kohort.client.core import Caller, ConsumerCore
+from kohort.client.callbacks import Caller
+from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
+from kohort.client.core import ConsumerCore
 from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST
-from kohort.client.reading import Records, read_columns, read_records
+from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError, RequestTimedOutError
 from kohort.group.member.events import GroupMembershipOperation
@@ -23,6 +28,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+CommitOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
+"""The next offset to read in each partition, with or without metadata."""
+
+# Iteration looks after membership, positions and errors at least so often, whatever is buffered,
+# and raises what is wrong at least so often while it waits.
+POLL_EVERY_S = 0.1
+LONGEST_WAIT_MS = 1_000
 
 
 class AsyncConsumer:
@@ -48,6 +61,7 @@ class AsyncConsumer:
         self._core: ConsumerCore | None = None
         self._is_closed = False
         self._is_polling = False
+        self._poll_due = 0.0
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -67,7 +81,7 @@ class AsyncConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.end(DIRECT, is_done=kind is None)
 
     @property
     def config(self) -> ConsumerConfig:
@@ -122,7 +136,7 @@ class AsyncConsumer:
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
         refuse_in_listener("unsubscribe")
-        await self.core.unsubscribe(DIRECT)
+        await self.core.unsubscribe(DIRECT, is_done=sys.exc_info()[1] is None)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
@@ -148,10 +162,10 @@ class AsyncConsumer:
         Raises:
             KafkaError: The group or a partition cannot be read; see `retriable` and `fatal`.
             RemoteProtocolError: Records are corrupt; names partition and offset.
+            RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        await self._ready(timeout_ms)
-        return read_records(self.core.partitions, self._config, count)
+        return (await self._ready(timeout_ms)).reader.poll(count)
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -166,8 +180,7 @@ class AsyncConsumer:
             KafkaError: As `poll`.
             RemoteProtocolError: As `poll`.
         """
-        await self._ready(timeout_ms)
-        return read_columns(self.core.partitions, self._config, max_records)
+        return (await self._ready(timeout_ms)).reader.columns(max_records)
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -177,25 +190,55 @@ class AsyncConsumer:
         refuse_in_listener("poll_membership")
         await self.core.ready(Deadline(timeout_ms), DIRECT, reads=False)
 
-    async def _ready(self, timeout_ms: int) -> None:
+    async def _ready(self, timeout_ms: float | None) -> ConsumerCore:
         refuse_in_listener("poll")
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
         self._is_polling = True
+        core = self.core
         try:
-            await self.core.ready(Deadline(timeout_ms), DIRECT)
+            await core.ready(Deadline(timeout_ms), DIRECT)
         finally:
             self._is_polling = False
+        return core
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Yield records for ever."""
-        while True:
-            for records in (await self.poll(1_000)).values():
-                for record in records:
-                    yield record
+    def __aiter__(self) -> Self:
+        """Return the consumer: its records are what it iterates over."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """Return the next record, waiting `consumer_timeout_ms` for it, for ever by default.
+
+        Iteration and `poll` take from the same buffer: a record that a loop did not get to is
+        handed out by the next `poll`. Asking for a record says that the application is done with
+        those before, which auto-commit may commit from then on.
+
+        Raises:
+            StopAsyncIteration: None came in time, or `wakeup` was called.
+            KafkaError: As `poll`.
+            RemoteProtocolError: As `poll`.
+            RecordDeserializationError: As `poll`.
+        """
+        record = None if self._is_polling else self._buffered()
+        deadline = Deadline(self._config.consumer_timeout_ms)
+        while record is None:
+            core = await self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            self._poll_due = time.monotonic() + POLL_EVERY_S
+            record = None if core.was_woken else core.reader.next()
+            if record is None and (core.was_woken or deadline.over):
+                raise StopAsyncIteration
+        return record
+
+    def _buffered(self) -> ConsumerRecord | None:
+        """Return a record that is there already, unless it is time to look after other things."""
+        refuse_in_listener("iteration")
+        core = self._core
+        if core is None or core.has_news or time.monotonic() >= self._poll_due:
+            return None
+        return core.reader.next()
 
     def wakeup(self) -> None:
-        """End the poll that waits, or the next one; on the consumer's loop."""
+        """End the poll or the iteration that waits, or the next one; on the consumer's loop."""
         self.core.wakeup()
 
     # --------------------------------------------------------------------------- positions
@@ -219,6 +262,32 @@ class AsyncConsumer:
                     f"the position of {partition.topic}-{partition.partition}"
                 )
         return state.position
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record of each partition, as far as it is known."""
+        states = self.core.partitions
+        return {each.partition: each.position for each in states if each.position is not None}
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the end of a partition when it was last fetched from; None before that.
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+        """
+        return self.core.partitions[partition].high_watermark
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets the position is behind the end; None while one is not known.
+
+        The end is that of the last fetch; nothing is asked of the broker (KIP-666).
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+        """
+        state = self.core.partitions[partition]
+        if state.position is None or state.end is None:
+            return None
+        return max(0, state.end - state.position)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset` in a partition."""
@@ -260,13 +329,14 @@ class AsyncConsumer:
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        offsets: CommitOffsets | None = None,
         timeout_ms: int | None = None,
     ) -> None:
         """Store positions with the group.
 
         Args:
-            offsets: What to store; the positions of all partitions by default.
+            offsets: What to store, the next offset to read in each partition; by default the
+                positions of all, which are behind the last records that were handed out.
             timeout_ms: How long it may take; `default_api_timeout_ms` by default.
 
         Raises:
@@ -274,9 +344,50 @@ class AsyncConsumer:
             RebalanceInProgressError: Poll, then commit again.
             KafkaError: The broker refuses, or does not answer in time.
         """
-        committer = self.core.committing()
-        wanted = self.core.commit_positions() if offsets is None else offsets
-        await committer.commit(wanted, self._deadline(timeout_ms))
+        self.core.committing()
+        wanted = self.core.commit_positions() if offsets is None else arguments.offsets(offsets)
+        await self.core.commit(wanted, self._deadline(timeout_ms))
+
+    def commit_async(
+        self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
+    ) -> asyncio.Task[None]:
+        """As `commit`, without waiting for the answer.
+
+        Args:
+            offsets: As for `commit`.
+            on_commit: Called with the offsets, and None or the error, inside a later poll or
+                `close`; the setting `on_commit` by default.
+
+        Returns:
+            A task that ends when the answer is there.
+        """
+        core = self.core
+        core.committing()
+        wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
+        told = on_commit or self._config.on_commit
+        return core.start(core.commit(wanted, self._deadline(None), told))
+
+    def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
+        """Say up to where the application is done: auto-commit and `commit` take it from there.
+
+        Args:
+            offsets: The next offset to read in each partition, or the record that is done.
+
+        Raises:
+            LocalProtocolError: A partition is not assigned, or `enable_auto_offset_store` is true,
+                so that the next poll would say something else.
+        """
+        if self._config.enable_auto_offset_store:
+            raise LocalProtocolError(
+                "store_offsets needs enable_auto_offset_store=False: otherwise asking for more"
+                " records stores the positions"
+            )
+        if isinstance(offsets, ConsumerRecord):
+            where = TopicPartition(offsets.topic, offsets.partition)
+            done = OffsetAndMetadata(offsets.offset + 1, leader_epoch=offsets.leader_epoch)
+            self.core.partitions.store({where: done})
+        else:
+            self.core.partitions.store(arguments.offsets(offsets))
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
@@ -375,15 +486,35 @@ class AsyncConsumer:
     async def close(
         self,
         timeout_s: float = 30.0,
-        caller: Caller | None = None,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
+        What the last `poll` handed out is committed unless an exception is being handled, for then
+        nobody knows how far the application came.
+
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
-            caller: Who calls listeners; the loop by default.
+        """
+        is_done = sys.exc_info()[1] is None
+        await self.end(DIRECT, timeout_s, operation, is_done=is_done)
+
+    async def end(
+        self,
+        caller: Caller,
+        timeout_s: float = 30.0,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+        *,
+        is_done: bool,
+    ) -> None:
+        """As `close`, for the faces of a consumer.
+
+        Args:
+            caller: Who calls listeners.
+            timeout_s: As for `close`.
+            operation: As for `close`.
+            is_done: Whether the application is done with what the last poll handed out.
         """
         refuse_in_listener("close")
         if self._is_closed:
@@ -391,7 +522,8 @@ class AsyncConsumer:
         core = self._core
         try:
             if core is not None:
-                await core.close(Deadline(timeout_s * 1000), caller or DIRECT, operation)
+                deadline = Deadline(timeout_s * 1000)
+                await core.close(deadline, caller, operation, is_done=is_done)
         finally:
             self._is_closed = True
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, RequestTimedOutError
+
 JITTER = 0.2
 
 
@@ -33,13 +35,20 @@ class Backoff:
 
 
 class Deadline:
-    """A point in time until which a call may take.
+    """A point in time until which a call may take, and what has kept the call so far.
 
     Args:
         timeout_ms: Time from now; None for no end.
+
+    Attributes:
+        what: What the call wants, for people; whoever begins it says so.
+        cause: The last error that kept it from being done.
     """
 
     def __init__(self, timeout_ms: float | None) -> None:
+        self.what: str | None = None
+        self.cause: KohortError | None = None
+        self._timeout_ms = timeout_ms
         self._end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
 
     def left_s(self) -> float | None:
@@ -55,3 +64,26 @@ class Deadline:
     def over(self) -> bool:
         """Whether it has passed."""
         return self._end is not None and time.monotonic() >= self._end
+
+    def note(self, error: KohortError | None) -> None:
+        """Remember what went wrong last.
+
+        The last request may be cut off by the end of the call itself: what a broker said before
+        tells more than that.
+        """
+        if error is not None and not (self.cause and isinstance(error, RequestTimedOutError)):
+            self.cause = error
+
+    def expired(self) -> KafkaError:
+        """Return the error of a call that took too long: its cause says what kept it."""
+        cause = self.cause
+        text = f"{self.what or 'the call'} took longer than {self._timeout_ms or 0:g} ms"
+        if cause is None:
+            return RequestTimedOutError(text)
+        error: KafkaError
+        if isinstance(cause, BrokerUnavailableError):
+            error = BrokerUnavailableError(f"{text}: {cause.message}")
+        else:
+            error = RequestTimedOutError(f"{text}; the last error was {cause}")
+        error.__cause__ = cause
+        return error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from kohort.client.aside import aside
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
@@ -14,7 +14,7 @@ from kohort.client.membership import Membership, member_config
 from kohort.client.metadata import ClusterMetadata
 from kohort.errors import KohortError
 from kohort.group.assignors import ClusterView, RackedClusterView
-from kohort.group.effects import AssignmentJob
+from kohort.group.effects import MemberJob, SubscriptionJob
 from kohort.group.member import leader
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.events import MemberEvent, RejoinAsked
@@ -51,8 +51,11 @@ class ClassicMembership(Membership):
         if self.member.group_topics - watched:
             self._start(self._learn(self.member.group_topics))
 
-    async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
-        """Return each member's assignment, as the leader."""
+    async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
+        """Return each member's assignment, as the leader, or what the assignors have to say."""
+        if isinstance(job, SubscriptionJob):
+            what = f"subscription_user_data for group {self._group}"
+            return await aside(lambda: leader.words(job, self.member.assignors), what)
         topics = leader.topics(job)
         deadline = Deadline(self._cluster.config.default_api_timeout_ms)
         await self._cluster.ensure_topics(topics, deadline)
@@ -61,7 +64,8 @@ class ClassicMembership(Membership):
             await self._cluster.refresh(deadline)
             view = cluster_view(self._cluster.metadata, topics)
         self._counts = dict(view.partitions)
-        return await asyncio.to_thread(leader.compute, job, self.member.assignors, view)
+        what = f"assignor {job.assignor} of group {self._group}"
+        return await aside(lambda: leader.compute(job, self.member.assignors, view), what)
 
     async def _learn(self, topics: frozenset[str]) -> None:
         """Watch topics, also as a leader that has nothing to assign (KIP-814)."""

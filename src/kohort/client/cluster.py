@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
+from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from kohort.client.auth import Authenticator, NoAuthentication
@@ -14,8 +16,11 @@ from kohort.client.backoff import Backoff, Deadline
 from kohort.client.config import ClientConfig
 from kohort.client.connection import Connection
 from kohort.client.frames import Allocate, plain_buffer
+from kohort.client.keeper import MetadataKeeper
 from kohort.client.metadata import ClusterMetadata, Node, from_response
-from kohort.client.transport import BrokerConnection, connect
+from kohort.client.reachability import Reachability
+from kohort.client.transport import Attempt, BrokerConnection, connect
+from kohort.client.troubles import TopicTroubles, Troubles
 from kohort.errors import (
     BrokerUnavailableError,
     ErrorCode,
@@ -25,6 +30,7 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
+from kohort.types import TopicPartition
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
 
@@ -57,6 +63,13 @@ class Cluster:
         config: Settings.
         authenticator: How connections authenticate.
         allocate: Makes the memory of fetched frames.
+
+    Attributes:
+        metadata: The last answer.
+        on_metadata: Called after each answer.
+        allow_auto_topic_creation: Whether asking may create a topic.
+        troubles: Tells what is wrong, once.
+        watched_partitions: Says which partitions the client wants to use.
     """
 
     def __init__(
@@ -70,25 +83,34 @@ class Cluster:
         self.on_metadata: list[Callable[[], None]] = []
         self.wants_all_topics = False
         self.allow_auto_topic_creation = True
-        self.unreachable: BrokerUnavailableError | None = None
+        self.troubles = Troubles()
+        self.watched_partitions: Callable[[], Iterable[TopicPartition]] = tuple
+        self._reachability = Reachability(config, self.troubles)
+        self._topic_troubles = TopicTroubles(self.troubles)
         self._authenticator = authenticator or NoAuthentication()
         self._allocate = allocate
         self._topics: set[str] = set()
         self._connections: dict[tuple[int, Purpose], _Opening] = {}
         self._bootstrap: dict[tuple[str, int], _Opening] = {}
+        self._attempts: set[Attempt] = set()
         self._backoffs: dict[int, tuple[Backoff, float]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._stale = asyncio.Event()
+        self._keeper = MetadataKeeper(
+            config, self._refresh_shared, lambda: self.metadata, self._lacks_leaders
+        )
         self._closed = False
+
+    @property
+    def unreachable(self) -> BrokerUnavailableError | None:
+        """Why no broker could be reached the last time; None when one could."""
+        return self._reachability.unreachable
 
     # ----------------------------------------------------------------------------- metadata
 
     def request_refresh(self) -> None:
         """Have the metadata fetched anew soon, in the background."""
-        self._stale.set()
-        if self._keeper is None and not self._closed:
-            self._keeper = asyncio.create_task(self._keep_fresh())
+        if not self._closed:
+            self._keeper.request()
 
     async def refresh(self, deadline: Deadline) -> ClusterMetadata:
         """Fetch the metadata anew, trying until the deadline.
@@ -96,21 +118,15 @@ class Cluster:
         Raises:
             BrokerUnavailableError: No broker answered; it names addresses and causes.
         """
-        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-        while True:
-            try:
-                async with asyncio.timeout(deadline.left_s()):
+        pause = self.retry_backoff()
+        async with self.within(deadline, f"metadata of {self._shown_servers()}"):
+            while True:
+                try:
                     await self._refresh_shared()
-            except TimeoutError:
-                raise self.unreachable or BrokerUnavailableError(
-                    f"{self._shown_servers()} did not answer in time"
-                ) from None
-            except BrokerUnavailableError:
-                if deadline.over:
-                    raise
-                await self.sleep(pause, deadline)
-            else:
-                return self.metadata
+                except BrokerUnavailableError as error:
+                    await self.wait_after(error, pause, deadline)
+                else:
+                    return self.metadata
 
     async def ensure_topics(self, topics: Iterable[str], deadline: Deadline) -> ClusterMetadata:
         """Return metadata that has all `topics`, described or with an error.
@@ -144,13 +160,72 @@ class Cluster:
         is_news = not wanted <= self.metadata.topics.keys()
         self._topics = wanted
         if is_news:
-            self.request_refresh()
+            self._keeper.request(at_once=True)
+
+    def unwatched(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of these topics whose metadata is not kept fresh."""
+        return frozenset(topics) - self._topics
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """Do not ask for these topics any more."""
+        self._topics.difference_update(topics)
+
+    # ----------------------------------------------------------------- calls that are tried again
+
+    def retry_backoff(self) -> Backoff:
+        """Return the pauses between the attempts of one call."""
+        return Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+
+    @asynccontextmanager
+    async def within(self, deadline: Deadline, what: str) -> AsyncIterator[None]:
+        """Bound a call by its deadline.
+
+        Args:
+            deadline: When to give up; it is told what went wrong meanwhile.
+            what: What the call wants, for people; that of the outermost call counts.
+
+        Raises:
+            KafkaError: Time is up; it says what kept the call, and has that as its cause.
+        """
+        deadline.what = deadline.what or what
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                yield
+        except TimeoutError:
+            deadline.note(self.unreachable)
+            if deadline.cause is None:
+                deadline.note(self._waited_for())
+            raise deadline.expired() from deadline.cause
+
+    async def wait_after(self, error: KohortError, pause: Backoff, deadline: Deadline) -> None:
+        """Wait before something is tried again that has failed.
+
+        Raises:
+            KohortError: The error itself, when waiting does not help.
+            KafkaError: Time is up.
+        """
+        if not (isinstance(error, KafkaError) and error.retriable):
+            raise error
+        deadline.note(error)
+        if deadline.over:
+            raise deadline.expired() from deadline.cause
+        await self.sleep(pause, deadline)
 
     async def sleep(self, pause: Backoff, deadline: Deadline) -> None:
         """Wait before something is tried again."""
         left = deadline.left_s()
         wanted = pause.next_s()
         await asyncio.sleep(wanted if left is None else min(wanted, left))
+
+    def _waited_for(self) -> KohortError | None:
+        """Say which brokers have not said anything yet."""
+        tasks = (*self._connections.values(), *self._bootstrap.values())
+        opened = [task.result() for task in tasks if _is_open(task)]
+        causes = [str(attempt) for attempt in self._attempts]
+        causes += [f"{o.address} has not answered {o.unanswered}" for o in opened if o.unanswered]
+        return BrokerUnavailableError("; ".join(sorted(set(causes)))) if causes else None
+
+    # -------------------------------------------------------------------------------- keeping
 
     async def _refresh_shared(self) -> None:
         """Fetch the metadata once, together with whoever else wants it now."""
@@ -174,31 +249,11 @@ class Cluster:
         response = await self.send_any(request)
         self.metadata = from_response(response)
         self._settle_bootstrap()
+        partitions = self.watched_partitions()
+        source = self._shown_servers()
+        self._topic_troubles.judge(self.metadata, names or (), partitions, source)
         for callback in self.on_metadata:
             callback()
-
-    async def _keep_fresh(self) -> None:
-        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-        while True:
-            self._stale.clear()
-            try:
-                await self._refresh_shared()
-                pause.reset()
-            except KohortError as error:
-                log.debug("metadata: %s", error)
-                self._stale.set()
-                await asyncio.sleep(pause.next_s())
-                continue
-            if self._lacks_leaders():
-                await asyncio.sleep(pause.next_s())
-                continue
-            try:
-                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
-                    await self._stale.wait()
-            except TimeoutError:
-                pass
-            else:
-                await asyncio.sleep(pause.next_s())
 
     def _lacks_leaders(self) -> bool:
         wanted = [self.metadata.topics.get(name) for name in self._topics]
@@ -251,29 +306,28 @@ class Cluster:
                     raise
                 causes.append(_plain(error))
             else:
-                self._reached()
+                self._reachability.reached(self.metadata.nodes)
                 return response
         return await self._send_bootstrap(request, causes)
 
     async def send_any_until(self, request: Request[R], deadline: Deadline) -> R:
-        """As `send_any`, trying until the deadline."""
-        pause = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-        while True:
-            try:
-                async with asyncio.timeout(deadline.left_s()):
+        """As `send_any`, trying until the deadline.
+
+        Raises:
+            KafkaError: Time is up; its cause says what kept the call.
+        """
+        pause = self.retry_backoff()
+        async with self.within(deadline, f"{type(request).__name__} to {self._shown_servers()}"):
+            while True:
+                try:
                     return await self.send_any(request)
-            except TimeoutError:
-                raise self.unreachable or BrokerUnavailableError(
-                    f"{self._shown_servers()} did not answer in time"
-                ) from None
-            except BrokerUnavailableError:
-                if deadline.over:
-                    raise
-                await self.sleep(pause, deadline)
+                except BrokerUnavailableError as error:
+                    await self.wait_after(error, pause, deadline)
 
     async def _send_bootstrap(self, request: Request[R], causes: list[str]) -> R:
         servers = self.config.addresses()
         random.shuffle(servers)
+        strangers = 0
         for host, port in servers:
             try:
                 connection = await self._bootstrap_connection(host, port)
@@ -285,21 +339,15 @@ class Cluster:
                 if isinstance(error, KafkaError) and not error.retriable:
                     raise
                 causes.append(_plain(error))
+                strangers += isinstance(error, RemoteProtocolError)
             else:
-                self._reached()
+                self._reachability.reached(self.metadata.nodes)
                 return response
-        raise self._failed(BrokerUnavailableError("; ".join(dict.fromkeys(causes))))
-
-    def _failed(self, error: BrokerUnavailableError) -> BrokerUnavailableError:
-        if self.unreachable is None and self.metadata.nodes:
-            log.warning("no broker can be reached: %s", error)
-        self.unreachable = error
-        return error
-
-    def _reached(self) -> None:
-        if self.unreachable is not None and self.metadata.nodes:
-            log.warning("brokers can be reached again")
-        self.unreachable = None
+        text = "; ".join(sorted(set(causes)))
+        self._reachability.none_reached(text)
+        if strangers == len(servers) and not self.metadata.nodes:
+            raise RemoteProtocolError(text)  # there never was a broker, so none is coming back
+        raise BrokerUnavailableError(text)
 
     # -------------------------------------------------------------------------- connections
 
@@ -349,6 +397,7 @@ class Cluster:
             if _is_open(task):
                 node_id = known.get(address)
                 if node_id is not None and (node_id, Purpose.CONTROL) not in self._connections:
+                    self._reachability.node_reached(node_id)
                     self._connections[node_id, Purpose.CONTROL] = task
                 elif task.result().load:
                     continue  # whoever waits for the answer closes it
@@ -366,9 +415,11 @@ class Cluster:
         await asyncio.sleep(max(0.0, not_before - loop.time()))
         try:
             connection = await self._open(node.host, node.port, purpose)
-        except (KafkaError, RemoteProtocolError):
+        except (KafkaError, RemoteProtocolError) as error:
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
+            self._reachability.node_failed(node_id, _plain(error))
             raise
+        self._reachability.node_reached(node_id)
         pause.reset()
         self._backoffs[node_id] = pause, 0.0
         return connection
@@ -384,7 +435,15 @@ class Cluster:
             setup_timeout_ms=setup_ms,
             allocate=self._allocate if purpose is Purpose.FETCH else plain_buffer,
         )
-        return await connect(host, port, machine, setup_ms / 1000)
+        attempt = Attempt(f"{host}:{port}")
+        self._attempts.add(attempt)
+        try:
+            made = await connect(host, port, machine, setup_ms / 1000, attempt)
+        finally:
+            self._attempts.discard(attempt)
+        made.on_silence = partial(self._reachability.silent, made.address)
+        made.on_first_answer = partial(self._reachability.answered, made.address)
+        return made
 
     def _reconnect_backoff(self) -> Backoff:
         config = self.config
@@ -409,7 +468,7 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        background = [task for task in (self._keeper, self._refreshing) if task is not None]
+        background = [task for task in (self._keeper.task, self._refreshing) if task is not None]
         openings = [*self._connections.values(), *self._bootstrap.values()]
         tasks = [*background, *openings]
         running = [task for task in tasks if not task.done()]

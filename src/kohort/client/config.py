@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from kohort.client.rejected import why_rejected
-from kohort.errors import ConfigError
+from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
+from kohort.group.member.offers import offered
+from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")
 
 _MIB = 1024 * 1024
+_COUNTED = ("_ms", "_bytes", "_records", "_size")
+
+OnCommit: TypeAlias = Callable[
+    [Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object
+]
+"""Called with the offsets of a commit, and None or why they were not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +67,7 @@ class ClientConfig:
             )
         for name in defaults(type(self)):
             value = getattr(self, name)
-            if name.endswith(("_ms", "_bytes", "_records", "_size")) and value < 0:
+            if value is not None and name.endswith(_COUNTED) and value < 0:
                 raise ConfigError(f"{dotted(name)} is {value}; it cannot be negative")
 
     def addresses(self) -> list[tuple[str, int]]:
@@ -93,6 +101,9 @@ class ConsumerConfig(ClientConfig):
         partition_assignment_strategy: Assignors in order of preference, by name or as objects.
         enable_auto_commit: Whether positions are committed without being asked to.
         auto_commit_interval_ms: How often.
+        enable_auto_offset_store: Whether asking for more records says that the application is done
+            with those it had; if not, only `store_offsets` says so. Both are about auto-commit, and
+            about `commit` without offsets.
         auto_offset_reset: Where to begin without a committed offset: "earliest", "latest", "none".
         isolation_level: "read_committed" leaves out aborted transactions and waits for open ones.
         fetch_min_bytes: The broker answers once it has so much.
@@ -105,6 +116,9 @@ class ConsumerConfig(ClientConfig):
         exclude_internal_topics: Whether a pattern leaves out topics that Kafka keeps for itself.
         key_deserializer: Makes something of a key's bytes; not called for null.
         value_deserializer: Likewise for values.
+        consumer_timeout_ms: How long iteration waits for a record before it ends; None: for ever.
+        on_commit: Called with the offsets of each auto-commit, and of each `commit_async` that has
+            no callback of its own, and None or the error; inside a later poll or `close`.
         event_listener: Told what the group member does (`kohort.group.events`), in another thread.
     """
 
@@ -120,6 +134,7 @@ class ConsumerConfig(ClientConfig):
     partition_assignment_strategy: str | Sequence[str | Assignor] = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
+    enable_auto_offset_store: bool = True
     auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     fetch_min_bytes: int = 1
@@ -132,6 +147,8 @@ class ConsumerConfig(ClientConfig):
     exclude_internal_topics: bool = True
     key_deserializer: Callable[[bytes], object] | None = None
     value_deserializer: Callable[[bytes], object] | None = None
+    consumer_timeout_ms: int | None = None
+    on_commit: OnCommit | None = None
     event_listener: Callable[[GroupEvent], None] | None = None
 
     def __post_init__(self) -> None:
@@ -337,13 +354,13 @@ def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> 
 def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
     """Convert a string to the type of the setting; check a number's type."""
     wanted = next(hints[name] for hints in map(get_annotations, kind.__mro__) if name in hints)
-    if wanted == "int":
+    if wanted == "int" or (wanted == "int | None" and value is not None):
         return _integer(name, value)
     if wanted == "bool":
         return _boolean(name, value)
     if wanted.startswith("Literal") and isinstance(value, str):
         return value.lower()
-    if wanted.startswith("Callable") and value is not None and not callable(value):
+    if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
         raise ConfigError(f"{dotted(name)} must be a Python callable, not {value!r}")
     if wanted in ("str", "str | None") and value is not None and not isinstance(value, str):
         raise ConfigError(f"{dotted(name)} must be a string, not {value!r}")
@@ -384,9 +401,12 @@ def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor
     names = given.split(",") if isinstance(given, str) else given
     if isinstance(names, Assignor) or not all(isinstance(each, (str, Assignor)) for each in names):
         raise ConfigError(f"{key} has what is neither a name nor an Assignor: {given!r}")
-    return [
+    found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]
+    for each in found:
+        offered([each])
+    return found
 
 
 def _assignor(key: str, name: str) -> Assignor:

@@ -178,6 +178,12 @@ class Connection:
         """How many requests are waiting or unanswered."""
         return len(self._waiting) + len(self._in_flight)
 
+    @property
+    def unanswered(self) -> str | None:
+        """Name of the request whose answer is the next to come, None when there is none."""
+        flight = next(iter(self._in_flight), None)
+        return None if flight is None else type(flight.pending.request).__name__
+
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request; known once the connection is ready."""
         return self._versions is not None and self._versions.serves(request)

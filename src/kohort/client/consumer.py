@@ -6,21 +6,30 @@ and the member machine, so a slow application is still a live member of its grou
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from kohort.client.async_consumer import AsyncConsumer
+from kohort.client.async_consumer import (
+    LONGEST_WAIT_MS,
+    POLL_EVERY_S,
+    AsyncConsumer,
+    CommitOffsets,
+)
 from kohort.client.backoff import Deadline
-from kohort.client.config import ConsumerConfig, from_kafka
+from kohort.client.config import ConsumerConfig, OnCommit, from_kafka
 from kohort.client.core import ConsumerCore
 from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.loop_thread import LoopThread, Serve
 from kohort.client.offsets import OffsetAndTimestamp
-from kohort.client.reading import Records, read_columns, read_records
+from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
@@ -57,6 +66,7 @@ class Consumer:
         self._thread = LoopThread("kohort-consumer")
         self._polling = threading.Lock()
         self._core: ConsumerCore | None = None
+        self._poll_due = 0.0
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -76,7 +86,7 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._end(is_done=kind is None)
 
     # ------------------------------------------------------------------------ what to read
 
@@ -92,10 +102,8 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
         refuse_in_listener("unsubscribe")
-        self._thread.run_serving(self._unsubscribe)
-
-    async def _unsubscribe(self, serve: Serve) -> None:
-        await self._async.core.unsubscribe(serve)
+        is_done = sys.exc_info()[1] is None
+        self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, is_done=is_done))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
@@ -121,9 +129,11 @@ class Consumer:
         Raises:
             KafkaError: The group or a partition cannot be read; see `retriable` and `fatal`.
             RemoteProtocolError: Records are corrupt; names partition and offset.
+            RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        return read_records(self._ready(timeout_ms).partitions, self._config, count)
+        with self._alone("poll"):
+            return self._ready(timeout_ms).reader.poll(count)
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:
         """Return the next records as columns, those of Spark's own Kafka source.
@@ -136,40 +146,86 @@ class Consumer:
             KafkaError: As `poll`.
             RemoteProtocolError: As `poll`.
         """
-        return read_columns(self._ready(timeout_ms).partitions, self._config, max_records)
+        with self._alone("poll_arrow"):
+            return self._ready(timeout_ms).reader.columns(max_records)
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
 
         Returns after a callback, a `wakeup`, or the time-out.
         """
-        self._ready(timeout_ms, reads=False)
+        with self._alone("poll_membership"):
+            self._ready(timeout_ms, reads=False)
 
-    def _ready(self, timeout_ms: int, *, reads: bool = True) -> ConsumerCore:
-        refuse_in_listener("poll")
-        if not self._polling.acquire(blocking=False):
-            raise LocalProtocolError("another poll of this consumer is running")
+    def __iter__(self) -> Self:
+        """Return the consumer: its records are what it iterates over."""
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record, waiting `consumer_timeout_ms` for it, for ever by default.
+
+        Iteration and `poll` take from the same buffer: a record that a loop did not get to is
+        handed out by the next `poll`. Asking for a record says that the application is done with
+        those before, which auto-commit may commit from then on.
+
+        Raises:
+            StopIteration: None came in time, or `wakeup` was called.
+            KafkaError: As `poll`.
+            RemoteProtocolError: As `poll`.
+            RecordDeserializationError: As `poll`.
+        """
+        self._begin("iteration")
         try:
-            deadline = Deadline(timeout_ms)
-            if reads and self._core is not None and self._core.handover.wait(deadline):
-                return self._core
-            self._core = self._thread.run_serving(
-                lambda serve: self._make_ready(deadline, serve, reads)
-            )
-            return self._core
+            record = self._buffered()
+            return record if record is not None else self._awaited()
         finally:
             self._polling.release()
+
+    def _buffered(self) -> ConsumerRecord | None:
+        """Return a record that is there already, unless it is time to look after other things."""
+        core = self._core
+        if core is None or core.has_news or time.monotonic() >= self._poll_due:
+            return None
+        return core.reader.next()
+
+    def _awaited(self) -> ConsumerRecord:
+        deadline = Deadline(self._config.consumer_timeout_ms)
+        while True:
+            core = self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            self._poll_due = time.monotonic() + POLL_EVERY_S
+            record = None if core.was_woken else core.reader.next()
+            if record is not None:
+                return record
+            if core.was_woken or deadline.over:
+                raise StopIteration
+
+    def _ready(self, timeout_ms: float | None, *, reads: bool = True) -> ConsumerCore:
+        deadline = Deadline(timeout_ms)
+        if reads and self._core is not None and self._core.handover.wait(deadline):
+            return self._core
+        self._core = self._thread.run_serving(
+            lambda serve: self._make_ready(deadline, serve, reads)
+        )
+        return self._core
 
     async def _make_ready(self, deadline: Deadline, serve: Serve, reads: bool) -> ConsumerCore:
         core = self._async.core
         await core.ready(deadline, serve, reads=reads)
         return core
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Yield records for ever."""
-        while True:
-            for records in self.poll(1_000).values():
-                yield from records
+    @contextmanager
+    def _alone(self, call: str) -> Iterator[None]:
+        self._begin(call)
+        try:
+            yield
+        finally:
+            self._polling.release()
+
+    def _begin(self, call: str) -> None:
+        """Keep two threads from reading at once, and listeners from waiting for themselves."""
+        refuse_in_listener(call)
+        if not self._polling.acquire(blocking=False):
+            raise LocalProtocolError("another poll of this consumer is running")
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one; any thread may call it."""
@@ -189,6 +245,18 @@ class Consumer:
             KafkaError: It cannot be found out in time.
         """
         return self._thread.run(lambda: self._async.position(partition, timeout_ms))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record of each partition, as far as it is known."""
+        return self._on_loop(self._async.positions)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the end of a partition when it was last fetched from; None before that."""
+        return self._on_loop(lambda: self._async.highwater(partition))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets the position is behind the end of the last fetch (KIP-666)."""
+        return self._on_loop(lambda: self._async.current_lag(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset` in a partition."""
@@ -216,24 +284,30 @@ class Consumer:
 
     # ----------------------------------------------------------------------------- commits
 
-    def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        timeout_ms: int | None = None,
-    ) -> None:
+    def commit(self, offsets: CommitOffsets | None = None, timeout_ms: int | None = None) -> None:
         """Store positions with the group; see `AsyncConsumer.commit`."""
         self._thread.run(lambda: self._async.commit(offsets, timeout_ms))
 
     def commit_async(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+        self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
     ) -> Future[None]:
-        """As `commit`, without waiting for the answer."""
-        if offsets is None:
-            offsets = self._on_loop(self._commit_positions)
-        return self._thread.submit(lambda: self._async.commit(offsets))
+        """As `commit`, without waiting for the answer.
 
-    def _commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._async.core.commit_positions()
+        Args:
+            offsets: As for `commit`.
+            on_commit: Called with the offsets, and None or the error, inside a later poll or
+                `close`; the setting `on_commit` by default.
+
+        Returns:
+            A future of the answer.
+        """
+        answer: Future[None] = Future()
+        self._on_loop(lambda: _pass_on(self._async.commit_async(offsets, on_commit), answer))
+        return answer
+
+    def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
+        """Say up to where the application is done; see `AsyncConsumer.store_offsets`."""
+        self._on_loop(lambda: self._async.store_offsets(offsets))
 
     def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
@@ -298,15 +372,30 @@ class Consumer:
     ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
+        What the last `poll` handed out is committed unless an exception is being handled, for then
+        nobody knows how far the application came.
+
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
         """
+        self._end(timeout_s, operation, is_done=sys.exc_info()[1] is None)
+
+    def _end(
+        self,
+        timeout_s: float = 30.0,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+        *,
+        is_done: bool,
+    ) -> None:
         refuse_in_listener("close")
         if self._async.is_closed:
             return
+        self._core = None
         try:
-            self._thread.run_serving(lambda serve: self._async.close(timeout_s, serve, operation))
+            self._thread.run_serving(
+                lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done)
+            )
         finally:
             self._thread.close()
 
@@ -315,3 +404,17 @@ class Consumer:
             return function()
 
         return self._thread.run(call)
+
+
+def _pass_on(task: asyncio.Task[None], answer: Future[None]) -> None:
+    """Have a future of another thread end as a task does."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            answer.cancel()
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(None)
+
+    task.add_done_callback(ended)

@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 
+from kohort.client.aside import aside
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
@@ -15,7 +16,7 @@ from kohort.client.membership import Membership, member_config
 from kohort.client.metadata import from_response
 from kohort.errors import KohortError
 from kohort.group.assignors.interface import ClusterView
-from kohort.group.effects import AssignmentJob
+from kohort.group.effects import MemberJob, SubscriptionJob
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.consumer import client_assignors
 from kohort.group.member.consumer.machine import ConsumerMember
@@ -121,10 +122,19 @@ class ConsumerMembership(Membership):
             return True
         return await self._coordinator.serves(ConsumerGroupPrepareAssignmentRequest)
 
-    async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
-        """Return each member's assignment; the coordinator said all there is to know."""
-        view = ClusterView(job.partitions or {})
-        return await asyncio.to_thread(client_assignors.compute, job, self.member.assignors, view)
+    async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
+        """Return each member's assignment, or what the assignors have to say.
+
+        The coordinator said all there is to know.
+        """
+        assignors = self.member.assignors
+        if isinstance(job, SubscriptionJob):
+            view, hook = ClusterView({}), "subscription_user_data"
+        else:
+            view, hook = ClusterView(job.partitions or {}), f"assignor {job.assignor}"
+        return await aside(
+            lambda: client_assignors.compute(job, assignors, view), f"{hook} of group {self._group}"
+        )
 
 
 def _new_member_id() -> str:

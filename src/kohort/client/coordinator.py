@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.metrics import GroupMetrics
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
@@ -16,6 +16,8 @@ from kohort.wire.schema import Message, Request
 R = TypeVar("R", bound=Message)
 
 _GROUP = 0
+# The first group of a cluster has its topic made, which takes some attempts.
+_MISSES = 5
 
 # The coordinator says so, and another one has to be found.
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -38,6 +40,8 @@ class Coordinator:
         self._cluster = cluster
         self.on_found: list[Callable[[], None]] = []
         self._node_id: int | None = None
+        self._misses = 0
+        self._shown = f"group {group_id}"
 
     async def find(self) -> None:
         """Look the coordinator up, once.
@@ -50,12 +54,22 @@ class Coordinator:
         found = response.coordinators[0] if response.coordinators else None
         if found is None or found.error_code:
             code = found.error_code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            raise KafkaError(code, f"group {self.group_id}")
+            raise self._not_found(code)
         if found.node_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
         self._node_id = found.node_id
+        self._misses = 0
+        self._cluster.troubles.over(self._shown, f"{self._shown} has a coordinator again")
         for tell in self.on_found:
             tell()
+
+    def _not_found(self, code: int) -> KafkaError:
+        error = KafkaError(code, self._shown)
+        self._misses += 1
+        if self._misses >= _MISSES:
+            text = f"{self._shown} has no coordinator: {error.name}; looking for it again"
+            self._cluster.troubles.note(self._shown, error.name, text)
+        return error
 
     def forget(self) -> None:
         """Look the coordinator up again next time."""
@@ -113,29 +127,24 @@ class Coordinator:
         Raises:
             KafkaError: There is no answer in time.
         """
-        config = self._cluster.config
-        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        while True:
-            timeout_ms = max(1, deadline.left_ms(config.request_timeout_ms))
-            try:
-                async with asyncio.timeout(deadline.left_s()):
+        pause = self._cluster.retry_backoff()
+        longest_ms = self._cluster.config.request_timeout_ms
+        what = f"{type(request).__name__} to the coordinator of group {self.group_id}"
+        async with self._cluster.within(deadline, what):
+            while True:
+                try:
+                    timeout_ms = max(1, deadline.left_ms(longest_ms))
                     response = await self.send(request, timeout_ms=timeout_ms)
-            except TimeoutError:
-                raise self._cluster.unreachable or BrokerUnavailableError(
-                    f"the coordinator of group {self.group_id} did not answer in time"
-                ) from None
-            except KafkaError as error:
-                if not error.retriable or deadline.over:
-                    raise
-                if error.code in MOVED:
+                except KafkaError as error:
+                    failure = error
+                else:
+                    passing = [code for code in errors(response) if is_passing(code)]
+                    if not passing:
+                        return response
+                    failure = KafkaError(passing[0], self._shown)
+                if failure.code in MOVED:
                     self.forget()
-            else:
-                codes = errors(response)
-                if not any(is_passing(code) for code in codes) or deadline.over:
-                    return response
-                if any(code in MOVED for code in codes):
-                    self.forget()
-            await self._cluster.sleep(pause, deadline)
+                await self._cluster.wait_after(failure, pause, deadline)
 
 
 def _now_ms() -> float:

@@ -5,51 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TypeVar
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
+from kohort.client.callbacks import Callbacks, Caller
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
-from kohort.client.config import ConsumerConfig
+from kohort.client.config import ConsumerConfig, OnCommit
 from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import fetch_buffer
 from kohort.client.handover import Handover
 from kohort.client.listener import (
     Listens,
-    RebalanceListener,
-    Told,
-    call_listener,
-    enter_listener,
-    method_for,
 )
 from kohort.client.membership import Membership, make_membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
-from kohort.client.reading import failure_to_raise
+from kohort.client.reading import Reader, failure_to_raise
 from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
-from kohort.group.effects import Callback
-from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.events import CallbackDone, GroupMembershipOperation, RejoinAsked
+from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
-
-
-class Caller(Protocol):
-    """Makes a call in the thread that polls."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """Call `function` and return what it returns."""
 
 
 class ConsumerCore:
@@ -65,7 +51,8 @@ class ConsumerCore:
         self.cluster = Cluster(config, allocate=fetch_buffer)
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
-        self.partitions = Partitions()
+        self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
+        self.reader = Reader(self.partitions, config)
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
         )
@@ -79,32 +66,36 @@ class ConsumerCore:
             if self.committer is None
             else AutoCommit(config, self.partitions, self.committer, self.notify)
         )
+        self.callbacks = (
+            None
+            if self.coordinator is None or self.committer is None or self.auto_commit is None
+            else Callbacks(
+                self.partitions,
+                self.coordinator,
+                self.committer,
+                self.auto_commit,
+                self._on_partitions,
+            )
+        )
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
-        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify, self.raise_later)
+        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify)
         self.membership: Membership | None = None
         self.topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
-        self._listener: Listens = RebalanceListener()
         self._errors: list[BaseException] = []
-        self._deferred: set[asyncio.Task[None]] = set()
         self._woken = False
         self._reads = False
-        self._call_error: Exception | None = None
-        self._begun: dict[int, tuple[Ownership, int]] = {}
+        self._started: set[asyncio.Task[None]] = set()
+        self.was_woken = False
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
         """Have a waiting poll look again."""
         self.changed.set()
         self.handover.offer()
-
-    def raise_later(self, error: BaseException) -> None:
-        """Have the next poll raise an error."""
-        self._errors.append(error)
-        self.notify()
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one."""
@@ -124,8 +115,9 @@ class ConsumerCore:
             raise ConfigError("subscribe needs a group_id; assign does not")
         if self.membership is None and self.partitions.assigned:
             raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        assert self.callbacks is not None
         if listener is not None:
-            self._listener = listener
+            self.callbacks.listener = listener
         self._broker_pattern = self._pattern = None
         if self.config.group_protocol == "consumer" and isinstance(pattern, str):
             self._broker_pattern = whole_name(pattern)
@@ -139,14 +131,21 @@ class ConsumerCore:
             self.membership = make_membership(
                 self.cluster, self.coordinator, self.config, self.notify
             )
-            self.committer.membership = self.membership
+            self.committer.membership = self.callbacks.membership = self.membership
         self.cluster.watch_topics(self.topics)
         if self._pattern is None:
             self.membership.subscribe(self.topics, self._broker_pattern)
         self.cluster.request_refresh()
 
-    async def unsubscribe(self, caller: Caller) -> None:
-        """Leave the group, or forget what was assigned by hand."""
+    async def unsubscribe(self, caller: Caller, *, is_done: bool) -> None:
+        """Leave the group, or forget what was assigned by hand.
+
+        Args:
+            caller: Makes callbacks.
+            is_done: Whether the application is done with all that it was given.
+        """
+        if is_done:
+            self.partitions.mark_consumed()
         if self.membership is None:
             self.partitions.remove(self.partitions.assigned)
             return
@@ -222,7 +221,7 @@ class ConsumerCore:
         """
         self.partitions.mark_consumed()
         self._begin(reads)
-        is_last = False
+        is_last = self.was_woken = False
         while True:
             if self.membership is not None:
                 self.membership.polled()
@@ -231,7 +230,7 @@ class ConsumerCore:
             self._go_on()
             self._raise_first(is_last)
             if self._woken or (served and not reads) or (reads and self._has_records()):
-                self._woken = False
+                self.was_woken, self._woken = self._woken, False
                 self._take_chunks()
                 return
             if is_last:
@@ -260,10 +259,7 @@ class ConsumerCore:
 
     def _found(self) -> bool | None:
         """Say what there is for a poll; see `Handover`."""
-        membership = self.membership
-        if membership is not None and (membership.callbacks or membership.errors):
-            return False
-        if self._errors or self._call_error is not None or self._woken or not self.fetcher.is_on:
+        if self.has_news or not self.fetcher.is_on:
             return False
         found = None
         for state in self.partitions:
@@ -272,6 +268,16 @@ class ConsumerCore:
             if state.has_records:
                 found = True
         return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a poll has something to do or to raise before it hands out records."""
+        membership = self.membership
+        if membership is not None and (membership.errors or membership.fatal is not None):
+            return True
+        if self.callbacks is not None and self.callbacks.are_due:
+            return True
+        return bool(self._errors) or self._woken
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -304,6 +310,18 @@ class ConsumerCore:
             self.positions.find()
             self.fetcher.pump()
 
+    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
+        """Make the calls that the application is owed; return whether there were any."""
+        if self.callbacks is None:
+            return False
+        return await self.callbacks.serve(caller, is_leaving=is_leaving)
+
+    def _on_partitions(self) -> None:
+        """Go on with the partitions that there are now."""
+        if self._broker_pattern is not None:  # only the broker knows which topics match
+            self.topics = frozenset(each.topic for each in self.partitions.assigned)
+        self._go_on()
+
     def _has_records(self) -> bool:
         return any(state.has_records for state in self.partitions)
 
@@ -313,6 +331,9 @@ class ConsumerCore:
             self._errors += self.membership.errors
             self.membership.errors.clear()
         self._raise_noted()
+        fatal = self.fetcher.broken or (self.membership.fatal if self.membership else None)
+        if fatal is not None:
+            raise fatal.with_traceback(None)  # at every poll: else the next one would wait for ever
         failure = failure_to_raise(self.partitions, is_idle=is_last)
         if failure is not None:
             raise failure
@@ -321,116 +342,11 @@ class ConsumerCore:
             raise self.cluster.unreachable
 
     def _raise_noted(self) -> None:
-        if self._call_error is not None:
-            self._errors.append(self._call_error)
-            self._call_error = None
+        if self.callbacks is not None and self.callbacks.error is not None:
+            self._errors.append(self.callbacks.error)
+            self.callbacks.error = None
         if self._errors:
             raise self._errors.pop(0)
-
-    # --------------------------------------------------------------------------- callbacks
-
-    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
-        """Make the calls that the member wants made; return whether there were any."""
-        served = False
-        while self.membership is not None and self.membership.callbacks:
-            callback = self.membership.callbacks[0]
-            if self._is_due(callback):
-                self.membership.callbacks.popleft()
-                await self._make(callback, caller)
-                served = True
-            elif is_leaving and self.auto_commit is not None:
-                await self.auto_commit.end_before(callback)
-            else:
-                break
-        return served
-
-    def _is_due(self, callback: Callback) -> bool:
-        """Whether a call may be made now. From here on its partitions are not read."""
-        assert self.auto_commit is not None
-        if callback.change is Ownership.ASSIGNED:
-            self.partitions.add(callback.partitions, held=True)
-            return True
-        self.partitions.hold(callback.partitions, True)
-        if self._change(callback) is Ownership.REVOKED:
-            return self.auto_commit.is_done_before(callback)
-        self.auto_commit.abandon()
-        return True
-
-    async def _make(self, callback: Callback, caller: Caller) -> None:
-        change = self._change(callback)
-        if change is Ownership.ASSIGNED:
-            self._tell_assignor(callback)
-        method = method_for(self._listener, change)
-        self._begun[callback.token] = change, now_ms()
-        try:
-            told = await caller.call(lambda: call_listener(method, callback.partitions))
-        except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
-            self._done(callback, error)
-            return
-        except BaseException:  # an interrupted listener has been told
-            self._done(callback, None)
-            raise
-        if told is None:
-            self._done(callback, None)
-            return
-        task = asyncio.ensure_future(self._later(callback, told))
-        self._deferred.add(task)
-        task.add_done_callback(self._deferred.discard)
-
-    def _tell_assignor(self, callback: Callback) -> None:
-        assert self.membership is not None
-        try:
-            self.membership.member.tell_assignor(callback)
-        except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
-            self._note_call_error(error)
-
-    def _note_call_error(self, error: Exception) -> None:
-        """L6: the first error of a rebalance is raised; the later calls were made all the same."""
-        if self._call_error is None:
-            self._call_error = error
-        else:
-            log.error("another call of the same rebalance failed, too", exc_info=error)
-
-    def _change(self, callback: Callback) -> Ownership:
-        """Return what is true now: a member that fell out while the call waited lost all it had."""
-        assert self.membership is not None
-        is_member = self.membership.member.session.is_member
-        if callback.change is Ownership.REVOKED and not is_member:
-            return Ownership.LOST
-        return callback.change
-
-    async def _later(self, callback: Callback, told: Told) -> None:
-        enter_listener()
-        try:
-            await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
-        except Exception as error:  # noqa: BLE001  # the next poll raises it
-            self._done(callback, error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            assert task is not None
-            if task.cancelling():  # the consumer stops
-                raise
-            self._done(callback, KohortError("what the listener waited for was cancelled"))
-        else:
-            self._done(callback, None)
-
-    def _done(self, callback: Callback, error: Exception | None) -> None:
-        if callback.change is Ownership.ASSIGNED:
-            self.partitions.hold(callback.partitions, False)
-        else:
-            self.partitions.remove(callback.partitions)
-            if self.committer is not None:
-                self.committer.forget(callback.partitions)
-        if error is not None:
-            self._note_call_error(error)
-        if self._broker_pattern is not None:  # only the broker knows which topics match
-            self.topics = frozenset(each.topic for each in self.partitions.assigned)
-        assert self.membership is not None
-        assert self.coordinator is not None
-        change, begun = self._begun.pop(callback.token)
-        self.coordinator.metrics.called(change, now_ms() - begun, now_ms())
-        self.membership.run(CallbackDone(callback.token, str(error) if error else None))
-        self._go_on()
 
     # ----------------------------------------------------------------------------- commits
 
@@ -444,28 +360,75 @@ class ConsumerCore:
             raise ConfigError("commits need a group_id")
         return self.committer
 
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Have work done in the background; `close` waits for it."""
+        task = asyncio.create_task(work)
+        self._started.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._started.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.warning("a commit in the background failed: %s", error)
+
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions of all partitions: what a commit without offsets stores."""
+        """Return what a commit without offsets stores: positions, or what was stored for it."""
         self.partitions.mark_consumed()
         return self.partitions.consumed()
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Store offsets, and have the next poll call `on_commit` with what came of it."""
+        failure: KohortError | None = None
+        try:
+            await self.committing().commit(offsets, deadline)
+        except KohortError as error:
+            failure = error
+            raise
+        finally:
+            if on_commit is not None and self.callbacks is not None:
+                self.callbacks.answered(on_commit, offsets, failure)
+                self.notify()
 
     # ------------------------------------------------------------------------------- close
 
     async def close(
-        self, deadline: Deadline, caller: Caller, operation: GroupMembershipOperation
+        self,
+        deadline: Deadline,
+        caller: Caller,
+        operation: GroupMembershipOperation,
+        *,
+        is_done: bool,
     ) -> None:
-        """Commit if that is automatic, leave the group, close the connections."""
+        """Commit if that is automatic, leave the group, close the connections.
+
+        Args:
+            deadline: How long leaving may take.
+            caller: Makes callbacks.
+            operation: Whether the group is told.
+            is_done: Whether the application is done with all that it was given; if not, only what
+                it was done with before its last poll is committed.
+        """
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
         self.fetcher.is_on = False
         self.notify()
-        self.partitions.mark_consumed()
+        if is_done:
+            self.partitions.mark_consumed()
         try:
             async with asyncio.timeout(deadline.left_s()):
+                await asyncio.gather(*self._started, return_exceptions=True)
                 if self.membership is not None:
                     await self._leave(caller, operation)
                 elif self.auto_commit is not None:
                     await self.auto_commit.commit(self.partitions.assigned)
+                await self._serve(caller, is_leaving=True)
         except TimeoutError:
             log.warning("the group could not be left in time")
         finally:
@@ -489,7 +452,9 @@ class ConsumerCore:
         await self.fetcher.close()
         if self.auto_commit is not None:
             await self.auto_commit.stop()
-        for task in self._deferred:
+        if self.callbacks is not None:
+            await self.callbacks.stop()
+        for task in self._started:
             task.cancel()
-        await asyncio.gather(*self._deferred, return_exceptions=True)
+        await asyncio.gather(*self._started, return_exceptions=True)
         await self.cluster.close()

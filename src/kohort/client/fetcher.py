@@ -26,7 +26,7 @@ from kohort.client.partitions import EARLIEST, LATEST, Asked, Partitions, Partit
 from kohort.client.records import whole_chunk, without_aborted
 from kohort.client.transport import BrokerConnection, Ended
 from kohort.client.versions import FETCH_BY_NAME
-from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError
+from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError, error_name
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
@@ -35,6 +35,16 @@ log = logging.getLogger("kohort.client")
 # What a look goes over, and what it may hold the other requests there up for.
 _LOOK = Purpose.CONTROL
 _LOOK_BYTES = 1 << 20
+
+# A leader that moves is no trouble; a partition that is refused so often in a row is.
+_REFUSALS = 4
+_SHOWN_BY_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
 
 
 class Fetcher:
@@ -45,7 +55,10 @@ class Fetcher:
         config: Settings.
         partitions: What to read.
         on_change: Called when there is something new for the application.
-        on_error: Called with what should not have happened.
+
+    Attributes:
+        is_on: Whether records are wanted.
+        broken: What should not have happened, and ended it.
     """
 
     def __init__(
@@ -54,19 +67,18 @@ class Fetcher:
         config: ConsumerConfig,
         partitions: Partitions,
         on_change: Callable[[], None],
-        on_error: Callable[[BaseException], None],
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._partitions = partitions
         self._on_change = on_change
-        self._on_error = on_error
         self._busy: set[int] = set()
         self._sessions: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.is_on = False
+        self.broken: BaseException | None = None
         cluster.on_metadata.append(self.pump)
 
     def pump(self) -> None:
@@ -228,7 +240,8 @@ class Fetcher:
     def _break(self, error: BaseException) -> None:
         """Stop for what should not have happened: it must neither be waited out nor tried again."""
         self._closed = True
-        self._on_error(error)
+        self.broken = error
+        self._on_change()
 
     def _take(
         self, session: FetchSession, answer: FetchResponse | KohortError, asked: AskedOf
@@ -263,7 +276,13 @@ class Fetcher:
         if data.error_code:
             self._refused(asked, data.error_code)
             return
-        state.high_watermark = data.high_watermark
+        if state.refusals:
+            state.refusals = 0
+            where = shown(state.partition)
+            self._cluster.troubles.over(("fetch", where), f"{where} can be fetched again")
+        state.high_watermark = state.end = data.high_watermark
+        if self._config.isolation_level == "read_committed":
+            state.end = data.last_stable_offset
         if not data.records:
             return
         try:
@@ -289,9 +308,23 @@ class Fetcher:
         elif KafkaError(code).retriable:
             self._cluster.request_refresh()
             self._delay(state)
+            self._note_refusal(asked, code)
         else:
             place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
             state.failure = KafkaError(code, place)
+
+    def _note_refusal(self, asked: Asked, code: int) -> None:
+        """Tell of a refusal that lasts; what metadata show as well is told with them."""
+        asked.state.refusals += 1
+        if asked.state.refusals < _REFUSALS or code in _SHOWN_BY_METADATA:
+            return
+        name, where = error_name(code), shown(asked.state.partition)
+        self._cluster.troubles.note(
+            ("fetch", where),
+            name,
+            f"{where} cannot be fetched at offset {asked.entry.fetch_offset}: {name}, says broker"
+            f" {asked.leader}; trying again until it can",
+        )
 
     def _out_of_range(self, asked: Asked) -> None:
         state = asked.state

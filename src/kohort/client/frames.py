@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from kohort.wire.frame import frame_length
+from kohort.errors import RemoteProtocolError
+from kohort.wire.frame import ForeignProtocolError, frame_length
 
 _SCRATCH = 64 * 1024
 _HEAD = 4
@@ -76,7 +77,7 @@ class FrameReader:
     def _cut(self) -> Iterator[memoryview]:
         at = 0
         while self._held - at >= _HEAD:
-            length = frame_length(self._scratch[at : at + _HEAD], self.limit)
+            length = frame_length(self._scratch[at : self._held], self.limit)
             body = self._scratch[at + _HEAD : min(at + _HEAD + length, self._held)]
             frame = self._allocate(length) if length else plain_buffer(0)
             frame[: len(body)] = body
@@ -88,3 +89,18 @@ class FrameReader:
         rest = self._held - at
         self._scratch[:rest] = self._scratch[at : self._held]
         self._held = rest
+
+
+def told_of(address: str, error: RemoteProtocolError) -> RemoteProtocolError:
+    """Return the error with the address, and with what to do where that is known."""
+    if not isinstance(error, ForeignProtocolError):
+        return RemoteProtocolError(f"{address}: {error}")
+    advice = "check host and port in bootstrap.servers and the broker's advertised listeners"
+    if error.protocol == "TLS":
+        advice = (
+            "security.protocol=PLAINTEXT was used, the only one that this client has so far; use a"
+            " listener of the broker that has no TLS"
+        )
+    return RemoteProtocolError(
+        f"{address}: the port speaks {error.protocol}, not Kafka's protocol: {advice}"
+    )

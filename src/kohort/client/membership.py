@@ -21,9 +21,10 @@ from kohort.client.backoff import JITTER
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
+from kohort.client.group_log import GroupLog
 from kohort.client.transport import now_ms
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
-from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
@@ -54,6 +55,8 @@ log = logging.getLogger("kohort.client")
 AnyMember: TypeAlias = Face[Any]
 
 
+# Name of the state of every machine from which only a new subscription leads out.
+_FATAL = "FATAL"
 # How often a blocked loop is complained about.
 _QUIET_MS = 10_000
 # More polls in a max.poll.interval need not be told apart.
@@ -95,11 +98,14 @@ class Membership:
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
+        self._log = GroupLog(coordinator.group_id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0
+        self._last_failure = ""
         self._polled: Session | None = None
         self._polled_until = 0
+        self._raised: BaseException | None = None
         coordinator.on_found.append(self._coordinator_found)
 
     # ---------------------------------------------------------------------- the application
@@ -118,6 +124,11 @@ class Membership:
             self.run(Polled())
             self._polled = self.member.session
             self._polled_until = now + self.member.config.max_poll_interval_ms // _MOST_POLLS
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """Why the member cannot go on, None when it can."""
+        return self._raised if self.member.state.name == _FATAL else None
 
     @property
     def asks_as(self) -> CommitIdentity | None:
@@ -150,19 +161,28 @@ class Membership:
         self.member.install(effects.session)
         for fact in effects.observed:
             self._publish(fact)
+        member = self.member
+        identity = (member.member_id, member.generation_id) if member.session.is_member else None
+        self._log.observed(effects.observed, identity)
         if effects.find_coordinator:
             self._start(self._find_coordinator())
         for send in effects.sends:
             self._start(self._send(send))
         for job in effects.jobs:
-            self._start(self._assign(job))
+            self._start(self._do(job))
         self.callbacks.extend(effects.callbacks)
-        self.errors.extend(effects.raised)
+        for error in effects.raised:
+            self._raised = error
+            self._note_error(error)
         self._set_timer()
         self._on_change()
 
+    def _note_error(self, error: BaseException) -> None:
+        """Have the next poll raise an error; not twice what happens again until it is raised."""
+        if repr(error) not in map(repr, self.errors):
+            self.errors.append(error)
+
     def _publish(self, fact: GroupEvent) -> None:
-        log.debug("%s", fact)
         if isinstance(fact, AssignorUnsupported):
             log.warning(
                 "group %s: the broker asks no member for an assignment, so its own assignor is used"
@@ -256,19 +276,27 @@ class Membership:
         else:
             self.run(ResponseArrived(send.token, response))
 
-    async def _assign(self, job: AssignmentJob) -> None:
-        """Compute the group's assignment in another thread: heartbeats go on meanwhile."""
+    async def _do(self, job: MemberJob) -> None:
+        """Have the assignors do a job in another thread: heartbeats go on meanwhile."""
         try:
-            assignments = await self._computed(job)
-        except Exception as error:
-            log.exception("assignor %s failed", job.assignor)
-            self.run(JobDone(job.token, None, f"{type(error).__name__}: {error}"))
+            done = await self._done(job)
+        except Exception as error:  # the poll raises it once the member knows
+            told = str(error) if isinstance(error, KohortError) else ""
+            failure = told or f"{type(error).__name__}: {error}"
+            if failure != self._last_failure:  # tried again, it may fail alike very often
+                self._last_failure = failure
+                log.warning("an assignor of group %s failed", self._group, exc_info=error)
+            self.run(JobDone(job.token, None, failure))
         else:
-            self.run(JobDone(job.token, assignments))
+            self.run(JobDone(job.token, done))
 
-    async def _computed(self, job: AssignmentJob) -> Mapping[str, bytes]:
-        """Return each member's assignment; a member without assignors is never asked."""
-        raise AssertionError(f"{type(self.member).__name__} was asked to run {job.assignor}")
+    @property
+    def _group(self) -> str:
+        return self._coordinator.group_id
+
+    async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
+        """Return the result of a job; a member without assignors is never given one."""
+        raise AssertionError(f"{type(self.member).__name__} was given {type(job).__name__}")
 
 
 # Brokers need not serve these.

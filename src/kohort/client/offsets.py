@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping
 
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass
 from kohort.wire.messages.list_offsets import (
@@ -25,6 +26,8 @@ from kohort.wire.messages.offsets import (
 )
 
 _CONSUMER = -1
+# Partitions that an error names.
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,25 @@ async def list_offsets(
     Raises:
         KafkaError: A partition does not exist, or there was no answer in time.
     """
+    news = cluster.unwatched(partition.topic for partition in targets)
+    what = f"the offsets of {', '.join(map(shown, itertools.islice(targets, _SHOWN)))}"
+    try:
+        async with cluster.within(deadline, what):
+            return await _found(cluster, targets, deadline, read_committed)
+    except BaseException:
+        cluster.forget_topics(news)
+        raise
+
+
+async def _found(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    read_committed: bool,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     left = dict(targets)
-    pause = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
+    pause = cluster.retry_backoff()
     while left:
         await cluster.ensure_topics({partition.topic for partition in left}, deadline)
         by_leader = _by_leader(cluster, left)
@@ -74,9 +93,9 @@ async def list_offsets(
         left = {partition: left[partition] for partition in left if partition not in found}
         if left:
             error = error or _missing(cluster, next(iter(left)))
-            if deadline.over or (isinstance(error, KafkaError) and not error.retriable):
+            if not isinstance(error, KohortError):
                 raise error
-            await cluster.sleep(pause, deadline)
+            await cluster.wait_after(error, pause, deadline)
             await cluster.refresh(deadline)
     return found
 
@@ -146,7 +165,10 @@ def _missing(cluster: Cluster, partition: TopicPartition) -> KafkaError:
     topic = cluster.metadata.topics.get(partition.topic)
     if topic is None or partition.partition not in topic.partitions:
         code = topic.error_code if topic else 0
-        return KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shown(partition))
+        text = shown(partition)
+        if topic is not None and not code:
+            text += f"; topic {topic.name} has {len(topic.partitions)} partitions"
+        return KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, shown(partition))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
 from kohort.client.metadata import ClusterMetadata
@@ -26,6 +26,7 @@ class PartitionState:
         partition: Which.
         position: Offset of the next record for the application; None until it is known.
         consumed: Offset up to which the application is done: what auto-commit may commit.
+        stored: What the application stored by itself instead (`store_offsets`).
         reset_to: A timestamp, EARLIEST or LATEST that the position is to be looked up from; None
             when the committed offset is asked first.
         current: What records are being handed out of.
@@ -40,14 +41,17 @@ class PartitionState:
         is_reported: Whether the application was told.
         not_before: Time of the loop before which it is not fetched again.
         incarnation: Changes with each seek, so that late answers are recognised.
+        refusals: How often in a row a fetch was refused.
         asked: How it was asked for last.
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
+        end: The same, or the end of what is committed there if only that is read (KIP-98).
     """
 
     partition: TopicPartition
     position: int | None = None
     consumed: int | None = None
+    stored: OffsetAndMetadata | None = None
     reset_to: int | None = None
     current: Chunk | None = None
     chunks: deque[Chunk] = field(default_factory=deque)
@@ -61,9 +65,11 @@ class PartitionState:
     is_reported: bool = False
     not_before: float = 0.0
     incarnation: int = 0
+    refusals: int = 0
     asked: Asked | None = None
     leader_epoch: int = -1
     high_watermark: int | None = None
+    end: int | None = None
 
     @property
     def is_readable(self) -> bool:
@@ -82,7 +88,7 @@ class PartitionState:
 
     def seek(self, offset: int) -> None:
         """Go on from `offset`."""
-        self._forget()
+        self.forget()
         self.is_asked = False
         self.position = self.consumed = self.fetch_offset = offset
         self.is_new = True
@@ -95,11 +101,12 @@ class PartitionState:
 
     def look_up(self, target: int | None) -> None:
         """Find the position anew: from a timestamp, an end, or (None) the committed offset."""
-        self._forget()
+        self.forget()
         self.position = None
         self.reset_to = target
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop what was fetched, and what went wrong."""
         self.current = None
         self.chunks.clear()
         self.failure = None
@@ -158,9 +165,15 @@ class Asked:
 
 
 class Partitions:
-    """All partitions of one consumer."""
+    """All partitions of one consumer.
 
-    def __init__(self) -> None:
+    Args:
+        stores_offsets: Whether asking for more says that the application is done with what it had;
+            else only `store` says so (`enable_auto_offset_store`).
+    """
+
+    def __init__(self, *, stores_offsets: bool = True) -> None:
+        self.stores_offsets = stores_offsets
         self._states: dict[TopicPartition, PartitionState] = {}
 
     def __iter__(self) -> Iterator[PartitionState]:
@@ -197,6 +210,7 @@ class Partitions:
         for partition in partitions:
             state = self._states.pop(partition, None)
             if state is not None:
+                state.forget()
                 state.asked = None  # which has the state: what was fetched would outlive it
 
     def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
@@ -213,8 +227,19 @@ class Partitions:
 
     def mark_consumed(self) -> None:
         """Note that the application is done with everything it was given."""
-        for state in self._states.values():
-            state.consumed = state.position
+        if self.stores_offsets:
+            for state in self._states.values():
+                state.consumed = state.position
+
+    def store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note up to where the application is done, in its own words.
+
+        Raises:
+            LocalProtocolError: A partition is not assigned; then nothing is stored.
+        """
+        states = [(self[partition], position) for partition, position in offsets.items()]
+        for state, position in states:
+            state.stored = position
 
     def consumed(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -222,8 +247,12 @@ class Partitions:
         """Return what the application is done with, ready to be committed."""
         chosen = self._states if partitions is None else partitions
         states = [self._states[each] for each in chosen if each in self._states]
-        return {
-            state.partition: OffsetAndMetadata(state.consumed, leader_epoch=state.leader_epoch)
-            for state in states
-            if state.consumed is not None
-        }
+        done = ((state.partition, self._done(state)) for state in states)
+        return {partition: position for partition, position in done if position is not None}
+
+    def _done(self, state: PartitionState) -> OffsetAndMetadata | None:
+        if not self.stores_offsets:
+            return state.stored
+        if state.consumed is None:
+            return None
+        return OffsetAndMetadata(state.consumed, leader_epoch=state.leader_epoch)

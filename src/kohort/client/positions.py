@@ -22,6 +22,10 @@ log = logging.getLogger("kohort.client")
 # lies between, for that is how the Java client span (KAFKA-20765).
 _OVERTAKEN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
+# One failure is no trouble: leaders and coordinators move. So many in a row are.
+_FAILURES = 4
+_MOST_SHOWN = 20
+
 
 class Positions:
     """Finds the positions of partitions that have none, in the background.
@@ -75,18 +79,29 @@ class Positions:
 
     async def _run(self) -> None:
         pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        failures = 0
         while states := self._missing():
             begun = [(state, state.incarnation) for state in states]
             try:
                 await self._look_up(begun)
             except KohortError as error:
                 if isinstance(error, KafkaError) and (error.retriable or error.code in _OVERTAKEN):
-                    log.debug("positions: %s", error)
+                    failures += 1
+                    self._note(states, error, failures)
                     await asyncio.sleep(pause.next_s())
                     continue
                 for state in _unchanged(begun):
                     state.failure = error
+            failures = 0
+            self._cluster.troubles.over(self, "positions can be found again")
             self._on_change()
+
+    def _note(self, states: list[PartitionState], error: KafkaError, failures: int) -> None:
+        log.debug("positions: %s", error)
+        if failures >= _FAILURES:
+            where = ", ".join(shown(state.partition) for state in states[:_MOST_SHOWN])
+            text = f"no position for {where}: {error}; nothing is read of it until there is one"
+            self._cluster.troubles.note(self, error.name, text)
 
     async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
         deadline = Deadline(self._config.default_api_timeout_ms)

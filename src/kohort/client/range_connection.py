@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 from kohort.client.addresses import look_up
 from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Answered, BecameReady, Connection
+from kohort.client.frames import told_of
 from kohort.errors import (
     BrokerUnavailableError,
     KohortError,
@@ -144,7 +145,7 @@ class BlockingConnection:
             self._machine.received(count, now_ms())
         except RemoteProtocolError as error:
             self.close()
-            raise RemoteProtocolError(f"{self.address}: {error}") from None
+            raise told_of(self.address, error) from None
 
     def _expire(self) -> None:
         error = self._machine.expire(now_ms())

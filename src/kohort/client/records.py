@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kohort.errors import RemoteProtocolError
+from kohort.errors import RecordDeserializationError, RemoteProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import AbortedTransaction
 from kohort.wire.records import Record, decode_records, iter_batches, parse_header
@@ -14,6 +14,8 @@ from kohort.wire.records.record import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kohort.client.config import ConsumerConfig
 
 _PREFIX = struct.Struct(">qi")
 _DELTA = struct.Struct(">i")
@@ -50,9 +52,6 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int
 
 
-Deserializer = Callable[[bytes], object] | None
-
-
 class Chunk:
     """What one answer of a broker has of one partition; consumed from the front.
 
@@ -78,36 +77,94 @@ class Chunk:
         return self.position >= self.next_offset
 
     def take(
-        self, partition: TopicPartition, count: int, key: Deserializer, value: Deserializer
+        self, partition: TopicPartition, count: int, config: ConsumerConfig
     ) -> list[ConsumerRecord]:
         """Return the next records, at most `count`; none only when all was consumed.
 
+        Good records before a bad one are returned first; the next call raises.
+
         Raises:
             RemoteProtocolError: The bytes are not record batches; names partition and offset.
+            RecordDeserializationError: A deserializer raised.
         """
         taken: list[ConsumerRecord] = []
         try:
-            while len(taken) < count and (self._decoded or self._next_batch()):
-                wanted = min(count - len(taken), len(self._decoded))
-                some = self._decoded[-wanted:][::-1]
-                taken += _consumer_records(partition, some, self._header, key, value)
-                del self._decoded[-wanted:]
-                self.position = some[-1].offset + 1
+            while len(taken) < count and (self._decoded or self._next_batch(config.check_crcs)):
+                self._take_decoded(partition, count - len(taken), config, taken)
         except RemoteProtocolError as error:
             if not taken:
                 raise RemoteProtocolError(f"{_place(partition, self.position)}: {error}") from None
-        if not self._decoded and self._size == len(self.records):
-            self.position = self.next_offset
+        except RecordDeserializationError:
+            if not taken:
+                raise
+        self._skip_to_end()
         return taken
 
-    def _next_batch(self) -> bool:
+    def take_one(self, partition: TopicPartition, config: ConsumerConfig) -> ConsumerRecord | None:
+        """Return the next record; None when all was consumed.
+
+        Raises:
+            RemoteProtocolError: As `take`.
+            RecordDeserializationError: As `take`.
+        """
+        try:
+            if not (self._decoded or self._next_batch(config.check_crcs)):
+                self._skip_to_end()
+                return None
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{_place(partition, self.position)}: {error}") from None
+        offset, stamp, key, value, headers = self._decoded[-1]
+        record = ConsumerRecord(
+            *partition, offset, stamp, self._header[0], key, value, headers, self._header[1]
+        )
+        if config.key_deserializer is not None or config.value_deserializer is not None:
+            record = _deserialized(record, config)
+        self._decoded.pop()
+        self.position = offset + 1
+        self._skip_to_end()
+        return record
+
+    def mark(self) -> tuple[memoryview, int]:
+        """Return where it stands, for `rewind`."""
+        return self.records, self.position
+
+    def rewind(self, mark: tuple[memoryview, int]) -> None:
+        """Go back to where it stood: what was taken since then did not reach the application."""
+        self.records, self.position = mark
+        self._decoded, self._size = [], 0
+
+    def _take_decoded(
+        self,
+        partition: TopicPartition,
+        count: int,
+        config: ConsumerConfig,
+        taken: list[ConsumerRecord],
+    ) -> None:
+        wanted = min(count, len(self._decoded))
+        made = _consumer_records(partition, self._decoded[-wanted:][::-1], self._header)
+        if config.key_deserializer is None and config.value_deserializer is None:
+            taken += made
+            del self._decoded[-wanted:]
+            self.position = made[-1].offset + 1
+            return
+        for record in made:
+            taken.append(_deserialized(record, config))
+            self._decoded.pop()
+            self.position = record.offset + 1
+
+    def _skip_to_end(self) -> None:
+        """After the last record, step over what follows it: offsets that have no record."""
+        if not self._decoded and self._size == len(self.records):
+            self.position = self.next_offset
+
+    def _next_batch(self, check_crcs: bool) -> bool:
         """Decode the next batch that has records from the position on."""
         self.records = self.records[self._size :]
         self._size = 0
         while self.records:
             header = parse_header(self.records)
             if header.next_offset > self.position and not header.is_control:
-                records = decode_records(self.records[: header.size_in_bytes])
+                records = decode_records(self.records[: header.size_in_bytes], check_crc=check_crcs)
                 self._decoded = [each for each in reversed(records) if each.offset >= self.position]
             if self._decoded:
                 self._header = int(header.timestamp_type), header.partition_leader_epoch
@@ -207,29 +264,35 @@ def decode_columns(
 
 
 def _consumer_records(
-    partition: TopicPartition,
-    records: Sequence[Record],
-    header: tuple[int, int],
-    key: Deserializer,
-    value: Deserializer,
+    partition: TopicPartition, records: Sequence[Record], header: tuple[int, int]
 ) -> list[ConsumerRecord]:
     topic, number = partition
     kind, epoch = header
-    made = [
+    return [
         ConsumerRecord(topic, number, offset, stamp, kind, k, v, headers, epoch)
         for offset, stamp, k, v, headers in records
     ]
-    if key is None and value is None:
-        return made
-    return [_deserialized(record, key, value) for record in made]
 
 
-def _deserialized(record: ConsumerRecord, key: Deserializer, value: Deserializer) -> ConsumerRecord:
-    if key is not None and record.key is not None:
-        record = record._replace(key=key(record.key))
-    if value is not None and record.value is not None:
-        record = record._replace(value=value(record.value))
-    return record
+def _deserialized(record: ConsumerRecord, config: ConsumerConfig) -> ConsumerRecord:
+    key, value = record.key, record.value
+    part = "key"
+    try:
+        if config.key_deserializer is not None and key is not None:
+            key = config.key_deserializer(key)
+        part = "value"
+        if config.value_deserializer is not None and value is not None:
+            value = config.value_deserializer(value)
+    except Exception as error:
+        raise RecordDeserializationError(
+            part,
+            TopicPartition(record.topic, record.partition),
+            record.offset,
+            record.key,
+            record.value,
+            f"{type(error).__name__}: {error}",
+        ) from error
+    return record._replace(key=key, value=value)
 
 
 def _place(partition: TopicPartition, offset: int) -> str:

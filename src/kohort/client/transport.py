@@ -18,12 +18,14 @@ from kohort.client.connection import (
     ConnectionState,
     Failed,
 )
+from kohort.client.frames import told_of
 from kohort.errors import (
     BrokerUnavailableError,
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
 )
+from kohort.values import dataclass
 from kohort.wire.schema import Message, Request
 
 log = logging.getLogger("kohort.client")
@@ -34,6 +36,9 @@ Ended: TypeAlias = Answered | Failed
 
 # Of a request that was never given to the machine.
 _NO_TOKEN = 0
+
+_SILENT = "the connection was accepted, but its first request was not answered"
+_UNGREETED = " before it answered the first request (a listener that wants TLS may do so)"
 
 
 def now_ms() -> int:
@@ -47,6 +52,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     Args:
         machine: The connection's machine, in its first state.
         address: `host:port`, for messages.
+
+    Attributes:
+        on_silence: Called with the name of a request that was not answered in time.
+        on_first_answer: Called when a request that the user gave is answered for the first time.
     """
 
     def __init__(self, machine: Connection, address: str) -> None:
@@ -57,6 +66,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._asked: dict[int, Callable[[Ended], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self.on_silence: Callable[[str], None] | None = None
+        self.on_first_answer: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------------------ the user
 
@@ -69,6 +80,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def load(self) -> int:
         """How many requests are unanswered."""
         return self._machine.load
+
+    @property
+    def unanswered(self) -> str | None:
+        """Name of the request whose answer is the next to come, None when there is none."""
+        return self._machine.unanswered
 
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request (KIP-35)."""
@@ -160,7 +176,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             self._machine.received(nbytes, now_ms())
         except RemoteProtocolError as error:
-            self.close(RemoteProtocolError(f"{self.address}: {error}"))
+            self.close(told_of(self.address, error))
         except KohortError as error:
             self.close(error)
         else:
@@ -174,9 +190,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is unanswered."""
         cause = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        when = _UNGREETED if self._machine.state is ConnectionState.NEGOTIATING else ""
         self.close(
             BrokerUnavailableError(
-                f"{self.address} closed the connection" + (f": {cause}" if cause else "")
+                f"{self.address} closed the connection{when}" + (f": {cause}" if cause else "")
             )
         )
 
@@ -203,6 +220,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if isinstance(event, BecameReady):
                 self._ready.set_result(None)
                 continue
+            if self.on_first_answer is not None and isinstance(event, Answered):
+                self.on_first_answer()
+                self.on_first_answer = None
             told = self._asked.pop(event.token, None)
             if told is not None:
                 told(event)
@@ -219,8 +239,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _on_timer(self) -> None:
         self._timer = None
+        unanswered = self._machine.unanswered
         broken = self._machine.expire(now_ms())
         if broken is not None:
+            if self.on_silence is not None and unanswered is not None:
+                self.on_silence(unanswered)
             self.close(type(broken)(f"{self.address}: {broken}"))
             return
         self._dispatch()
@@ -236,8 +259,33 @@ def _settle(future: asyncio.Future[Message], end: Ended) -> None:
         future.set_exception(end.error)
 
 
-async def connect(host: str, port: int, machine: Connection, timeout_s: float) -> BrokerConnection:
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """An attempt to connect.
+
+    Attributes:
+        address: `host:port`.
+        phase: What has not happened yet.
+    """
+
+    address: str
+    phase: str = "its name was not looked up"
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.phase}"
+
+
+async def connect(
+    host: str, port: int, machine: Connection, timeout_s: float, attempt: Attempt | None = None
+) -> BrokerConnection:
     """Connect to the first address of `host` that answers, and make the connection ready.
+
+    Args:
+        host: The broker's host.
+        port: Its port.
+        machine: The connection's machine, in its first state.
+        timeout_s: How long it may take.
+        attempt: Is told how far it has come.
 
     Raises:
         BrokerUnavailableError: None does; it names each address and its cause.
@@ -245,13 +293,15 @@ async def connect(host: str, port: int, machine: Connection, timeout_s: float) -
         KafkaError: The broker refused us.
     """
     address = f"{host}:{port}"
+    attempt = attempt or Attempt(address)
     try:
         async with asyncio.timeout(timeout_s):
-            sock = await _socket(host, port)
+            sock = await _socket(host, port, attempt)
             loop = asyncio.get_running_loop()
             _, made = await loop.create_connection(
                 lambda: BrokerConnection(machine, address), sock=sock
             )
+            attempt.phase = _SILENT
             try:
                 await made.ready()
             except asyncio.CancelledError:
@@ -259,12 +309,13 @@ async def connect(host: str, port: int, machine: Connection, timeout_s: float) -
                 raise
             return made
     except TimeoutError:
-        raise BrokerUnavailableError(f"{address} did not answer in {timeout_s:.3g} s") from None
+        raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
 
 
-async def _socket(host: str, port: int) -> socket.socket:
+async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
     loop = asyncio.get_running_loop()
     found = literal(host, port) or await loop.run_in_executor(None, look_up, host, port)
+    attempt.phase = "nobody accepted the connection"
     causes: list[str] = []
     for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
@@ -92,6 +92,26 @@ class AssignmentJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionJob:
+    """Ask each assignor what the leader should know of this member; may be done anywhere.
+
+    Assignors are the application's code, which no machine calls. The result is what each of them
+    said, by its name; one that says nothing is left out.
+
+    Attributes:
+        token: Number to report the result with.
+        topics: What the member subscribes to.
+    """
+
+    token: int
+    topics: frozenset[str]
+
+
+MemberJob: TypeAlias = AssignmentJob | SubscriptionJob
+"""Work of a member; `JobDone` reports the result."""
+
+
+@dataclass(frozen=True, slots=True)
 class Effects(Generic[T]):
     """What a decision leads to.
 
@@ -118,7 +138,7 @@ class Effects(Generic[T]):
     observed: tuple[GroupEvent, ...] = ()
     sends: tuple[Send, ...] = ()
     callbacks: tuple[Callback, ...] = ()
-    jobs: tuple[AssignmentJob, ...] = ()
+    jobs: tuple[MemberJob, ...] = ()
     find_coordinator: bool = False
     raised: tuple[KohortError, ...] = ()
     draft_jobs: tuple[DraftAssignmentJob, ...] = ()

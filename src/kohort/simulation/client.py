@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
-from kohort.group.effects import AssignmentJob, Callback, Effects, Send
+from kohort.group.effects import AssignmentJob, Callback, Effects, Send, SubscriptionJob
 from kohort.group.member import leader
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 from kohort.group.member.consumer import client_assignors
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_MS = 30_000
 _NAMES_MS = 5
+_ASKING_MS = 1
 _RETRY_MS = 500
 _TICK = Tick()
 _TICKS_MAX = 1_000
@@ -205,7 +206,10 @@ class Client:
         for send in effects.sends:
             self._send(send)
         for job in effects.jobs:
-            world.engine.after(world.job_ms(self), self, self._assign, job)
+            if isinstance(job, SubscriptionJob):
+                world.engine.after(_ASKING_MS, self, self._ask, job)
+            else:
+                world.engine.after(world.job_ms(self), self, self._assign, job)
         if effects.callbacks or effects.raised or changed:
             self.application.news(effects.callbacks, effects.raised)
         self._rearm()
@@ -361,6 +365,15 @@ class Client:
         self.tell(LookupFailed(code))
 
     # ------------------------------------------------------------------------------- leading
+
+    def _ask(self, job: SubscriptionJob) -> None:
+        """Ask the assignors what they have to say before the member joins."""
+        try:
+            said = leader.words(job, {each.name: each for each in self.assignors})
+        except KohortError as error:
+            self.tell(JobDone(job.token, None, str(error)))
+        else:
+            self.tell(JobDone(job.token, said))
 
     def _assign(self, job: AssignmentJob) -> None:
         if self.protocol.has_epochs:

@@ -16,6 +16,7 @@ from kohort.wire.apis import request_class
 from kohort.wire.messages.api_versions import ApiVersionsResponse
 from kohort.wire.messages.headers import RequestHeader, ResponseHeader
 from kohort.wire.schema import Buffer, Message
+from kohort.wire.strangers import protocol_of
 
 R = TypeVar("R", bound=Message)
 
@@ -24,6 +25,8 @@ _HEAD = struct.Struct(">hhi")
 # Below this a copy costs less than a piece more to be sent.
 _LARGE_BYTES = 16 * 1024
 _MAX_LENGTH = 0x7FFFFFFF
+# By so many bytes another protocol is recognised.
+_FIRST_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,37 @@ class ReceivedRequest:
     message: Message
 
 
-def frame_length(head: bytes | bytearray | memoryview, limit: int) -> int:
-    """Return the length of the frame that starts with these four bytes.
+class ForeignProtocolError(RemoteProtocolError):
+    """The peer speaks a protocol that is not Kafka's.
+
+    Attributes:
+        protocol: Which, for people.
+    """
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__(f"the peer speaks {protocol}, not Kafka's protocol")
+        self.protocol = protocol
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.protocol,)
+
+
+def frame_length(data: bytes | bytearray | memoryview, limit: int) -> int:
+    """Return the length of the frame that starts here.
+
+    Args:
+        data: What has arrived of the frame, at least the four bytes of its length.
+        limit: Longest frame, in bytes.
 
     Raises:
+        ForeignProtocolError: These are the first bytes of another protocol.
         RemoteProtocolError: It is negative or exceeds `limit` bytes.
     """
-    length: int = _LENGTH.unpack_from(head)[0]
+    length: int = _LENGTH.unpack_from(data)[0]
     if not 0 <= length <= limit:
+        protocol = protocol_of(bytes(data[:_FIRST_BYTES]))
+        if protocol is not None:
+            raise ForeignProtocolError(protocol)
         raise RemoteProtocolError(f"frame of {length} bytes; the limit is {limit}")
     return length
 

@@ -149,11 +149,12 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """A leader's assignment is ready, or failed.
+    """The assignors have done a job, or failed.
 
     Attributes:
         token: Number of the job.
-        assignments: Assignment of each member as bytes; None when it failed.
+        assignments: As the job says: the assignment of each member, or what each assignor has to
+            say; None when it failed.
         error: Why it failed.
     """
 

@@ -14,12 +14,14 @@ from kohort.group.assignors.interface import (
     RebalanceProtocol,
     common_protocol,
 )
-from kohort.group.effects import AssignmentJob
+from kohort.group.effects import AssignmentJob, MemberJob, SubscriptionJob
 from kohort.group.subscription import Subscription, decode_subscription, encode_assignment
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import JoinGroupResponseMember
 
 _NOTHING = Assignment(frozenset())
+# What Kafka's coordinator can write as one record, by its default `message.max.bytes`.
+_MOST_BYTES = 1 << 20
 
 # KAFKA-13406: where claims contradict each other, this one knows better than the check.
 _KNOWS_THE_RULE = "cooperative-sticky"
@@ -40,15 +42,17 @@ def _subscription(member: JoinGroupResponseMember) -> Subscription:
         return Subscription(topics=frozenset(), group_instance_id=member.group_instance_id)
 
 
-def topics(job: AssignmentJob) -> frozenset[str]:
+def topics(job: MemberJob) -> frozenset[str]:
     """Return the topics whose number of partitions has to be known for the job."""
+    if isinstance(job, SubscriptionJob):
+        return frozenset()
     return frozenset().union(*(entry.topics for entry in job.subscriptions.values()))
 
 
 def compute(
-    job: AssignmentJob, assignors: Mapping[str, Assignor], cluster: ClusterView
+    job: MemberJob, assignors: Mapping[str, Assignor], cluster: ClusterView
 ) -> dict[str, bytes]:
-    """Do the job: return each member's assignment as SyncGroup carries it.
+    """Do the job: return each member's assignment as SyncGroup carries it, or what assignors say.
 
     Args:
         job: The job.
@@ -56,17 +60,58 @@ def compute(
         cluster: The topics of `topics(job)` that exist.
 
     Raises:
-        LocalProtocolError: The assignor breaks the rule of the cooperative protocol (L8).
+        LocalProtocolError: The assignor gives what the group cannot take, or breaks the rule of the
+            cooperative protocol (L8).
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
     """
+    if isinstance(job, SubscriptionJob):
+        return words(job, assignors)
     assignment = assignors[job.assignor].assign_with_user_data(cluster, job.subscriptions)
     given = {member: assignment.get(member, _NOTHING) for member in job.subscriptions}
+    _check_wanted(job, given)
     cooperative = common_protocol(assignors.values()) is RebalanceProtocol.COOPERATIVE
     if cooperative and job.assignor != _KNOWS_THE_RULE:
         _check_nothing_moves(job, given)
     return {
         member: encode_assignment(each.partitions, each.user_data) for member, each in given.items()
     }
+
+
+def words(job: SubscriptionJob, assignors: Mapping[str, Assignor]) -> dict[str, bytes]:
+    """Ask the assignors what the leader should know of this member; the quiet ones are left out.
+
+    Raises:
+        LocalProtocolError: An assignor raised, or said what cannot be sent; it is named.
+    """
+    said = {name: _word(name, each, job.topics) for name, each in assignors.items()}
+    return {name: data for name, data in said.items() if data is not None}
+
+
+def _word(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes | None:
+    where = f"subscription_user_data of assignor {name}"
+    try:
+        data: object = assignor.subscription_user_data(wanted)
+    except Exception as error:
+        raise LocalProtocolError(f"{where} raised {type(error).__name__}: {error}") from error
+    if data is None:
+        return None
+    if not isinstance(data, bytes):
+        raise LocalProtocolError(f"{where} returned {type(data).__name__}, not bytes or None")
+    if len(data) > _MOST_BYTES:
+        raise LocalProtocolError(f"{where} returned {len(data)} bytes, more than {_MOST_BYTES}")
+    return data
+
+
+def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
+    """L5: a member that is given what it does not want refuses it, and joins again for ever."""
+    for member, each in given.items():
+        wanted = job.subscriptions[member].topics
+        others = sorted({topic for topic, _ in each.partitions} - wanted)
+        if others:
+            raise LocalProtocolError(
+                f"assignor {job.assignor} gives member {member} partitions of {others[0]}, which it"
+                " does not subscribe to"
+            )
 
 
 def _check_nothing_moves(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:

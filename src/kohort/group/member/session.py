@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from kohort.errors import KohortError
-from kohort.group.effects import AssignmentJob, Callback, Effects, Send
+from kohort.group.effects import Callback, Effects, MemberJob, Send
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership, OwnershipChanged
 from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
@@ -70,7 +70,7 @@ class Change(Generic[S]):
         now: Time of the event in milliseconds.
         sends: Requests to send.
         callbacks: Calls into the application.
-        jobs: Assignments to compute.
+        jobs: Work for the assignors.
         find_coordinator: Whether to look for the coordinator.
         raised: Errors for the application.
         observed: What happened.
@@ -82,7 +82,7 @@ class Change(Generic[S]):
     now: int
     sends: list[Send] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
-    jobs: list[AssignmentJob] = field(default_factory=list)
+    jobs: list[MemberJob] = field(default_factory=list)
     find_coordinator: bool = False
     raised: list[KohortError] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kohort.errors import LocalProtocolError
 from kohort.group.assignors import ClusterView
+from kohort.group.effects import SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member import leader
 from kohort.group.member.events import (
@@ -90,7 +91,8 @@ class Members:
     def assign(self, node: Node) -> Node:
         """It makes the assignment, as the leader or because it was asked."""
         job = node.jobs[0]
-        cluster = self._cluster if job.partitions is None else ClusterView(job.partitions)
+        said = None if isinstance(job, SubscriptionJob) else job.partitions
+        cluster = self._cluster if said is None else ClusterView(said)
         made = leader.compute(job, self._assignors, cluster)
         return self.told(replace(node, jobs=node.jobs[1:]), JobDone(job.token, made))
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from kohort.group.assignors import Assignor
 from kohort.group.coordinator.records import LogState
 from kohort.group.coordinator.session import ShardSession
-from kohort.group.effects import AssignmentJob, Callback, Effects
+from kohort.group.effects import Callback, Effects, MemberJob
 from kohort.group.member.events import MemberEvent
 from kohort.simulation.jobs import Job
 from kohort.types import TopicPartition
@@ -65,7 +65,7 @@ class Node:
     up: tuple[OnItsWay, ...] = ()
     down: tuple[OnItsWay, ...] = ()
     callbacks: tuple[Callback, ...] = ()
-    jobs: tuple[AssignmentJob, ...] = ()
+    jobs: tuple[MemberJob, ...] = ()
     looks_up: bool = False
     first_token: int = 0
     wrong: str = ""

@@ -113,6 +113,17 @@ def is_failed(_draft: MemberDraft, done: JobDone) -> bool:
     return done.assignments is None
 
 
+def cannot_speak(draft: MemberDraft, done: JobDone) -> None:
+    """An assignor raised when it was asked: the application is told, and the member tries again."""
+    draft.raised.append(KohortError(done.error))
+    join.try_again_later(draft, "an assignor failed")
+
+
+def join_as_said(draft: MemberDraft, done: JobDone) -> None:
+    """L2: what the assignors have to say goes to the coordinator with JoinGroup."""
+    join.note_said(draft, done.assignments or {})
+
+
 def give_back_the_lead(draft: MemberDraft, done: JobDone) -> None:
     """The assignor raised: the application is told, and the group tries again."""
     assignor = draft.session.assignor

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
-from kohort.group.effects import AssignmentJob
+from kohort.group.effects import AssignmentJob, SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator
@@ -15,6 +17,7 @@ from kohort.group.member.events import (
     SESSION_OVERDUE,
 )
 from kohort.group.member.leader import subscriptions_of
+from kohort.group.member.offers import own_words
 from kohort.group.subscription import (
     NO_GENERATION,
     PROTOCOL_TYPE,
@@ -44,7 +47,7 @@ def rejoin(draft: MemberDraft, reason: str) -> None:
     owed = None if draft.session.is_member else still_owed(draft)
     session = draft.session = replace(draft.session, reason=reason, rejoin=owed)
     given_up = None if session.prepared else _given_up(draft)
-    draft.session = replace(session, prepared=True)
+    draft.session = replace(session, prepared=True, said=None)
     if given_up is None:
         send_join(draft)
     else:
@@ -83,9 +86,25 @@ def send_join(draft: MemberDraft) -> None:
         draft.enter(MemberState.UNJOINED, draft.session.reason)
         lookup.look_up(draft)
         return
-    config, session = draft.config, draft.session
+    session = draft.session
     draft.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
     draft.enter(MemberState.PREPARING_REBALANCE, session.reason)
+    if session.said is None and any(each.is_asked for each in draft.assignors):
+        job = SubscriptionJob(draft.token(), session.topics)
+        draft.session = replace(draft.session, job=job)
+        draft.jobs.append(job)
+    else:
+        _send_join(draft)
+
+
+def note_said(draft: MemberDraft, said: Mapping[str, bytes]) -> None:
+    """L2: join with what the assignors have to say; other attempts of this join say the same."""
+    draft.session = replace(draft.session, job=None, said=said)
+    _send_join(draft)
+
+
+def _send_join(draft: MemberDraft) -> None:
+    config, session = draft.config, draft.session
     request = JoinGroupRequest(
         group_id=config.group_id,
         session_timeout_ms=config.session_timeout_ms,
@@ -103,20 +122,21 @@ def send_join(draft: MemberDraft) -> None:
 def _protocols(draft: MemberDraft) -> tuple[JoinGroupRequestProtocol, ...]:
     """L2: for each assignor what we want, what we own and since which generation."""
     session = draft.session
+    said = own_words(draft.assignors, session.topics) if session.said is None else session.said
     return tuple(
         JoinGroupRequestProtocol(
-            name=name,
+            name=each.name,
             metadata=encode_subscription(
                 Subscription(
-                    topics=session.topics,
+                    topics=session.joined_topics,
                     owned=session.owned,
                     generation=session.generation,
-                    user_data=assignor.subscription_user_data(session.topics),
+                    user_data=said.get(each.name),
                     rack_id=draft.config.rack_id,
                 )
             ),
         )
-        for name, assignor in draft.assignors.items()
+        for each in draft.assignors
     )
 
 
@@ -135,7 +155,7 @@ def try_again_later(draft: MemberDraft, reason: str) -> None:
 def is_known_answer(draft: MemberDraft, answer: JoinGroupResponse) -> bool:
     """Whether the answer makes sense: our kind of group, and an assignor that we have."""
     same_type = answer.protocol_type in (None, PROTOCOL_TYPE)
-    return same_type and answer.protocol_name in draft.assignors
+    return same_type and any(answer.protocol_name == each.name for each in draft.assignors)
 
 
 def become_part(draft: MemberDraft, answer: JoinGroupResponse) -> None:

@@ -39,6 +39,7 @@ from kohort.group.member.events import (
     Tick,
 )
 from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.offers import offered
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -65,12 +66,16 @@ class ClassicMember(Face[MemberSession]):
             assignors: The assignors it offers to the group, the best liked first.
 
         Raises:
-            ConfigError: No assignor, two of one name, or no rebalance protocol that all of them
-                support (L1).
+            ConfigError: No assignor, two of one name, a name or version of the wrong type, or no
+                rebalance protocol that all of them support (L1).
         """
-        self.assignors: Mapping[str, Assignor] = {a.name: a for a in assignors}
-        if not assignors or len(self.assignors) != len(assignors):
+        offers = offered(assignors)
+        if not offers:
             raise ConfigError("a member needs assignors, each with a name of its own")
+        self.assignors: Mapping[str, Assignor] = {
+            offer.name: each for offer, each in zip(offers, assignors, strict=True)
+        }
+        self._offers = offers
         protocol = common_protocol(assignors)
         if protocol is None:
             names = ", ".join(self.assignors)
@@ -169,7 +174,11 @@ class ClassicMember(Face[MemberSession]):
             LocalProtocolError: A call of the application that the present state does not allow.
         """
         draft = MemberDraft(
-            self.config, self.session, now, assignors=self.assignors, protocol=self.protocol
+            self.config,
+            self.session,
+            now,
+            assignors=self._offers,
+            protocol=self.protocol,
         )
         self._run(draft, event)
         return draft.effects()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kohort.group.assignors.interface import Assignment, Assignor, RebalanceProtocol
-from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.assignors.interface import Assignment, RebalanceProtocol
+from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import Ownership
 from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
+from kohort.group.member.offers import Offer
 from kohort.group.member.session import Change, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
@@ -45,7 +46,8 @@ class MemberSession(Session):
         group_topics: As leader: topics of all members, whose partitions it has to watch (L8).
         request: The JoinGroup, SyncGroup or LeaveGroup on its way.
         heartbeat: The heartbeat on its way.
-        job: The assignment that is being made.
+        job: What the assignors do: before JoinGroup they are asked, as leader they assign.
+        said: What they had to say for this attempt to join; None: they have to be asked.
         assignment: What it was given, until the application has given up what moves away.
         prepared: Whether the application has given its partitions up for this rebalance (L4).
         rejoin: Why to join again as soon as this rebalance is through; None: no need.
@@ -63,7 +65,8 @@ class MemberSession(Session):
     group_topics: frozenset[str] = frozenset()
     request: Sent | None = None
     heartbeat: Sent | None = None
-    job: AssignmentJob | None = None
+    job: MemberJob | None = None
+    said: Mapping[str, bytes] | None = None
     assignment: Assignment | None = None
     prepared: bool = False
     rejoin: str | None = None
@@ -87,7 +90,7 @@ class MemberDraft(Change[MemberSession]):
         protocol: How it gives partitions up.
     """
 
-    assignors: Mapping[str, Assignor]
+    assignors: tuple[Offer, ...]
     protocol: RebalanceProtocol
 
     @property

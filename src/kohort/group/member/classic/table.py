@@ -190,6 +190,8 @@ SYNC_ROWS: Rows = (
 )
 
 JOB_ROWS: Rows = (
+    row(PREPARING, JobDone, answers.cannot_speak, when=answers.is_failed, to=UNJOINED, rule="L2"),
+    row(PREPARING, JobDone, answers.join_as_said, rule="L2"),
     row(
         COMPLETING,
         JobDone,
@@ -199,7 +201,7 @@ JOB_ROWS: Rows = (
         rule="L8",
     ),
     row(COMPLETING, JobDone, answers.hand_over, rule="L8"),
-    row(others(COMPLETING), JobDone, calls.never),
+    row(others(PREPARING, COMPLETING), JobDone, calls.never),
     row(
         LEAVING,
         LeaveGroupResponse,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from immutables import Map
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors.interface import (
     Assignment,
     Assignor,
@@ -20,7 +20,7 @@ from kohort.group.assignors.interface import (
     GroupMetadata,
     RebalanceProtocol,
 )
-from kohort.group.effects import AssignmentJob, Callback, Send
+from kohort.group.effects import AssignmentJob, Callback, MemberJob, Send, SubscriptionJob
 from kohort.group.events import AssignorUnsupported
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import coordinator
@@ -30,7 +30,9 @@ from kohort.group.member.consumer.session import (
     MemberSession,
     MemberState,
 )
-from kohort.group.member.events import JobDone
+from kohort.group.member.events import RETRY_DUE, JobDone
+from kohort.group.member.leader import words
+from kohort.group.member.offers import own_words
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
 from kohort.types import TopicPartition
 from kohort.values import dataclass, replace
@@ -73,13 +75,59 @@ def announce(draft: MemberDraft) -> None:
     That is asked when the member joins or subscribes to something else, and not with each
     heartbeat: whatever is new in it makes a new assignment.
     """
-    topics = draft.session.topics
+    if any(each.is_asked for each in draft.assignors):
+        ask(draft)
+    else:
+        _announce(draft, own_words(draft.assignors, draft.session.topics))
+
+
+def ask(draft: MemberDraft) -> None:
+    """Have the shell ask the assignors: the application's code runs in no machine."""
+    job = SubscriptionJob(draft.token(), draft.session.topics)
+    draft.jobs.append(job)
+    draft.session = replace(draft.session, asking=job.token, unasked=False)
+
+
+def holds_back(draft: MemberDraft) -> bool:
+    """Whether the next heartbeat waits for what the assignors have to say: only one that joins."""
+    session = draft.session
+    waits = session.asking is not None or session.unasked
+    return waits and not session.is_member and draft.state is MemberState.JOINING
+
+
+def is_said(draft: MemberDraft, done: JobDone) -> bool:
+    """Whether the job was to ask the assignors."""
+    return done.token == draft.session.asking
+
+
+def has_failed(draft: MemberDraft, done: JobDone) -> bool:
+    """Whether that failed."""
+    return is_said(draft, done) and done.assignments is None
+
+
+def ask_later(draft: MemberDraft, done: JobDone) -> None:
+    """An assignor raised: the application is told, and it is asked again after a wait (KIP-580)."""
+    draft.raised.append(KohortError(done.error))
+    failures = draft.session.failures + 1
+    draft.session = replace(draft.session, asking=None, unasked=True, failures=failures)
+    coordinator.beat_soon(draft)
+    draft.start(RETRY_DUE, draft.config.backoff_ms(failures))
+
+
+def note_said(draft: MemberDraft, done: JobDone) -> None:
+    """The coordinator hears of it at once."""
+    draft.session = replace(draft.session, asking=None)
+    _announce(draft, done.assignments or {})
+    coordinator.beat_soon(draft)
+
+
+def _announce(draft: MemberDraft, said: Mapping[str, bytes]) -> None:
     announced = tuple(
         ClientAssignor(
             name=each.name,
             maximum_version=each.version,
             version=each.version,
-            metadata=each.subscription_user_data(topics) or b"",
+            metadata=said.get(each.name, b""),
         )
         for each in draft.assignors
     )
@@ -233,9 +281,9 @@ def forget(draft: MemberDraft, _event: object) -> None:
 
 
 def compute(
-    job: AssignmentJob, assignors: Mapping[str, Assignor], cluster: ClusterView
+    job: MemberJob, assignors: Mapping[str, Assignor], cluster: ClusterView
 ) -> dict[str, bytes]:
-    """Do the job: return each member's assignment as SyncGroup would carry it.
+    """Do the job: return each member's assignment as SyncGroup would carry it, or what they say.
 
     The coordinator takes care that a partition is given up before it is given on. So what an
     assignor of the cooperative protocol withholds until then is asked for at once, as if its
@@ -244,6 +292,8 @@ def compute(
     Raises:
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
     """
+    if isinstance(job, SubscriptionJob):
+        return words(job, assignors)
     assignor, subscriptions = assignors[job.assignor], dict(job.subscriptions)
     given: dict[str, Assignment] = {}
     for _ in range(_ROUNDS):

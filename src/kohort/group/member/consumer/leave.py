@@ -34,6 +34,8 @@ def _forget_membership(draft: MemberDraft) -> None:
         pattern_sent=False,
         is_due=False,
         computation=None,
+        asking=None,
+        unasked=False,
         word=None,
         told=None,
     )
@@ -45,7 +47,13 @@ def _forget_membership(draft: MemberDraft) -> None:
 def start(draft: MemberDraft, reason: str) -> None:
     """L30: the application gives up what it has, then the member says good-bye."""
     draft.cancel(POLL_OVERDUE)
-    draft.session = replace(draft.session, target=None, after_leaving=MemberState.UNSUBSCRIBED)
+    draft.session = replace(
+        draft.session,
+        target=None,
+        asking=None,
+        unasked=False,
+        after_leaving=MemberState.UNSUBSCRIBED,
+    )
     draft.enter(MemberState.PREPARE_LEAVING, reason)
     go_on(draft)
 

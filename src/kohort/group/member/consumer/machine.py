@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from kohort.errors import CommitFailedError, ConfigError, ErrorCode
+from kohort.errors import CommitFailedError, ErrorCode
 from kohort.group.assignors.interface import Assignor
 from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits, lookup
@@ -39,6 +39,7 @@ from kohort.group.member.events import (
     Tick,
 )
 from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.offers import offered
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
@@ -67,12 +68,15 @@ class ConsumerMember(Face[MemberSession]):
             member_id: Its id for as long as it exists, never used before (KIP-1082).
             first_token: The first number it gives to a request or callback.
             assignors: Assignors that it can run itself, the best liked first (K60).
+
+        Raises:
+            ConfigError: Two assignors have one name, or a name or version cannot be sent.
         """
         super().__init__(config, MemberSession(member_id=member_id, next_token=first_token))
-        self.assignors: Mapping[str, Assignor] = {each.name: each for each in assignors}
-        if len(self.assignors) != len(assignors):
-            raise ConfigError("assignors of one member need different names")
-        self._liked = tuple(assignors)
+        self._offers = offered(assignors)
+        self.assignors: Mapping[str, Assignor] = {
+            offer.name: each for offer, each in zip(self._offers, assignors, strict=True)
+        }
         # What the session says by topic ids, by names: it is asked for with every record read.
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unnamed: frozenset[UUID] = frozenset()
@@ -164,7 +168,7 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self.session, now, assignors=self._liked)
+        draft = MemberDraft(self.config, self.session, now, assignors=self._offers)
         _run(draft, event)
         _beat_if_due(draft)
         return draft.effects()
@@ -192,6 +196,7 @@ def _run(draft: MemberDraft, event: MemberEvent) -> None:
             _put(draft, ComputationLost(event.cause))
         case JobDone():
             known = client_assignors.is_awaited(draft.session, event.token)
+            known = known or client_assignors.is_said(draft, event)
             _put(draft, event if known else StaleReport(event.token))
         case ResponseArrived():
             sent = _forget_sent(draft, event.token)
@@ -219,7 +224,10 @@ def _beat_if_due(draft: MemberDraft) -> None:
     if not session.coordinator_known:
         lookup.look_up(draft)
     elif coordinator.can_beat(draft):
-        _put(draft, HeartbeatReady())
+        if session.unasked:
+            client_assignors.ask(draft)
+        if not client_assignors.holds_back(draft):
+            _put(draft, HeartbeatReady())
 
 
 def _answer(draft: MemberDraft, sent: Sent, answer: ConsumerGroupHeartbeatResponse) -> None:

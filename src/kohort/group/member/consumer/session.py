@@ -10,12 +10,12 @@ from uuid import UUID
 
 from immutables import Map
 
-from kohort.group.assignors.interface import Assignor
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
 from kohort.group.machine import State, TableError
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
+from kohort.group.member.offers import Offer
 from kohort.group.member.session import Change, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
@@ -126,6 +126,8 @@ class MemberSession(Session):
         is_due: Whether a heartbeat is to be sent as soon as possible.
         after_leaving: The state that follows `LEAVING`.
         announced: What is said about assignors of the member's own.
+        asking: Number of the job that asks them what they have to say; None: there is none.
+        unasked: Whether they are to be asked, as soon as a wait is over: one has failed.
         asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
         computation: The group's assignment, while this member makes it.
         word: What the assignor that computed says to this member's, with its assignment.
@@ -151,6 +153,8 @@ class MemberSession(Session):
     is_due: bool = False
     after_leaving: MemberState = MemberState.UNSUBSCRIBED
     announced: tuple[ClientAssignor, ...] = ()
+    asking: int | None = None
+    unasked: bool = False
     asks_members: bool = True
     computation: Computation | None = None
     word: AssignmentMetadata | None = None
@@ -199,7 +203,7 @@ class MemberDraft(Change[MemberSession]):
         assignors: The member's own assignors, the best liked first.
     """
 
-    assignors: tuple[Assignor, ...] = ()
+    assignors: tuple[Offer, ...] = ()
 
     @property
     def state(self) -> MemberState:

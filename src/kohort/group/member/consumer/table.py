@@ -150,6 +150,8 @@ COORDINATOR_ROWS: Rows = (
 
 COMPUTATION_ROWS: Rows = (
     row(LIVE, client_assignors.Prepared, client_assignors.prepared, rule="K61"),
+    row(LIVE, JobDone, client_assignors.ask_later, when=client_assignors.has_failed, rule="K60"),
+    row(LIVE, JobDone, client_assignors.note_said, when=client_assignors.is_said, rule="K60"),
     row(LIVE, JobDone, client_assignors.computed, rule="K61"),
     row(LIVE, client_assignors.Installed, client_assignors.installed, rule="K61"),
     row(LIVE, ComputationLost, client_assignors.forget, rule="K61"),

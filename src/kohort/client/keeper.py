@@ -1,0 +1,92 @@
+"""Keeps metadata fresh: asks when somebody wants it, and ever more rarely while that is no use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kohort.client.backoff import Backoff
+from kohort.client.config import ClientConfig
+from kohort.client.metadata import ClusterMetadata
+from kohort.errors import KohortError
+
+log = logging.getLogger("kohort.client")
+
+
+class MetadataKeeper:
+    """Asks for metadata in the background.
+
+    Whoever misses something asks for it again and again: pauses grow as long as answers are the
+    same (KIP-580).
+
+    Args:
+        config: Settings.
+        refresh: Asks once.
+        present: Returns the last answer.
+        lacks_something: Whether something that is wanted is not in it.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        refresh: Callable[[], Awaitable[None]],
+        present: Callable[[], ClusterMetadata],
+        lacks_something: Callable[[], bool],
+    ) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._config = config
+        self._refresh = refresh
+        self._present = present
+        self._lacks_something = lacks_something
+        self._stale = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    def request(self, *, at_once: bool = False) -> None:
+        """Have the metadata fetched anew soon.
+
+        Args:
+            at_once: Something else is wanted: what was asked before does not hold it up.
+        """
+        self._stale.set()
+        if at_once:
+            self._hurried.set()
+        if self.task is None:
+            self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        config = self._config
+        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        known = self._present()
+        while True:
+            self._stale.clear()
+            self._hurried.clear()
+            try:
+                await self._refresh()
+            except KohortError as error:
+                log.debug("metadata: %s", error)
+                self._stale.set()
+            if self._present() != known:
+                known = self._present()
+                pause.reset()
+            if not (self._stale.is_set() or self._lacks_something()):
+                await self._wait_until_stale(pause)
+            if await _is_set_within(self._hurried, pause.next_s()):
+                pause.reset()
+
+    async def _wait_until_stale(self, pause: Backoff) -> None:
+        """Wait until somebody asks, or the answer is old; after a quiet time pauses are short."""
+        now = asyncio.get_running_loop().time
+        begun = now()
+        await _is_set_within(self._stale, self._config.metadata_max_age_ms / 1000)
+        if now() - begun > self._config.retry_backoff_max_ms / 1000:
+            pause.reset()
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

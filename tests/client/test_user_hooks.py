@@ -1,0 +1,342 @@
+"""The application's code in the client: what happens if it raises, blocks or returns nonsense.
+
+Each row of the table in docs/groups.md, "Your code in the client", has its tests here. Listeners
+have more of them in test_listener_calls.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+
+from kohort.broker import EmbeddedBroker
+from kohort.client import Consumer
+from kohort.errors import ConfigError, KohortError, LocalProtocolError
+from kohort.group.assignors import Assignor, ClusterView
+from kohort.group.assignors.interface import Assignment, GroupMetadata, RebalanceProtocol
+from kohort.group.events import GroupEvent
+from kohort.group.subscription import Subscription
+from kohort.types import TopicPartition
+from tests.real_kafka import foreign
+from tests.real_kafka.broker import RealKafka
+
+RECORDS = 5
+DEADLINE_S = 60
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[str]:
+    with EmbeddedBroker(group_consumer_heartbeat_interval_ms=100) as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def broker(request: pytest.FixtureRequest, embedded: str) -> str:
+    if request.param == "embedded":
+        return embedded
+    kafka: RealKafka = request.getfixturevalue("real_kafka")
+    return kafka.bootstrap_servers
+
+
+class Even(Assignor):
+    """Shares partitions out in turn; what it does besides is told by the test."""
+
+    name = "even"
+
+    def __init__(self) -> None:
+        self.speaks: Callable[[frozenset[str]], object] = lambda _: b"hello"
+        self.shares: Callable[[], object] = lambda: None
+        self.notes: Callable[[], object] = lambda: None
+        self.extra: list[TopicPartition] = []
+        self.gives: object = None
+        self.heard: list[bytes | None] = []
+        self.threads: dict[str, str] = {}
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        self.threads["subscription_user_data"] = threading.current_thread().name
+        return self.speaks(topics)  # type: ignore[return-value]  # nonsense is what some tests are about
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Sequence[TopicPartition]]:
+        self.threads["assign"] = threading.current_thread().name
+        self.heard += [each.user_data for each in subscriptions.values()]
+        if self.gives is not None:
+            return dict.fromkeys(subscriptions, self.gives)  # type: ignore[arg-type]  # as above
+        made = self.shares()
+        if made is not None:
+            return made  # type: ignore[return-value]  # as above
+        given = {member: list(self.extra) for member in sorted(subscriptions)}
+        turns = list(given)
+        for topic, count in cluster.partitions.items():
+            for number in range(count):
+                given[turns[number % len(turns)]].append(TopicPartition(topic, number))
+        return given
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self.threads["on_assignment"] = threading.current_thread().name
+        self.notes()
+
+
+class Cooperative(Even):
+    name = "even-cooperative"
+    supported_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+
+def settings(kind: str, assignor: Assignor) -> dict[str, object]:
+    if kind == "consumer":
+        return {"group_protocol": "consumer", "group_local_assignors": [assignor]}
+    return {
+        "partition_assignment_strategy": [assignor],
+        "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 100,
+    }
+
+
+KINDS: dict[str, type[Even]] = {"eager": Even, "cooperative": Cooperative, "consumer": Even}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+class Member:
+    """A consumer with an assignor of its own, and a topic with records."""
+
+    def __init__(self, broker: str, kind: str, **more: object) -> None:
+        self.assignor = KINDS[kind]()
+        self.topic = foreign.new_topic(broker, 2)
+        foreign.produce(broker, self.topic, [b"x"] * RECORDS)
+        common = {"auto_offset_reset": "earliest", "group_id": uuid.uuid4().hex}
+        chosen = common | settings(kind, self.assignor) | more
+        self.consumer = Consumer(self.topic, bootstrap_servers=broker, **chosen)
+        self.read = 0
+
+    def until_read(self) -> None:
+        """Poll until all records came; errors are not expected."""
+        end = time.monotonic() + DEADLINE_S
+        while self.read < RECORDS:
+            assert time.monotonic() < end, "the records did not come"
+            self.read += sum(map(len, self.consumer.poll(200).values()))
+
+    def until_raised(self, match: str) -> KohortError:
+        """Poll until an error comes."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            try:
+                self.read += sum(map(len, self.consumer.poll(200).values()))
+            except KohortError as error:
+                if match not in str(error):
+                    raise
+                return error
+        raise AssertionError("no poll raised")
+
+    def close_soon(self) -> None:
+        """Close, far sooner than what would only end by its time-out."""
+        begun = time.monotonic()
+        self.consumer.close(timeout_s=DEADLINE_S)
+        assert time.monotonic() - begun < DEADLINE_S / 2
+
+
+@pytest.fixture
+def member(embedded: str, kind: str) -> Iterator[Member]:
+    made = Member(embedded, kind)
+    yield made
+    made.consumer.close()
+
+
+def fail(*_args: object) -> object:
+    raise ArithmeticError("not today")
+
+
+# ------------------------------------------------------------------ Assignor.subscription_user_data
+
+
+def test_an_assignor_that_raises_as_it_is_asked_is_named_and_asked_again(member: Member) -> None:
+    member.assignor.speaks = fail
+    member.until_raised("subscription_user_data of assignor even")
+    error = member.until_raised("ArithmeticError: not today")
+    assert isinstance(error, KohortError)
+    member.assignor.speaks = lambda _: b"hello"
+    member.until_read()
+    assert set(member.assignor.heard) == {b"hello"}
+
+
+def test_a_member_whose_assignor_raises_closes_at_once(member: Member) -> None:
+    member.assignor.speaks = fail
+    member.until_raised("not today")
+    member.close_soon()
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["text", 5, [b"x"], b"x" * (1 << 21)], ids=["str", "int", "list", "too large"]
+)
+def test_an_assignor_that_says_nonsense_is_named(member: Member, nonsense: object) -> None:
+    member.assignor.speaks = lambda _: nonsense
+    member.until_raised("subscription_user_data of assignor even")
+    member.close_soon()
+
+
+def test_a_member_whose_assignor_raises_in_a_later_rebalance_goes_on(broker: str) -> None:
+    """The member had partitions before: it is back once the assignor has mended."""
+    member = Member(broker, "eager")
+    with member.consumer:
+        member.until_read()
+        member.assignor.speaks = fail
+        member.consumer.enforce_rebalance("to ask the assignor")
+        member.until_raised("not today")
+        member.assignor.speaks = lambda _: None
+        foreign.produce(broker, member.topic, [b"x"] * RECORDS)
+        member.read = 0
+        member.until_read()
+
+
+def test_an_assignor_that_blocks_as_it_is_asked_holds_nothing_else_up(member: Member) -> None:
+    """The poll ends in time, and `close` works."""
+    go_on = threading.Event()
+    member.assignor.speaks = lambda _: go_on.wait() and None
+    assert member.consumer.poll(500) == {}
+    assert member.assignor.threads["subscription_user_data"] == "kohort-assignor"
+    member.close_soon()
+    go_on.set()
+
+
+def test_an_assignor_may_call_the_consumer_as_it_is_asked(member: Member) -> None:
+    seen: list[object] = []
+    member.assignor.speaks = lambda _: seen.append(member.consumer.assignment())
+    member.until_read()
+    assert seen
+    assert seen[0] == frozenset()
+
+
+# ------------------------------------------------------------------------------- Assignor.assign
+
+
+@pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
+def test_a_leader_whose_assignor_raises_is_told_and_tries_again(member: Member) -> None:
+    member.assignor.shares = fail
+    member.until_raised("assignor even")
+    member.assignor.shares = lambda: None
+    member.until_read()
+
+
+@pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
+@pytest.mark.parametrize("nonsense", [5, {"anybody": 5}, [("a", "b")], "text"], ids=repr)
+def test_a_leader_whose_assignor_returns_nonsense_is_told(member: Member, nonsense: object) -> None:
+    member.assignor.shares = lambda: nonsense
+    member.until_raised("assignor even")
+    member.close_soon()
+
+
+@pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
+@pytest.mark.parametrize("nonsense", [5, "ab", [1], [("t", "x")]], ids=repr)
+def test_a_leader_that_gives_what_is_no_partition_is_told(member: Member, nonsense: object) -> None:
+    member.assignor.gives = nonsense
+    member.until_raised("assignor even")
+    member.close_soon()
+
+
+@pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
+def test_a_leader_that_gives_what_a_member_does_not_want_is_told(member: Member) -> None:
+    """Each member would refuse that and join again, for ever and in silence."""
+    member.assignor.extra = [TopicPartition("somebody-elses", 0)]
+    member.until_raised("which it does not subscribe to")
+    member.assignor.extra = []
+    member.until_read()
+
+
+def test_an_assignor_that_blocks_does_not_keep_close_waiting(embedded: str, kind: str) -> None:
+    member = Member(embedded, kind)
+    go_on, begun = threading.Event(), threading.Event()
+
+    def shares() -> None:
+        begun.set()
+        go_on.wait()
+
+    member.assignor.shares = shares
+    end = time.monotonic() + DEADLINE_S
+    while not begun.is_set():
+        assert time.monotonic() < end
+        member.consumer.poll(100)
+    member.close_soon()
+    go_on.set()
+
+
+# ------------------------------------------------------------------------- Assignor.on_assignment
+
+
+def test_an_assignor_that_raises_as_it_is_told_changes_nothing(member: Member) -> None:
+    member.assignor.notes = fail
+    with pytest.raises(ArithmeticError, match="not today"):
+        member.until_read()
+    member.until_read()
+
+
+def test_an_assignor_is_told_in_the_thread_that_polls(member: Member) -> None:
+    """It may use the consumer there, as a listener may, and blocks nothing but that poll."""
+    seen: list[frozenset[TopicPartition]] = []
+    refused: list[str] = []
+
+    def notes() -> None:
+        seen.append(member.consumer.assignment())
+        for call in (member.consumer.poll, member.consumer.close, member.consumer.unsubscribe):
+            with pytest.raises(LocalProtocolError) as caught:
+                call()
+            refused.append(str(caught.value))
+
+    member.assignor.notes = notes
+    member.until_read()
+    assert member.assignor.threads["on_assignment"] == threading.current_thread().name
+    assert seen
+    assert refused
+    assert all("inside a listener" in each for each in refused)
+
+
+# ------------------------------------------------------------------------------- names, versions
+
+
+@pytest.mark.parametrize("name", ["", None, 5, b"even"])
+def test_a_name_that_cannot_be_sent_is_refused_at_once(embedded: str, name: object) -> None:
+    assignor = Even()
+    assignor.name = name  # type: ignore[assignment, misc]  # that is the point
+    for kind in ("eager", "consumer"):
+        with pytest.raises(ConfigError):
+            Consumer("t", bootstrap_servers=embedded, group_id="g", **settings(kind, assignor))
+
+
+# --------------------------------------------------------------------------------- event_listener
+
+
+def test_an_event_listener_that_raises_is_logged_and_changes_nothing(
+    embedded: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Member(embedded, "eager", event_listener=fail)
+    with member.consumer, caplog.at_level(logging.ERROR, "kohort.client"):
+        member.until_read()
+    assert "event_listener raised" in caplog.text
+
+
+def test_an_event_listener_that_calls_back_is_refused_and_changes_nothing(embedded: str) -> None:
+    refused: list[str] = []
+    members: list[Member] = []
+
+    def listen(_event: GroupEvent) -> None:
+        if not members:
+            return
+        try:
+            members[0].consumer.assignment()
+        except KohortError as error:
+            refused.append(str(error))
+
+    member = Member(embedded, "eager", event_listener=listen)
+    members.append(member)
+    with member.consumer:
+        member.until_read()
+    assert refused
