@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 
 from kohort import AdminClient, Consumer, TopicPartition
-from tests.usage.around import topic_with, unique, until
 from kohort.errors import PartialFailureError
+from tests.usage.around import topic_with, unique, until
 
 
 def main(bootstrap: str) -> None:

@@ -39,7 +39,9 @@ def main(bootstrap: str) -> None:
     consumer.assign([partition])
     print("send(None):", outcome(lambda: producer.send(None, b"x")))
     print("send(5):", outcome(lambda: producer.send(5, b"x")))
-    print("send headers=None:", outcome(lambda: producer.send(topic, b"0", headers=None).result(60)))
+    print(
+        "send headers=None:", outcome(lambda: producer.send(topic, b"0", headers=None).result(60))
+    )
     print("partitions_for_topic(None):", outcome(lambda: consumer.partitions_for_topic(None)))
     print("seek(1.5):", outcome(lambda: consumer.seek(partition, 1.5)))
     print("seek(-1):", outcome(lambda: consumer.seek(partition, -1)))

@@ -27,7 +27,9 @@ def main(bootstrap: str) -> None:
         for value in VALUES:
             python.send(second, value.encode(), partition=0)
         python.close()
-        read = [f"{records(bootstrap, each)} and {rows(bootstrap, each)}" for each in (first, second)]
+        read = [
+            f"{records(bootstrap, each)} and {rows(bootstrap, each)}" for each in (first, second)
+        ]
         print(f"{codec}: confluent-kafka's {read[0]}, kafka-python's {read[1]}")
 
 

@@ -50,7 +50,9 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
     threads[2].start()
     until(lambda: read[kept] >= before + 20, "the other topic goes on")
     print("the other topic went on:", read[kept] - before, "records")
-    until(lambda: sorted(len(each) for each in owned.values()) == [1, 1, 2], "the third has its part")
+    until(
+        lambda: sorted(len(each) for each in owned.values()) == [1, 1, 2], "the third has its part"
+    )
     until(lambda: {each.topic for some in owned.values() for each in some} == {kept}, "it is gone")
     print("a third member joined and each has its part")
     stop.set()

@@ -8,9 +8,7 @@ Prints:
 
 from __future__ import annotations
 
-import http.server
 import socketserver
-import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -27,23 +25,19 @@ class Ssh(socketserver.BaseRequestHandler):
 
 
 class Tls(socketserver.BaseRequestHandler):
-    """Answers as OpenSSL does to a client that does not speak TLS."""
+    """Answers as Java does to a client that does not speak TLS: with a fatal alert."""
 
     def handle(self) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        incoming.write(self.request.recv(1_000))
-        try:
-            context.wrap_bio(incoming, outgoing, server_side=True).do_handshake()
-        except ssl.SSLError:
-            self.request.sendall(outgoing.read())
+        self.request.recv(1_000)
+        self.request.sendall(bytes([0x15, 3, 3, 0, 2, 2, 80]))
 
 
-class Web(http.server.BaseHTTPRequestHandler):
-    """Any web server."""
+class Web(socketserver.BaseRequestHandler):
+    """Answers as nginx does to what is not HTTP."""
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def handle(self) -> None:
+        self.request.recv(1_000)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
 
 def main(bootstrap: str) -> None:

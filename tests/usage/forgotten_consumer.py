@@ -20,9 +20,7 @@ from tests.usage.around import topic_with, unique, until
 
 
 def forget(bootstrap: str, topic: str, group: str, protocol: str) -> None:
-    consumer = Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol
-    )
+    consumer = Consumer(topic, bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol)
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)
 

@@ -35,7 +35,9 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
                 admin.alter_group_offsets({partition: 70}, group)
             except KafkaError as error:
                 print(repr(error), file=sys.stderr)
-                said = error.name in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP") and group in str(error)
+                said = error.name in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP") and group in str(
+                    error
+                )
                 print("refused while it runs:", said)
         before = stored(bootstrap, group)
         admin.alter_group_offsets({partition: 70}, group)

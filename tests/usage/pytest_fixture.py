@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SUITE = '''
+SUITE = """
 import uuid
 import pytest
 from kohort import AsyncConsumer, Consumer, EmbeddedBroker, Producer
@@ -47,7 +47,7 @@ def test_what_is_sent_is_read(kafka, topic, count):
 def test_nothing_is_there_at_first(kafka, topic):
     with Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
         assert consumer.poll(timeout_ms=200) == {}
-'''
+"""
 
 
 def main(bootstrap: str) -> None:
@@ -56,7 +56,17 @@ def main(bootstrap: str) -> None:
         suite.write_text(SUITE)
         options = ["-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:randomly"]
         done = subprocess.run(
-            [sys.executable, "-X", "dev", "-m", "pytest", *options, "--rootdir", folder, str(suite)],
+            [
+                sys.executable,
+                "-X",
+                "dev",
+                "-m",
+                "pytest",
+                *options,
+                "--rootdir",
+                folder,
+                str(suite),
+            ],
             capture_output=True,
             text=True,
             check=False,

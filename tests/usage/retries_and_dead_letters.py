@@ -50,7 +50,10 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
                 except ValueError as error:
                     if tried == TRIES:
                         headers = [
-                            ("from", f"partition {record.partition} offset {record.offset}".encode()),
+                            (
+                                "from",
+                                f"partition {record.partition} offset {record.offset}".encode(),
+                            ),
                             ("error", type(error).__name__.encode()),
                         ]
                         producer.send(dead_letters, record.value, headers=headers).result(30)

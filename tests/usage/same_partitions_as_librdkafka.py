@@ -28,7 +28,10 @@ def main(bootstrap: str) -> None:
     librdkafka = confluent.Producer({"bootstrap.servers": bootstrap})
     for key in KEYS:
         librdkafka.produce(
-            topic, b"", key, on_delivery=lambda _, told: theirs.update({told.key(): told.partition()})
+            topic,
+            b"",
+            key,
+            on_delivery=lambda _, told: theirs.update({told.key(): told.partition()}),
         )
     librdkafka.flush(60)
     ours = partitions(bootstrap, topic, "consistent_random")

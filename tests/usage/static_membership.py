@@ -22,17 +22,21 @@ class Pod(RebalanceListener):
         self.heard: list[str] = []
         self.has: frozenset[TopicPartition] = frozenset()
         self.stopping = threading.Event()
-        self.consumer = Consumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            group_instance_id=name,
-            group_protocol=protocol,
-            partition_assignment_strategy="cooperative-sticky",
-        ) if protocol == "classic" else Consumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            group_instance_id=name,
-            group_protocol=protocol,
+        self.consumer = (
+            Consumer(
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                group_instance_id=name,
+                group_protocol=protocol,
+                partition_assignment_strategy="cooperative-sticky",
+            )
+            if protocol == "classic"
+            else Consumer(
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                group_instance_id=name,
+                group_protocol=protocol,
+            )
         )
         self.consumer.subscribe([topic], listener=self)
         self.thread = threading.Thread(target=self.run)

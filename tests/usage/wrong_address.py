@@ -35,9 +35,7 @@ def main(bootstrap: str) -> None:
     with Consumer(**settings) as consumer:
         told("consumer", lambda: consumer.topics())
 
-    with AdminClient(
-        bootstrap_servers="kafka.invalid:9092", default_api_timeout_ms=2_000
-    ) as admin:
+    with AdminClient(bootstrap_servers="kafka.invalid:9092", default_api_timeout_ms=2_000) as admin:
         try:
             admin.list_topics()
         except KafkaError as error:
