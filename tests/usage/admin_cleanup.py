@@ -8,11 +8,9 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, Consumer, TopicPartition
 from kohort.errors import PartialFailureError
-from tests.usage.around import topic_with, unique, until
+from tests.usage.around import start, topic_with, unique, until
 
 
 def main(bootstrap: str) -> None:
@@ -39,4 +37,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,13 +9,12 @@ Prints:
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from kohort import AsyncConsumer, AsyncProducer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-async def run(bootstrap: str, protocol: str) -> None:
+async def run(bootstrap: str, protocol: Protocol) -> None:
     topic = topic_with(bootstrap)
     cancelled = given_up = 0
     read: list[bytes] = []
@@ -51,9 +50,9 @@ async def run(bootstrap: str, protocol: str) -> None:
     print(f"read {len(read)} records, each once:", len({*read}) == len(read))
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     asyncio.run(run(bootstrap, protocol))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

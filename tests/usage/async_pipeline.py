@@ -8,13 +8,14 @@ Prints:
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from kohort import AsyncConsumer, AsyncProducer, OffsetAndMetadata, TopicPartition
-from tests.usage.around import stored, topic_with, unique, values_in
+from tests.usage.around import Protocol, start, stored, topic_with, unique, values_in
 
 
-async def pipeline(bootstrap: str, source: str, target: str, group: str, protocol: str) -> None:
+async def pipeline(
+    bootstrap: str, source: str, target: str, group: str, protocol: Protocol
+) -> None:
     queue: asyncio.Queue[tuple[TopicPartition, int, bytes] | None] = asyncio.Queue(50)
     async with (
         AsyncConsumer(
@@ -48,7 +49,7 @@ async def pipeline(bootstrap: str, source: str, target: str, group: str, protoco
             tasks.create_task(write())
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     source, target = topic_with(bootstrap, 200, partitions=2), topic_with(bootstrap, partitions=2)
     group = unique("pipeline")
     asyncio.run(pipeline(bootstrap, source, target, group, protocol))
@@ -58,4 +59,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

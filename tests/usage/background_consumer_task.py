@@ -13,26 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator
 
 from kohort import AdminClient, AsyncConsumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 class App:
     """The state of the service."""
 
-    def __init__(self) -> None:
-        self.orders: list[bytes] = []
+    def __init__(self, topic: str) -> None:
+        self.topic, self.orders = topic, list[bytes]()
 
 
 @contextlib.asynccontextmanager
-async def lifespan(app: App, **settings: object) -> AsyncIterator[None]:
+async def lifespan(app: App, consumer: AsyncConsumer) -> AsyncIterator[None]:
     async def consume() -> None:
-        async with AsyncConsumer(**settings) as consumer:
-            consumer.subscribe([app.topic])
+        async with consumer:
             async for record in consumer:
                 app.orders.append(record.value)
                 await asyncio.sleep(0)
@@ -44,16 +42,16 @@ async def lifespan(app: App, **settings: object) -> AsyncIterator[None]:
         await task
 
 
-async def serve(bootstrap: str, protocol: str) -> str:
-    app, group, longest = App(), unique("service"), 0.0
-    app.topic = topic_with(bootstrap, 50)
-    async with lifespan(
-        app,
+async def serve(bootstrap: str, protocol: Protocol) -> str:
+    app, group, longest = App(topic_with(bootstrap, 50)), unique("service"), 0.0
+    consumer = AsyncConsumer(
+        app.topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         group_protocol=protocol,
         auto_offset_reset="earliest",
-    ):
+    )
+    async with lifespan(app, consumer):
         while len(app.orders) < 50:
             before = time.monotonic()
             await asyncio.sleep(0.01)
@@ -64,7 +62,7 @@ async def serve(bootstrap: str, protocol: str) -> str:
     return group
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     group = asyncio.run(serve(bootstrap, protocol))
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         members = admin.describe_groups([group])[group].members
@@ -72,4 +70,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -7,13 +7,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, Consumer, TopicPartition
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 100), unique("behind")
     partition = TopicPartition(topic, 0)
     with AdminClient(bootstrap_servers=bootstrap) as admin:
@@ -35,4 +33,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

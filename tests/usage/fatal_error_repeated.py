@@ -11,13 +11,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, KafkaError, TopicPartition
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic = topic_with(bootstrap, 10)
     names: list[str] = []
     text = ""
@@ -44,4 +42,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

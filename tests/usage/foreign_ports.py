@@ -9,11 +9,11 @@ Prints:
 from __future__ import annotations
 
 import socketserver
-import sys
 import threading
 from collections.abc import Callable
 
 from kohort import AdminClient, KohortError
+from tests.usage.around import start
 
 
 class Ssh(socketserver.BaseRequestHandler):
@@ -59,4 +59,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, RebalanceListener, TopicPartition
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class Buggy(RebalanceListener):
@@ -22,7 +20,7 @@ class Buggy(RebalanceListener):
         raise KeyError("cache")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 10), unique("buggy")
     settings = {
         "bootstrap_servers": bootstrap,
@@ -45,4 +43,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,10 +10,9 @@ Prints:
 from __future__ import annotations
 
 import logging
-import sys
 
 from kohort import Consumer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class Kept(logging.Handler):
@@ -27,7 +26,7 @@ class Kept(logging.Handler):
         self.records.append(record)
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     kept = Kept()
     logging.getLogger("kohort").addHandler(kept)
     logging.getLogger("kohort").setLevel(logging.INFO)
@@ -51,4 +50,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -11,11 +11,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import time
 
 from kohort import AdminClient, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -33,4 +32,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 
 from kohort import AdminClient, Consumer, KafkaError, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 100), unique("replayed")
     partition = TopicPartition(topic, 0)
     settings = {
@@ -50,4 +50,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

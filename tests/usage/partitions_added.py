@@ -10,13 +10,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, Consumer
-from tests.usage.around import topic_with, unique, write
+from tests.usage.around import Protocol, start, topic_with, unique, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic = topic_with(bootstrap, 10)
     with Consumer(
         topic,
@@ -40,4 +38,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -8,13 +8,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     stem = unique("plant")
     for name in ("a", "b"):
         topic_with(bootstrap, 5, name=f"{stem}.{name}")
@@ -44,4 +42,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

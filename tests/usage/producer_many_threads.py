@@ -7,11 +7,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Producer
-from tests.usage.around import topic_with, values_in
+from tests.usage.around import start, topic_with, values_in
 
 
 def main(bootstrap: str) -> None:
@@ -34,4 +33,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -1,4 +1,4 @@
-"""A user's own test suite: a broker per session as a fixture, a topic per test, pytest's strict mode.
+"""A user's own test suite: a broker per session as a fixture, a topic per test, strict warnings.
 
 Warnings are errors there; neither broker nor clients may leave a thread, a socket or a task behind.
 
@@ -14,10 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.usage.around import start
+
 SUITE = """
 import uuid
 import pytest
 from kohort import AsyncConsumer, Consumer, EmbeddedBroker, Producer
+
+from tests.usage.around import start
 
 @pytest.fixture(scope="session")
 def kafka():
@@ -37,7 +41,10 @@ def test_what_is_sent_is_read(kafka, topic, count):
             producer.send(topic, str(number).encode())
     read = set()
     with Consumer(
-        topic, bootstrap_servers=kafka.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
+        topic,
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=topic,
+        auto_offset_reset="earliest",
     ) as consumer:
         while len(read) < count:
             for records in consumer.poll(timeout_ms=1000).values():
@@ -77,4 +84,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

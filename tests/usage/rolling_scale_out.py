@@ -7,14 +7,13 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique, until, write
+from tests.usage.around import Protocol, start, stored, topic_with, unique, until, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, partitions=6), unique("scaled")
     seen: set[str] = set()
 
@@ -60,4 +59,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

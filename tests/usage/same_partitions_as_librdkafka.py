@@ -11,20 +11,18 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 import confluent_kafka as confluent
 from kafka import KafkaProducer
 
 from kohort import Producer
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 KEYS = [f"customer-{number}".encode() for number in range(200)]
 
 
 def main(bootstrap: str) -> None:
     topic = topic_with(bootstrap, partitions=7)
-    theirs: dict[bytes, int] = {}
+    theirs: dict[bytes | None, int | None] = {}
     librdkafka = confluent.Producer({"bootstrap.servers": bootstrap})
     for key in KEYS:
         librdkafka.produce(
@@ -58,4 +56,4 @@ def partitions(bootstrap: str, topic: str, partitioner: object) -> dict[bytes, i
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

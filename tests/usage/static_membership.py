@@ -8,17 +8,18 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer, RebalanceListener, TopicPartition
-from tests.usage.around import topic_with, unique, until
+from tests.usage.around import Protocol, start, topic_with, unique, until
 
 
 class Pod(RebalanceListener):
     """One instance of the service, and what it heard."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, name: str, protocol: str) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, group: str, name: str, protocol: Protocol
+    ) -> None:
         self.heard: list[str] = []
         self.has: frozenset[TopicPartition] = frozenset()
         self.stopping = threading.Event()
@@ -56,7 +57,7 @@ class Pod(RebalanceListener):
         self.heard.append("revoked")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, partitions=4), unique("pods")
     zero, one = (Pod(bootstrap, topic, group, f"pod-{n}", protocol) for n in range(2))
     until(lambda: len(zero.has) == len(one.has) == 2, "both have partitions")
@@ -73,4 +74,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, KafkaError
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -33,4 +31,4 @@ def value(admin: AdminClient, topic: str, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,10 +10,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
 from kohort import ConfigError, Consumer
+from tests.usage.around import start
 
 
 def refused(settings: Mapping[str, object]) -> str:
@@ -39,4 +39,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, Consumer, LocalProtocolError, Producer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import start, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -42,4 +40,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,10 +10,10 @@ Prints:
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable
 
 from kohort import AdminClient, Consumer, KafkaError, Producer
+from tests.usage.around import start
 
 
 def main(bootstrap: str) -> None:
@@ -43,4 +43,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from aiokafka import AIOKafkaConsumer
 
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 async def consume(bootstrap: str) -> None:
@@ -37,4 +36,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,11 +9,10 @@ Prints:
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from aiokafka import AIOKafkaConsumer
 
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 async def consume(bootstrap: str) -> None:
@@ -51,4 +50,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

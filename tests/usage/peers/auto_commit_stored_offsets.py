@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import confluent_kafka as confluent
 
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -26,7 +24,7 @@ def main(bootstrap: str) -> None:
         if message is None:
             continue
         handed_out += 1
-        if message.offset() < 40:
+        if (message.offset() or 0) < 40:
             consumer.store_offsets(message)
     consumer.close()
     print(f"handed out {handed_out}, done with 40")
@@ -34,4 +32,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

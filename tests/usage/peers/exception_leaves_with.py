@@ -7,12 +7,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 
 from kafka import KafkaConsumer
 
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -38,4 +37,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import confluent_kafka as confluent
 
-from tests.usage.around import topic_with, unique
+from tests.usage.around import start, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -20,11 +18,11 @@ def main(bootstrap: str) -> None:
     last: dict[int, list[str]] = {0: [], 1: []}
     while any(len(values) < 3 for values in last.values()):
         if (message := consumer.poll(1.0)) is not None:
-            last[message.partition()].append(message.value().decode())
+            last[message.partition() or 0].append((message.value() or b"").decode())
     consumer.close()
     for number, values in last.items():
         print(f"partition {number}:", *values)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

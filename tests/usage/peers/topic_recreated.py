@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import confluent_kafka as confluent
 
-from tests.usage.around import admin, topic_with, unique
+from tests.usage.around import admin, start, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -40,4 +38,4 @@ def read(consumer: confluent.Consumer, count: int) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)
