@@ -12,7 +12,7 @@ from kohort.client.admin_values import (
     GroupListing,
     NewTopic,
 )
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
 from kohort.client.config import AdminConfig
@@ -48,6 +48,15 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 _DEAD = "Dead"
+# What a commit in nobody's name is told while the group has members.
+_HAS_MEMBERS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
 
 
 class AdminCore:
@@ -145,15 +154,15 @@ class AdminCore:
         return sorted((each for answer in answers for each in answer), key=lambda g: g.group_id)
 
     async def _list_groups_of(self, node: int, deadline: Deadline) -> list[GroupListing]:
-        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
-        while True:
-            response = await self._cluster.send(node, ListGroupsRequest())
-            code = response.error_code
-            if not code:
-                break
-            if deadline.over or not KafkaError(code).retriable:
-                raise KafkaError(code, f"groups of broker {node}")
-            await self._cluster.sleep(pause, deadline)
+        pause = self._cluster.retry_backoff()
+        async with self._cluster.within(deadline, f"the groups of broker {node}"):
+            while True:
+                response = await self._cluster.send(node, ListGroupsRequest())
+                code = response.error_code
+                if not code:
+                    break
+                error = KafkaError(code, f"groups of broker {node}")
+                await self._cluster.wait_after(error, pause, deadline)
         return [
             GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
             for each in response.groups
@@ -236,7 +245,16 @@ class AdminCore:
         await self._known(deadline)
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
         stored = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-        await committer.commit(stored, deadline)
+        try:
+            await committer.commit(stored, deadline)
+        except KafkaError as error:
+            if error.code not in _HAS_MEMBERS:
+                raise
+            raise KafkaError(
+                error.code,
+                f"group {group_id} has members, and only they may set its offsets: close its"
+                " consumers, or wait until their sessions have ended",
+            ) from error
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
