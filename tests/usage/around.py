@@ -5,6 +5,7 @@ Made on confluent-kafka, so that nothing of ours vouches for itself.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import uuid
@@ -22,6 +23,8 @@ Protocol: TypeAlias = Literal["classic", "consumer"]
 
 def start(main: Callable[..., None]) -> None:
     """Run a program with the command line's arguments: an address, and perhaps a protocol."""
+    # a shell starts what runs in the background with Ctrl-C switched off
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main(*sys.argv[1:])
 
 
