@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 SESSION_MS = 6_000
 HEARTBEAT_MS = 1_000
@@ -38,7 +39,7 @@ def kohort(protocol: str, servers: str, group: str, topic: str) -> None:
     """Run our own consumer."""
     from kohort import Consumer
 
-    settings: dict[str, object] = {"group_protocol": "consumer"}
+    settings: dict[str, Any] = {"group_protocol": "consumer"}
     if protocol != "consumer":
         strategy = "cooperative-sticky" if protocol == "cooperative" else "range"
         settings = {

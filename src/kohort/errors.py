@@ -228,7 +228,27 @@ def error_name(code: int) -> str:
         return f"UNKNOWN_CODE_{code}"
 
 
-class KohortError(Exception):
+class Portable(BaseException):
+    """An exception that survives `pickle` and `copy`, whatever its constructor takes.
+
+    Python makes a copy of `args`, which are what `str` shows and seldom what a constructor was
+    given. Here attributes and notes are taken along as they are, and a cause of this package too:
+    a cause from elsewhere may refuse to be pickled, and is not needed to read the message.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what makes an equal exception without calling its constructor."""
+        state = dict(self.__dict__)
+        if isinstance(self.__cause__, Portable):
+            state["__cause__"] = self.__cause__
+        return _made_again, (type(self), self.args), state
+
+
+def _made_again(kind: type[Portable], args: tuple[object, ...]) -> Portable:
+    return kind.__new__(kind, *args)
+
+
+class KohortError(Portable, Exception):
     """Base of every exception that this package raises on purpose."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from kohort.broker.settings import BrokerSettings
 from kohort.client import Consumer
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
@@ -51,7 +52,7 @@ from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 
 # One shard, so that every group is a neighbour of every other.
-SETTINGS = {"offsets_topic_num_partitions": 1}
+SETTINGS: BrokerSettings = {"offsets_topic_num_partitions": 1}
 LONG = 32_767
 MIB = 1 << 20
 
@@ -145,10 +146,14 @@ def test_a_large_assignment_is_stored_whole(broker: EmbeddedBroker, peer: Peer) 
 
 
 def test_c60_more_positions_than_one_batch_holds_expire(tmp_path: Path) -> None:
-    soon = {"offsets_retention_ms": 1, "offsets_retention_check_interval_ms": 100}
     group = "g" * 2_000
     with (
-        EmbeddedBroker(tmp_path, **SETTINGS, **soon) as broker,
+        EmbeddedBroker(
+            tmp_path,
+            offsets_topic_num_partitions=1,
+            offsets_retention_ms=1,
+            offsets_retention_check_interval_ms=100,
+        ) as broker,
         Peer(broker.bootstrap_servers) as peer,
     ):
         peer.create("t", 8_000)

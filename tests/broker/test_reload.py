@@ -16,6 +16,7 @@ from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
 from kohort.broker.log.partition_log import PartitionLog
+from kohort.broker.settings import BrokerSettings
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.shard import Shard
 from kohort.types import TopicPartition
@@ -41,7 +42,7 @@ from tests.broker.processes import eventually
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 # One shard in small segments, so that all of it takes part in compaction.
-SETTINGS = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 4_000}
+SETTINGS: BrokerSettings = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 4_000}
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def test_c7_a_part_of_the_log_that_nobody_can_read_keeps_only_its_groups_from_be
     """As in Kafka, where that part's coordinator fails to load and the broker starts."""
     shards = 2
     ill, well = (next(g for g in "abcdef" if partition_of(g, shards) == n) for n in range(shards))
-    settings = {"offsets_topic_num_partitions": shards, "num_partitions": 1}
+    settings: BrokerSettings = {"offsets_topic_num_partitions": shards, "num_partitions": 1}
     broker = EmbeddedBroker(tmp_path / "data", **settings).start()
     broker.create_topic("t")
     with Peer(broker.bootstrap_servers) as peer:

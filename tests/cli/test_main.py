@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,11 @@ def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> N
     with EmbeddedBroker(group_consumer_heartbeat_interval_ms=50) as broker:
         broker.create_topic("t", 2)
         address = broker.bootstrap_servers
-        settings = {"bootstrap_servers": address, "group_id": "g", "group_protocol": "consumer"}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": address,
+            "group_id": "g",
+            "group_protocol": "consumer",
+        }
         with (
             Consumer("t", client_id="north", **settings) as north,
             Consumer("t", client_id="south", **settings) as south,

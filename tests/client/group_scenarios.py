@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ CLASSIC_ONLY = ("session_timeout_ms", "heartbeat_interval_ms")
 
 def member(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
     """A member that sees rebalances soon."""
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "session_timeout_ms": 6_000,

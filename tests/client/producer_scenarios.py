@@ -126,8 +126,8 @@ def each_acks_delivers(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
     offsets = []
     for acks in (0, 1, "all"):
-        settings = {"acks": acks, "enable_idempotence": acks == "all"}
-        with Producer(bootstrap_servers=bootstrap, **settings) as producer:
+        once = acks == "all"
+        with Producer(bootstrap_servers=bootstrap, acks=acks, enable_idempotence=once) as producer:
             offsets.append(producer.send(topic, str(acks).encode()).result(30).offset)
             producer.flush(30)
         # without an answer nobody knows when the record is there, except by what comes after it

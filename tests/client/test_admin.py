@@ -57,3 +57,19 @@ def test_nobody_there_is_one_error_in_time() -> None:
             pytest.raises(BrokerUnavailableError, match=f"{address}.*refused"),
         ):
             admin.list_topics()
+
+
+def test_what_a_future_time_has_no_offset_for_cannot_be_stored(bootstrap: str) -> None:
+    scenarios.what_a_future_time_has_no_offset_for_cannot_be_stored(bootstrap)
+
+
+def test_settings_are_described_as_kafka_python_describes_them(bootstrap: str) -> None:
+    scenarios.settings_are_described_as_kafka_python_describes_them(bootstrap)
+
+
+def test_settings_are_changed_one_by_one(bootstrap: str) -> None:
+    scenarios.settings_are_changed_one_by_one(bootstrap)
+
+
+def test_first_records_are_deleted(bootstrap: str) -> None:
+    scenarios.first_records_are_deleted(bootstrap)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kohort.client import arguments
+from kohort.broker import EmbeddedBroker
+from kohort.client import Consumer, Producer, RebalanceListener, arguments
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 HERE = TopicPartition("t", 0)
@@ -83,6 +86,66 @@ def test_taken(check: Callable[[object], object], given: object, taken: object) 
     found = check(given)
     assert found == taken
     assert type(found) is type(taken)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("embedded")
+    with EmbeddedBroker(folder) as broker:
+        broker.create_topic("t")
+        yield broker.bootstrap_servers
+
+
+def test_a_producer_goes_on_after_topics_that_are_none(bootstrap: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for wrong in (None, 5, b"t", ["t"]):
+            with pytest.raises(TypeError, match="topic must be a str"):
+                producer.send(wrong, b"v")  # type: ignore[arg-type]
+        assert producer.send("t", b"v", headers=None).result(30).topic == "t"
+
+
+def test_a_consumer_goes_on_after_wrong_arguments(bootstrap: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("t", b"v")
+    wrong: Any
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([HERE])
+        for wrong in (None, 5, b"t"):
+            with pytest.raises(TypeError, match="topic must be a str"):
+                consumer.partitions_for_topic(wrong)
+        for wrong, error in ((1.5, TypeError), (None, TypeError), (-1, ValueError)):
+            with pytest.raises(error, match="offset"):
+                consumer.seek(HERE, wrong)
+        for wrong in ("t", [None], None):
+            with pytest.raises(TypeError, match="topics"):
+                consumer.subscribe(wrong)
+        with pytest.raises(TypeError, match="several partitions, not one"):
+            consumer.assign(HERE)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="timeout_s must be a number"):
+            consumer.close(None)  # type: ignore[arg-type]
+        assert next(consumer).value == b"v"
+
+
+def test_a_partition_may_be_a_plain_tuple(bootstrap: str) -> None:
+    plain: Any = ("t", 0)
+    one: Any = np.int64(1)
+    with Consumer(bootstrap_servers=bootstrap, group_id="plain") as consumer:
+        consumer.assign([plain])
+        consumer.seek(plain, one)
+        assert consumer.position(plain) == 1
+        consumer.commit({plain: 1})
+        assert consumer.committed(plain) == {HERE: OffsetAndMetadata(1)}
+
+
+def test_a_pattern_that_cannot_be_compiled_leaves_the_subscription(bootstrap: str) -> None:
+    with Consumer("t", bootstrap_servers=bootstrap, group_id="patterns") as consumer:
+        consumer.poll()
+        for wrong in ("(", "x{99999999999}", ""):
+            with pytest.raises(ValueError, match="pattern"):
+                consumer.subscribe(pattern=wrong)
+        assert consumer.subscription() == {"t"}
+        with pytest.raises(TypeError, match="listener must have on_partitions_revoked and"):
+            consumer.subscribe(["t"], listener=RebalanceListener)  # type: ignore[arg-type]
 
 
 def test_what_was_given_is_shown_briefly() -> None:

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def topic(bootstrap: str) -> str:
 
 
 def consumer(bootstrap: str, **settings: object) -> Consumer:
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": uuid.uuid4().hex,
         "auto_offset_reset": "earliest",
@@ -136,8 +137,12 @@ def test_an_interrupt_in_a_listener_comes_out_and_the_consumer_lives(
 async def test_a_blocked_loop_is_reported(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = {"bootstrap_servers": bootstrap, "group_id": uuid.uuid4().hex}
-    async with AsyncConsumer(topic, heartbeat_interval_ms=50, **settings) as client:
+    async with AsyncConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=uuid.uuid4().hex,
+        heartbeat_interval_ms=50,
+    ) as client:
         while not client.assignment():
             await client.poll(20)
         threading.Event().wait(0.5)  # the loop does nothing else meanwhile

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,8 +58,12 @@ def topic(servers: str) -> str:
     return name
 
 
-def consumer(servers: str, **settings: object) -> Consumer:
-    settings = {"group_id": f"g-{uuid.uuid4().hex}", "allow_auto_create_topics": False, **settings}
+def consumer(servers: str, **settings: Any) -> Consumer:
+    settings: dict[str, Any] = {
+        "group_id": f"g-{uuid.uuid4().hex}",
+        "allow_auto_create_topics": False,
+        **settings,
+    }
     return Consumer(bootstrap_servers=servers, **settings)
 
 
@@ -96,7 +101,7 @@ def test_offsets_of_what_is_missing(servers: str, topic: str, number: int) -> No
 
 def test_the_admin_client_and_what_is_missing(servers: str) -> None:
     missing = TopicPartition("is-not-there", 0)
-    settings = {"bootstrap_servers": servers, "default_api_timeout_ms": SOON_MS}
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "default_api_timeout_ms": SOON_MS}
     with AdminClient(**settings) as admin:
         error = timed_out(lambda: admin.list_offsets({missing: -1}))
         assert_caused_by(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "is-not-there-0")
@@ -225,7 +230,7 @@ def test_a_broker_that_is_gone_is_named_with_its_address() -> None:
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     place = TopicPartition("t", 0)
-    settings = {"bootstrap_servers": address, "default_api_timeout_ms": SOON_MS}
+    settings: dict[str, Any] = {"bootstrap_servers": address, "default_api_timeout_ms": SOON_MS}
     with (
         closing(consumer(address)) as reader,
         AdminClient(**settings) as admin,
@@ -267,7 +272,7 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
             await asyncio.to_thread(ask, address)
 
     def ask(address: str) -> None:
-        settings = {"bootstrap_servers": address, "default_api_timeout_ms": SOON_MS}
+        settings: dict[str, Any] = {"bootstrap_servers": address, "default_api_timeout_ms": SOON_MS}
         with AdminClient(**settings) as admin, pytest.raises(BrokerUnavailableError) as caught:
             admin.list_topics()
         assert f"{address}: the connection was accepted" in str(caught.value)

@@ -77,6 +77,19 @@ def test_the_defaults_are_those_of_kafkas_java_client() -> None:
         ({"value_deserializer": "org.example.Json"}, "Python callable"),
         ({"security_protocol": "SASL_SSL"}, "only PLAINTEXT"),
         ({"sasl_mechanism": "PLAIN"}, "TLS and SASL"),
+        ({"bootstrap_servers": b"x:1"}, r"bootstrap\.servers must be a string or a sequence"),
+        ({"bootstrap_servers": None}, "must be a string or a sequence"),
+        ({"bootstrap_servers": [b"x:1"]}, "must be a str"),
+        ({"bootstrap_servers": "SSL://x:1"}, "only PLAINTEXT"),
+        ({"bootstrap_servers": "x:\u00b2"}, "not host:port"),
+        ({"client_id": None}, r"client\.id must be a str, not None"),
+        ({"client_id": "\ud800"}, "cannot be encoded"),
+        ({"security_protocol": None}, "must be a str"),
+        ({"session_timeout_ms": 2**31}, "2147483647 at most"),
+        ({"retry_backoff_ms": 10**13}, "1000000000000 at most"),
+        ({"session_timeout_ms": 10_000.0}, "whole number"),
+        ({"partition_assignment_strategy": 5}, "neither a name nor an Assignor"),
+        ({"auto_offset_reset": []}, "earliest, latest, none"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_reason(
@@ -99,3 +112,16 @@ def test_a_producers_acks_and_codec_are_checked() -> None:
         make(ProducerConfig, {"acks": 1})
     with pytest.raises(ConfigError, match=r"compression\.type"):
         make(ProducerConfig, {"compression_type": "rar"})
+
+
+def test_an_address_may_name_its_protocol_and_stand_in_any_collection() -> None:
+    for given in ("PLAINTEXT://one:1,plaintext://[::1]:2", ("PLAINTEXT://one:1", "[::1]:2")):
+        config = make(AdminConfig, {"bootstrap_servers": given})
+        assert config.addresses() == [("one", 1), ("::1", 2)]
+
+
+def test_settings_of_kafkas_keys_are_a_mapping_of_strings() -> None:
+    with pytest.raises(TypeError, match="settings must be a mapping"):
+        make_from_kafka(AdminConfig, [("client.id", "c")])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="name must be a string, not 5"):
+        make_from_kafka(AdminConfig, {5: "c"})  # type: ignore[dict-item]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -44,7 +44,7 @@ def filled_topic(bootstrap: str, count: int = 10) -> str:
 
 
 def consumer(bootstrap: str, *topics: str, **settings: object) -> Consumer:
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": uuid.uuid4().hex,
         "auto_offset_reset": "earliest",

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -25,7 +26,7 @@ from tests.real_kafka.broker import RealKafka
 DEADLINE_S = 60
 NEVER_MS = 3_600_000
 RECORDS = 20
-PROTOCOLS: dict[str, dict[str, object]] = {
+PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition_assignment_strategy": "range"},
     "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
     "consumer": {"group_protocol": "consumer"},
@@ -63,8 +64,11 @@ def until(condition: Callable[[], object], *consumers: Consumer) -> None:
 class Reader:
     """A consumer and what it has read."""
 
-    def __init__(self, broker: str, group: str | None, *topics: str, **settings: object) -> None:
-        chosen = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False} | settings
+    def __init__(self, broker: str, group: str | None, *topics: str, **settings: Any) -> None:
+        chosen: dict[str, Any] = {
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+        } | settings
         self.consumer = Consumer(bootstrap_servers=broker, group_id=group, **chosen)
         if topics:
             self.consumer.subscribe(topics)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 
 def consumer(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "group_protocol": "draft",

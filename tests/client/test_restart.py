@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def read(client: Consumer, count: int) -> list[bytes]:
     return found
 
 
-def consumer(bootstrap: str, **settings: object) -> Consumer:
+def consumer(bootstrap: str, **settings: Any) -> Consumer:
     return Consumer(
         bootstrap_servers=bootstrap,
         group_id=uuid.uuid4().hex,

@@ -109,7 +109,7 @@ def refusals(address: str) -> list[str]:
     """What each kind of client says of a server; none of them waits for it to become a broker."""
     host, _, port = address.rpartition(":")
     place = TopicPartition("t", 0)
-    settings = {"bootstrap_servers": address, "default_api_timeout_ms": NEVER_MS}
+    settings: dict[str, Any] = {"bootstrap_servers": address, "default_api_timeout_ms": NEVER_MS}
     with AdminClient(**settings) as admin, closing(Consumer(**settings)) as consumer:
         consumer.assign([place])
         calls: list[Callable[[], object]] = [

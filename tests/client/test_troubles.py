@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.real_kafka.broker import RealKafka, free_ports
 QUICK = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "reconnect_backoff_max_ms": 50}
 
 
-def consumer(servers: str, **settings: object) -> Consumer:
+def consumer(servers: str, **settings: Any) -> Consumer:
     given = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest", **QUICK}
     return Consumer(bootstrap_servers=servers, **{**given, **settings})
 
@@ -158,7 +159,7 @@ def test_an_advertised_address_that_cannot_be_used(
 def test_a_broker_that_falls_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(tmp_path) as broker, Recorder(broker.bootstrap_servers) as proxy:
         broker.create_topic("t")
-        settings = {"request_timeout_ms": 300, "fetch_max_wait_ms": 50}
+        settings: dict[str, Any] = {"request_timeout_ms": 300, "fetch_max_wait_ms": 50}
         with consumer(proxy.bootstrap_servers, **settings) as reader:
             reader.assign([TopicPartition("t", 0)])
             polled(reader, lambda: reader.position(TopicPartition("t", 0)) == 0)
@@ -173,7 +174,7 @@ def test_a_broker_that_falls_silent(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_a_missing_topic_is_asked_for_ever_more_rarely(tmp_path: Path) -> None:
     """The least time that the pauses take is no matter of how fast the machine is."""
     with EmbeddedBroker(tmp_path) as broker, Recorder(broker.bootstrap_servers) as proxy:
-        settings = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 400}
+        settings: dict[str, Any] = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 400}
         with consumer(proxy.bootstrap_servers, **settings) as reader:
             reader.assign([TopicPartition("is-not-there", 0)])
             reader.seek(TopicPartition("is-not-there", 0), 1)
@@ -189,7 +190,7 @@ def test_another_subscription_is_asked_for_at_once(tmp_path: Path) -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as writer:
             writer.send("there", b"value").result(DEADLINE_S)
         hour_ms = 3_600_000
-        settings = {"retry_backoff_ms": hour_ms, "retry_backoff_max_ms": hour_ms}
+        settings: dict[str, Any] = {"retry_backoff_ms": hour_ms, "retry_backoff_max_ms": hour_ms}
         with consumer(broker.bootstrap_servers, **settings) as reader:
             reader.assign([TopicPartition("is-not-there", 0)])
             reader.seek(TopicPartition("is-not-there", 0), 1)

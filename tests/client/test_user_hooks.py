@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ class Cooperative(Even):
     supported_protocols = (RebalanceProtocol.COOPERATIVE,)
 
 
-def settings(kind: str, assignor: Assignor) -> dict[str, object]:
+def settings(kind: str, assignor: Assignor) -> dict[str, Any]:
     if kind == "consumer":
         return {"group_protocol": "consumer", "group_local_assignors": [assignor]}
     return {
@@ -114,7 +115,7 @@ class Member:
         self.assignor = KINDS[kind]()
         self.topic = foreign.new_topic(broker, 2)
         foreign.produce(broker, self.topic, [b"x"] * RECORDS)
-        common = {"auto_offset_reset": "earliest", "group_id": uuid.uuid4().hex}
+        common: dict[str, Any] = {"auto_offset_reset": "earliest", "group_id": uuid.uuid4().hex}
         chosen = common | settings(kind, self.assignor) | more
         self.consumer = Consumer(self.topic, bootstrap_servers=broker, **chosen)
         self.read = 0

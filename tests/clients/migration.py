@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -34,7 +35,7 @@ MakeMember = Callable[[str, str, str], Member]
 class OurMember:
     """kohort's consumer, of either protocol."""
 
-    def __init__(self, servers: str, group: str, topic: str, **settings: object) -> None:
+    def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
         self.consumer = Consumer(
             topic,
             bootstrap_servers=servers,

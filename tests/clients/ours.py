@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kohort.client import AsyncConsumer, Consumer
 from kohort.client.listener import Listens
@@ -26,7 +26,7 @@ CLASSIC: dict[str, object] = {
 }
 
 
-def settings_of(servers: str, group: str, settings: dict[str, object]) -> dict[str, object]:
+def settings_of(servers: str, group: str, settings: dict[str, object]) -> dict[str, Any]:
     """Settings of a member that sees rebalances soon."""
     chosen = COMMON | settings
     mine = CLASSIC if chosen["group_protocol"] == "classic" else {}

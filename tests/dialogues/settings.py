@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 _KAFKA = {
     "group.initial.rebalance.delay.ms": "1200",
@@ -21,7 +22,7 @@ _KAFKA = {
     "group.consumer.assignor.offload.enable": "false",
 }
 
-_OURS: dict[str, object] = {
+_OURS: dict[str, Any] = {
     "group_initial_rebalance_delay_ms": 1_200,
     "group_min_session_timeout_ms": 500,
     "group_max_session_timeout_ms": 60_000,
@@ -87,6 +88,6 @@ def kafka_settings(kind: Kind = Kind.USUAL) -> dict[str, str]:
     return _KAFKA | _OF_KAFKA[kind]
 
 
-def our_settings(kind: Kind = Kind.USUAL) -> dict[str, object]:
+def our_settings(kind: Kind = Kind.USUAL) -> dict[str, Any]:
     """The settings of our broker."""
     return _OURS | _OF_OURS[kind]

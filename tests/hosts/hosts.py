@@ -265,7 +265,7 @@ class OverTcp:
         self._servers, self._runner, self._group = servers, runner, group
         self._members: dict[str, AsyncConsumer] = {}
         self._news = asyncio.Event()
-        self._settings: dict[str, object] = {"group_protocol": protocol}
+        self._settings: dict[str, Any] = {"group_protocol": protocol}
         if protocol in ASSIGNORS:
             self._settings = {"partition_assignment_strategy": ASSIGNORS[protocol]}
         if protocol != "consumer":

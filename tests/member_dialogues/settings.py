@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 KAFKA: dict[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
@@ -18,7 +20,7 @@ KAFKA: dict[str, str] = {
     "group.consumer.assignor.offload.enable": "false",
 }
 
-OURS: dict[str, object] = {
+OURS: dict[str, Any] = {
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 500,
     "group_max_session_timeout_ms": 60_000,

@@ -39,3 +39,19 @@ def test_c56_offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(
 
 def test_everything_can_be_awaited(real_kafka: RealKafka) -> None:
     scenarios.everything_can_be_awaited(real_kafka.bootstrap_servers)
+
+
+def test_what_a_future_time_has_no_offset_for_cannot_be_stored(real_kafka: RealKafka) -> None:
+    scenarios.what_a_future_time_has_no_offset_for_cannot_be_stored(real_kafka.bootstrap_servers)
+
+
+def test_settings_are_described_as_kafka_python_describes_them(real_kafka: RealKafka) -> None:
+    scenarios.settings_are_described_as_kafka_python_describes_them(real_kafka.bootstrap_servers)
+
+
+def test_settings_are_changed_one_by_one(real_kafka: RealKafka) -> None:
+    scenarios.settings_are_changed_one_by_one(real_kafka.bootstrap_servers)
+
+
+def test_first_records_are_deleted(real_kafka: RealKafka) -> None:
+    scenarios.first_records_are_deleted(real_kafka.bootstrap_servers)

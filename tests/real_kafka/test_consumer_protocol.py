@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -65,7 +66,7 @@ def hasty_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]
 
 
 def member(kafka: RealKafka, group: str, **settings: object) -> AsyncConsumer:
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "group_id": group,
         "group_protocol": "consumer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ def numbers(first: int, end: int) -> list[bytes]:
 
 
 def consumer(kafka: RealKafka, **settings: object) -> AsyncConsumer:
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "auto_offset_reset": "earliest",
     }

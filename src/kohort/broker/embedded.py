@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.handlers.topics import NewTopics, check_configs
 from kohort.broker.server import Broker
 from kohort.errors import LocalProtocolError
 from kohort.group.events import GroupEvent
+
+if TYPE_CHECKING:
+    from kohort.broker.settings import BrokerSettings
 
 Listener = Callable[[GroupEvent], None]
 
@@ -31,7 +34,9 @@ class EmbeddedBroker:
             producer = Producer(bootstrap_servers=broker.bootstrap_servers)
     """
 
-    def __init__(self, data_dir: Path | str | None = None, **settings: object) -> None:
+    def __init__(
+        self, data_dir: Path | str | None = None, **settings: Unpack[BrokerSettings]
+    ) -> None:
         """Prepare a broker; entering the context starts it.
 
         Args:

@@ -135,7 +135,7 @@ def _positions(admin: AdminClient, described: GroupDescription) -> list[Position
             Position(
                 partition=partition,
                 committed=offset.offset if offset else None,
-                end=ends[partition],
+                end=ends[partition] or 0,  # a partition always has an end
                 member_id=owner.member_id if owner else "",
                 host=owner.client_host if owner else "",
                 client_id=owner.client_id if owner else "",

@@ -8,7 +8,13 @@ from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.client.admin import AdminClient
-    from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+    from kohort.client.admin_values import (
+        ConfigEntry,
+        ConfigResource,
+        GroupDescription,
+        GroupListing,
+        NewTopic,
+    )
     from kohort.client.async_admin import AsyncAdminClient
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
@@ -17,19 +23,25 @@ if TYPE_CHECKING:
     from kohort.client.offsets import OffsetAndTimestamp
     from kohort.client.producer import Producer, RecordMetadata
     from kohort.client.records import ConsumerRecord
+    from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 
 __all__ = [
     "AdminClient",
+    "AdminSettings",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
+    "ConfigEntry",
+    "ConfigResource",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerSettings",
     "GroupDescription",
     "GroupListing",
     "NewTopic",
     "OffsetAndTimestamp",
     "Producer",
+    "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
 ]
@@ -38,6 +50,8 @@ __getattr__ = importer(
     __name__,
     {
         "AdminClient": ".admin",
+        "ConfigEntry": ".admin_values",
+        "ConfigResource": ".admin_values",
         "GroupDescription": ".admin_values",
         "GroupListing": ".admin_values",
         "NewTopic": ".admin_values",
@@ -50,5 +64,8 @@ __getattr__ = importer(
         "Producer": ".producer",
         "RecordMetadata": ".producer",
         "ConsumerRecord": ".records",
+        "AdminSettings": ".settings",
+        "ConsumerSettings": ".settings",
+        "ProducerSettings": ".settings",
     },
 )

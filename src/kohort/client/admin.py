@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
-from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+from kohort.client import arguments
+from kohort.client.admin_values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+)
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.config import AdminConfig, from_kafka
 from kohort.client.loop_thread import LoopThread
@@ -14,7 +22,17 @@ from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
-__all__ = ["AdminClient", "GroupDescription", "GroupListing", "NewTopic"]
+if TYPE_CHECKING:
+    from kohort.client.settings import AdminSettings
+
+__all__ = [
+    "AdminClient",
+    "ConfigEntry",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "NewTopic",
+]
 
 
 class AdminClient:
@@ -34,7 +52,7 @@ class AdminClient:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._client = AsyncAdminClient(**settings)
         self._thread = LoopThread("kohort-admin")
         self._is_closed = False
@@ -63,7 +81,8 @@ class AdminClient:
         Raises:
             PartialFailureError: Some could not be created, and why.
         """
-        self._open.run(lambda: self._client.create_topics(topics))
+        wanted = arguments.instances(topics, "topics", NewTopic)
+        self._open.run(lambda: self._client.create_topics(wanted))
 
     def create_partitions(self, counts: Mapping[str, int]) -> None:
         """Give topics more partitions (KIP-195).
@@ -82,7 +101,8 @@ class AdminClient:
         Raises:
             PartialFailureError: Some could not be deleted, and why.
         """
-        self._open.run(lambda: self._client.delete_topics(names))
+        wanted = arguments.texts(names, "names")
+        self._open.run(lambda: self._client.delete_topics(wanted))
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's own left out."""
@@ -94,9 +114,12 @@ class AdminClient:
         Raises:
             KafkaError: A topic does not exist.
         """
-        return self._open.run(lambda: self._client.describe_topics(topics))
+        wanted = arguments.texts(topics, "topics")
+        return self._open.run(lambda: self._client.describe_topics(wanted))
 
-    def list_offsets(self, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def list_offsets(
+        self, targets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         """Return the offsets of timestamps.
 
         Args:
@@ -104,13 +127,67 @@ class AdminClient:
                 -3 the record with the highest timestamp (KIP-734).
 
         Returns:
-            The first offset at or after it; -1 when there is none.
+            The first offset at or after it; None when there is none.
         """
         return self._open.run(lambda: self._client.list_offsets(targets))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition (KIP-107).
+
+        Args:
+            offsets: The first offset that stays, by partition; -1 deletes all there are.
+
+        Returns:
+            Where each partition begins now.
+
+        Raises:
+            PartialFailureError: Records of some partitions could not be deleted, and why.
+        """
+        return self._open.run(lambda: self._client.delete_records(offsets))
 
     def describe_cluster(self) -> tuple[Node, ...]:
         """Return the brokers."""
         return self._open.run(self._client.describe_cluster)
+
+    # ---------------------------------------------------------------------------- settings
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of topics, brokers and groups (KIP-133).
+
+            topic = ConfigResource("topic", "flights")
+            print(admin.describe_configs([topic])[topic]["retention.ms"].value)
+
+        Args:
+            resources: Whose settings. All of them are returned, those nobody has set, too.
+
+        Raises:
+            PartialFailureError: Some are not there, or may not be seen.
+        """
+        wanted = arguments.instances(resources, "resources", ConfigResource)
+        return self._open.run(lambda: self._client.describe_configs(wanted))
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single settings of topics, brokers and groups (KIP-339); others stay as they are.
+
+            admin.alter_configs({ConfigResource("topic", "flights"): {"retention.ms": "60000"}})
+
+        Args:
+            changes: What becomes of each setting, by resource: its new value, None for its
+                default, or an operation with a value: "set", "delete", and for lists "append" and
+                "subtract".
+            validate_only: Whether to have the brokers check the changes and make none.
+
+        Raises:
+            PartialFailureError: Settings of some resources could not be changed, and why.
+        """
+        self._open.run(lambda: self._client.alter_configs(changes, validate_only=validate_only))
 
     # ------------------------------------------------------------------------------ groups
 
@@ -124,7 +201,8 @@ class AdminClient:
         Raises:
             KafkaError: A group does not exist.
         """
-        return self._open.run(lambda: self._client.describe_groups(group_ids))
+        wanted = arguments.texts(group_ids, "group_ids")
+        return self._open.run(lambda: self._client.describe_groups(wanted))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members.
@@ -132,7 +210,8 @@ class AdminClient:
         Raises:
             PartialFailureError: Some could not be deleted, and why.
         """
-        self._open.run(lambda: self._client.delete_groups(group_ids))
+        wanted = arguments.texts(group_ids, "group_ids")
+        self._open.run(lambda: self._client.delete_groups(wanted))
 
     def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -143,7 +222,8 @@ class AdminClient:
             group_id: The group; the setting `group_id` by default.
             partitions: Which; all by default. Those without an offset are left out.
         """
-        return self._open.run(lambda: self._client.list_group_offsets(group_id, partitions))
+        wanted = None if partitions is None else arguments.partitions(partitions)
+        return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group named by the setting `group_id`."""
@@ -151,11 +231,18 @@ class AdminClient:
         return {partition: stored.offset for partition, stored in found.items()}
 
     def alter_group_offsets(
-        self, offsets: Mapping[TopicPartition, int], group_id: str | None = None
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_id: str | None = None,
     ) -> None:
         """Set a group's committed offsets; the group must have no members.
 
+        Args:
+            offsets: The next offset to read, by partition, with or without metadata.
+            group_id: The group; the setting `group_id` by default.
+
         Raises:
+            ValueError: An offset is negative.
             KafkaError: It has members, or the broker refuses.
         """
         self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
@@ -173,7 +260,8 @@ class AdminClient:
             PartialFailureError: Members subscribe to some of the topics: their offsets stay.
             KafkaError: There is no such group, or its members are not consumers.
         """
-        self._open.run(lambda: self._client.delete_group_offsets(partitions, group_id))
+        wanted = arguments.partitions(partitions)
+        self._open.run(lambda: self._client.delete_group_offsets(wanted, group_id))
 
     def close(self) -> None:
         """Close the connections."""

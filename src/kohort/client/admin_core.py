@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
 
+from kohort.client.admin_configs import Changes, alter_configs, describe_configs
+from kohort.client.admin_errors import check, check_each, error_of
+from kohort.client.admin_records import delete_records
 from kohort.client.admin_values import (
+    ConfigEntry,
+    ConfigResource,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -20,7 +25,7 @@ from kohort.client.coordinator import Coordinator
 from kohort.client.group_descriptions import classic_group, consumer_group
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.client.offsets import fetch_committed, list_offsets
-from kohort.errors import ErrorCode, KafkaError, PartialFailureError, RemoteProtocolError
+from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 from kohort.wire.messages.groups import (
@@ -45,7 +50,6 @@ from kohort.wire.messages.topics import (
 from kohort.wire.schema import ZERO_UUID, Message, Request
 
 R = TypeVar("R", bound=Message)
-T = TypeVar("T")
 
 _DEAD = "Dead"
 # What a commit in nobody's name is told while the group has members.
@@ -84,8 +88,8 @@ class AdminCore:
             timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
         )
         response = await self._ask(request, deadline)
-        _check_each(
-            {t.name: _error(t.error_code, t.name, t.error_message) for t in response.topics}
+        check_each(
+            {t.name: error_of(t.error_code, t.name, t.error_message) for t in response.topics}
         )
 
     async def create_partitions(self, counts: Mapping[str, int], deadline: Deadline) -> None:
@@ -100,7 +104,7 @@ class AdminCore:
         )
         response = await self._ask(request, deadline)
         results = response.results
-        _check_each({r.name: _error(r.error_code, r.name, r.error_message) for r in results})
+        check_each({r.name: error_of(r.error_code, r.name, r.error_message) for r in results})
 
     async def delete_topics(self, names: Iterable[str], deadline: Deadline) -> None:
         """Delete topics."""
@@ -110,7 +114,7 @@ class AdminCore:
         )
         response = await self._ask(request, deadline)
         results = [(result.name or "", result) for result in response.responses]
-        _check_each({name: _error(r.error_code, name, r.error_message) for name, r in results})
+        check_each({name: error_of(r.error_code, name, r.error_message) for name, r in results})
 
     async def list_topics(self, deadline: Deadline) -> frozenset[str]:
         """Return the names of all topics but Kafka's own."""
@@ -127,16 +131,37 @@ class AdminCore:
         found: dict[str, tuple[PartitionMetadata, ...]] = {}
         for name, topic in metadata.topics.items():
             if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                _check(topic.error_code, name, None)
+                check(topic.error_code, name, None)
             found[name] = tuple(topic.partitions[each] for each in sorted(topic.partitions))
         return found
 
     async def list_offsets(
         self, targets: Mapping[TopicPartition, int], deadline: Deadline
-    ) -> dict[TopicPartition, int]:
-        """Return the offsets of timestamps."""
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of timestamps; None where there is none."""
         found = await list_offsets(self._cluster, targets, deadline)
-        return {partition: where.offset for partition, where in found.items()}
+        return {each: where.offset if where.offset >= 0 else None for each, where in found.items()}
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition."""
+        await self._known(deadline)
+        return await delete_records(self._cluster, offsets, deadline)
+
+    # ---------------------------------------------------------------------------- settings
+
+    async def describe_configs(
+        self, resources: Sequence[ConfigResource], deadline: Deadline
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of resources."""
+        return await describe_configs(self._cluster, resources, deadline)
+
+    async def alter_configs(
+        self, changes: Changes, validate_only: bool, deadline: Deadline
+    ) -> None:
+        """Change single settings of resources."""
+        await alter_configs(self._cluster, changes, validate_only, deadline)
 
     async def describe_cluster(self, deadline: Deadline) -> tuple[Node, ...]:
         """Return the brokers."""
@@ -200,7 +225,7 @@ class AdminCore:
             raise RemoteProtocolError(f"the answer does not have group {group_id}")
         if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return None
-        _check(group.error_code, group_id, group.error_message)
+        check(group.error_code, group_id, group.error_message)
         return consumer_group(group)
 
     async def _describe_classic_group(self, group_id: str, deadline: Deadline) -> GroupDescription:
@@ -214,7 +239,7 @@ class AdminCore:
             raise RemoteProtocolError(f"the answer does not have group {group_id}")
         if group.group_state == _DEAD and not group.error_code:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        _check(group.error_code, group_id, group.error_message)
+        check(group.error_code, group_id, group.error_message)
         return classic_group(group)
 
     async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
@@ -228,8 +253,8 @@ class AdminCore:
                 deadline,
             )
             for result in response.results:
-                errors[result.group_id] = _error(result.error_code, result.group_id, None)
-        _check_each(errors)
+                errors[result.group_id] = error_of(result.error_code, result.group_id, None)
+        check_each(errors)
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
@@ -239,14 +264,16 @@ class AdminCore:
         return await fetch_committed(Coordinator(self._cluster, group_id), partitions, deadline)
 
     async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline: Deadline
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
     ) -> None:
         """Set a group's committed offsets."""
         await self._known(deadline)
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
-        stored = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         try:
-            await committer.commit(stored, deadline)
+            await committer.commit(offsets, deadline)
         except KafkaError as error:
             if error.code not in _HAS_MEMBERS:
                 raise
@@ -276,13 +303,13 @@ class AdminCore:
             lambda answer: [answer.error_code],
             deadline,
         )
-        _check(response.error_code, group_id, None)
+        check(response.error_code, group_id, None)
         codes = {
             TopicPartition(topic.name, each.partition_index): each.error_code
             for topic in response.topics
             for each in topic.partitions
         }
-        _check_each({where: _error(code, str(where), None) for where, code in codes.items()})
+        check_each({where: error_of(code, str(where), None) for where, code in codes.items()})
 
     # ------------------------------------------------------------------------------- inside
 
@@ -306,19 +333,3 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
         ),
     )
-
-
-def _error(code: int, name: str, message: str | None) -> KafkaError | None:
-    return KafkaError(code, f"{name}: {message}" if message else name) if code else None
-
-
-def _check(code: int, name: str, message: str | None) -> None:
-    error = _error(code, name, message)
-    if error is not None:
-        raise error
-
-
-def _check_each(results: Mapping[T, KafkaError | None]) -> None:
-    errors: dict[object, KafkaError] = {item: e for item, e in results.items() if e is not None}
-    if errors:
-        raise PartialFailureError(errors)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Literal, TypeAlias, get_args
 
+from kohort.client.arguments import mapping, shown, text, whole
 from kohort.types import TopicPartition
 from kohort.values import dataclass
 
@@ -26,6 +28,83 @@ class NewTopic:
     partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
     configs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        text(self.name, "name", may_be_empty=True)  # which names are legal the broker says
+        whole(self.partitions, "partitions", -(2**31), 2**31 - 1)
+        whole(self.replication_factor, "replication_factor", -(2**15), 2**15 - 1)
+        for name, value in mapping(self.configs, "configs").items():
+            text(value, f"configs[{text(name, 'a key of configs')!r}]", may_be_empty=True)
+
+
+ResourceType: TypeAlias = Literal["topic", "broker", "broker_logger", "client_metrics", "group"]
+
+ConfigChange: TypeAlias = (
+    str | tuple[Literal["set", "delete", "append", "subtract"], str | None] | None
+)
+"""What becomes of a setting: a new value, None for its default, or an operation of KIP-339."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """Something that has settings.
+
+    Attributes:
+        resource_type: "topic", "broker", "broker_logger", "client_metrics" or "group".
+        name: Name of the topic, id of the broker, id of the group; an empty broker stands for the
+            settings that all brokers share.
+    """
+
+    resource_type: ResourceType
+    name: str
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        types = get_args(ResourceType)
+        if self.resource_type not in types:
+            raise ValueError(
+                f"resource_type is {shown(self.resource_type)}; it can be {', '.join(types)}"
+            )
+        text(self.name, "name", may_be_empty=True)
+        if self.is_broker and self.name and not (self.name.isascii() and self.name.isdigit()):
+            raise ValueError(f"name is {shown(self.name)}; a broker's name is its id")
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it is a broker, or a broker's loggers."""
+        return self.resource_type in ("broker", "broker_logger")
+
+    @property
+    def node_id(self) -> int | None:
+        """The broker that has to be asked; None when any will do."""
+        return int(self.name) if self.is_broker and self.name else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting of a resource.
+
+    Attributes:
+        name: Its name.
+        value: Its value; None when it is sensitive, or has none.
+        source: Where the value comes from: "default", "static_broker", "dynamic_topic" and so on.
+        is_read_only: Whether it can only be set in the broker's own file.
+        is_sensitive: Whether the broker keeps its value to itself.
+        type: Kafka's type of the value: "boolean", "int", "list" and so on.
+    """
+
+    name: str
+    value: str | None
+    source: str
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    type: str = "unknown"
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source == "default"
 
 
 @dataclass(frozen=True, slots=True)

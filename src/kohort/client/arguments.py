@@ -20,6 +20,7 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.schema import Buffer
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 Headers = tuple[tuple[str, Buffer | None], ...]
 
@@ -30,7 +31,7 @@ _LONGEST_TEXT = 2**15 - 1
 _MOST_PARTITION = 2**31 - 1
 _MOST_OFFSET = 2**63 - 1
 # 31 years: longer time-outs, infinity among them, overflow the operating system's clocks.
-_LONGEST_MS = 10**12
+LONGEST_MS = 10**12
 
 _repr = Repr()
 _repr.maxstring = _repr.maxother = 80
@@ -224,6 +225,29 @@ def targets(value: object, argument: str = "targets") -> dict[TopicPartition, in
     return _by_partition(value, argument, lambda each, where: whole(each, where, -6, _MOST_OFFSET))
 
 
+def starts(value: object, argument: str) -> dict[TopicPartition, int]:
+    """Check the first offsets that stay, by partition; -1 is the end.
+
+    Raises:
+        TypeError: It is no such mapping.
+        ValueError: A number is below -1, or a partition not one that Kafka allows.
+    """
+    return _by_partition(value, argument, lambda each, where: whole(each, where, -1, _MOST_OFFSET))
+
+
+def counts(value: object, argument: str) -> dict[str, int]:
+    """Check numbers of partitions, by topic.
+
+    Raises:
+        TypeError: It is no such mapping.
+        ValueError: A number is below 1.
+    """
+    return {
+        text(name, f"a key of {argument}"): whole(count, f"{argument}[{name!r}]", 1, 2**31 - 1)
+        for name, count in mapping(value, argument).items()
+    }
+
+
 def timestamp_ms(value: object, argument: str = "timestamp_ms") -> int:
     """Check a point in time, in milliseconds since the epoch.
 
@@ -241,7 +265,7 @@ def timeout_ms(value: object, argument: str = "timeout_ms") -> float:
         TypeError: It is no number.
         ValueError: It is negative or not a number.
     """
-    return _duration(value, argument, _LONGEST_MS)
+    return _duration(value, argument, LONGEST_MS)
 
 
 def timeout_ms_or_none(value: object, argument: str = "timeout_ms") -> float | None:
@@ -261,7 +285,7 @@ def timeout_s(value: object, argument: str = "timeout") -> float:
         TypeError: It is no number.
         ValueError: It is negative or not a number.
     """
-    return _duration(value, argument, _LONGEST_MS / 1000)
+    return _duration(value, argument, LONGEST_MS / 1000)
 
 
 def timeout_s_or_none(value: object, argument: str = "timeout") -> float | None:
@@ -311,7 +335,22 @@ def _header(value: object, argument: str) -> tuple[str, Buffer | None]:
     name, content = value
     if content is not None and not isinstance(content, (bytes, bytearray, memoryview)):
         raise TypeError(f"{argument}: the value must be bytes or None, not {shown(content)}")
+    if content is not None:
+        content = buffer(content, argument)
     return text(name, f"{argument}: the name", may_be_empty=True), content
+
+
+def buffer(value: Buffer, argument: str) -> Buffer:
+    """Check that the length of a buffer is that of its bytes.
+
+    Raises:
+        ValueError: It is a view of numbers, of several dimensions, or with gaps.
+    """
+    if isinstance(value, memoryview) and not (
+        value.contiguous and value.ndim == 1 and value.itemsize == 1
+    ):
+        raise ValueError(f"{argument} is a memoryview of something other than bytes in a row")
+    return value
 
 
 def mapping(value: object, argument: str) -> Mapping[object, object]:
@@ -325,18 +364,84 @@ def mapping(value: object, argument: str) -> Mapping[object, object]:
     raise TypeError(f"{argument} must be a mapping, not {shown(value)}")
 
 
+def instance(value: object, argument: str, kind: type[T]) -> T:
+    """Check that something is of a kind.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if isinstance(value, kind):
+        return value
+    raise TypeError(f"{argument} must be a {kind.__name__}, not {shown(value)}")
+
+
+def function_or_none(value: F | None, argument: str) -> F | None:
+    """Check something to be called later, if there is any.
+
+    Raises:
+        TypeError: It cannot be called.
+    """
+    if value is None or callable(value):
+        return value
+    raise TypeError(f"{argument} must be a function or None, not {shown(value)}")
+
+
+def listener_or_none(value: F | None, argument: str) -> F | None:
+    """Check a listener for rebalances, if there is any.
+
+    Raises:
+        TypeError: It is a class, or lacks a method.
+    """
+    methods = ("on_partitions_revoked", "on_partitions_assigned")
+    if value is None:
+        return None
+    if isinstance(value, type) or not all(callable(getattr(value, each, None)) for each in methods):
+        raise TypeError(f"{argument} must have {' and '.join(methods)}, not be {shown(value)}")
+    return value
+
+
+def pattern_or_none(value: object, argument: str, *, is_ours: bool) -> str | re.Pattern[str] | None:
+    """Check a regular expression, if there is any.
+
+    Args:
+        value: What was given, a string or a compiled expression.
+        argument: What the caller calls it.
+        is_ours: Whether a string is compiled here, and not by the broker.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It is not a regular expression.
+    """
+    if value is None or (isinstance(value, re.Pattern) and isinstance(value.pattern, str)):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str or a pattern of str, not {shown(value)}")
+    text(value, argument)
+    try:
+        return re.compile(value) if is_ours else value
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{argument} {_repr.repr(value)}: {error}") from None
+
+
+def records_or_none(value: object, argument: str = "max_records") -> int | None:
+    """Check how many records to return at most.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is below 1.
+    """
+    return None if value is None else whole(value, argument, 1, _MOST_OFFSET)
+
+
 def instances(value: object, argument: str, kind: type[T]) -> tuple[T, ...]:
     """Check that all of several things are of one kind.
 
     Raises:
         TypeError: It is no iterable, or one of them is of another kind.
     """
-    found = []
-    for at, each in enumerate(_many(value, argument)):
-        if not isinstance(each, kind):
-            raise TypeError(f"{argument}[{at}] must be a {kind.__name__}, not {shown(each)}")
-        found.append(each)
-    return tuple(found)
+    return tuple(
+        instance(each, f"{argument}[{at}]", kind) for at, each in enumerate(_many(value, argument))
+    )
 
 
 def _by_partition(

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
+from kohort.client import arguments
+from kohort.client.admin_configs import checked_changes
 from kohort.client.admin_core import AdminCore
-from kohort.client.admin_values import GroupDescription, GroupListing, NewTopic
+from kohort.client.admin_values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+)
 from kohort.client.backoff import Deadline
 from kohort.client.config import AdminConfig, from_kafka, make
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.settings import AdminSettings
 
 
 class AsyncAdminClient:
@@ -30,7 +42,7 @@ class AsyncAdminClient:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._config = make(AdminConfig, settings)
         self._made: AdminCore | None = None
         self._is_closed = False
@@ -55,15 +67,18 @@ class AsyncAdminClient:
 
     async def create_topics(self, topics: Iterable[NewTopic]) -> None:
         """Create topics."""
-        await self._core.create_topics(list(topics), self._deadline())
+        wanted = arguments.instances(topics, "topics", NewTopic)
+        await self._core.create_topics(wanted, self._deadline())
 
     async def create_partitions(self, counts: Mapping[str, int]) -> None:
         """Give topics more partitions."""
-        await self._core.create_partitions(counts, self._deadline())
+        wanted = arguments.counts(counts, "counts")
+        await self._core.create_partitions(wanted, self._deadline())
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics."""
-        await self._core.delete_topics(list(names), self._deadline())
+        wanted = arguments.texts(names, "names")
+        await self._core.delete_topics(wanted, self._deadline())
 
     async def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's own left out."""
@@ -73,17 +88,46 @@ class AsyncAdminClient:
         self, topics: Iterable[str]
     ) -> dict[str, tuple[PartitionMetadata, ...]]:
         """Return the partitions of topics, in order."""
-        return await self._core.describe_topics(list(topics), self._deadline())
+        wanted = arguments.texts(topics, "topics")
+        return await self._core.describe_topics(wanted, self._deadline())
 
     async def list_offsets(
         self, targets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, int | None]:
         """Return the offsets of timestamps."""
-        return await self._core.list_offsets(targets, self._deadline())
+        wanted = arguments.targets(targets)
+        return await self._core.list_offsets(wanted, self._deadline())
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition."""
+        wanted = arguments.starts(offsets, "offsets")
+        return await self._core.delete_records(wanted, self._deadline())
 
     async def describe_cluster(self) -> tuple[Node, ...]:
         """Return the brokers."""
         return await self._core.describe_cluster(self._deadline())
+
+    # ---------------------------------------------------------------------------- settings
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of topics, brokers and groups."""
+        wanted = arguments.instances(resources, "resources", ConfigResource)
+        return await self._core.describe_configs(wanted, self._deadline())
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single settings of topics, brokers and groups."""
+        wanted = checked_changes(changes)
+        arguments.flag(validate_only, "validate_only")
+        await self._core.alter_configs(wanted, validate_only, self._deadline())
 
     # ------------------------------------------------------------------------------ groups
 
@@ -93,30 +137,35 @@ class AsyncAdminClient:
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return groups with their members."""
-        return await self._core.describe_groups(list(group_ids), self._deadline())
+        wanted = arguments.texts(group_ids, "group_ids")
+        return await self._core.describe_groups(wanted, self._deadline())
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members."""
-        await self._core.delete_groups(list(group_ids), self._deadline())
+        wanted = arguments.texts(group_ids, "group_ids")
+        await self._core.delete_groups(wanted, self._deadline())
 
     async def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets."""
-        wanted = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else arguments.partitions(partitions)
         return await self._core.list_group_offsets(self._group(group_id), wanted, self._deadline())
 
     async def alter_group_offsets(
-        self, offsets: Mapping[TopicPartition, int], group_id: str | None = None
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_id: str | None = None,
     ) -> None:
         """Set a group's committed offsets; the group must have no members."""
-        await self._core.alter_group_offsets(self._group(group_id), offsets, self._deadline())
+        wanted = arguments.offsets(offsets)
+        await self._core.alter_group_offsets(self._group(group_id), wanted, self._deadline())
 
     async def delete_group_offsets(
         self, partitions: Iterable[TopicPartition], group_id: str | None = None
     ) -> None:
         """Forget committed offsets of a group."""
-        wanted = list(partitions)
+        wanted = arguments.partitions(partitions)
         await self._core.delete_group_offsets(self._group(group_id), wanted, self._deadline())
 
     async def close(self) -> None:
@@ -138,7 +187,8 @@ class AsyncAdminClient:
         return Deadline(self._config.default_api_timeout_ms)
 
     def _group(self, group_id: str | None) -> str:
-        found = group_id or self._config.group_id
-        if not found:
+        if group_id is not None:
+            return arguments.text(group_id, "group_id")
+        if not self._config.group_id:
             raise ConfigError("name a group, or set group_id")
-        return found
+        return self._config.group_id

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
 
 from kohort.client import arguments
 from kohort.client.backoff import Deadline
@@ -17,7 +17,7 @@ from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
 from kohort.client.core import ConsumerCore
 from kohort.client.listener import Listens, refuse_in_listener
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
-from kohort.client.partitions import EARLIEST, LATEST
+from kohort.client.partitions import EARLIEST, LATEST, PartitionState
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError
@@ -26,6 +26,8 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kohort.client.settings import ConsumerSettings
 
 T = TypeVar("T")
 
@@ -55,9 +57,9 @@ class AsyncConsumer:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, *topics: str, **settings: object) -> None:
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._config = make(ConsumerConfig, settings)
-        self._first_topics = topics
+        self._first_topics = arguments.topics(topics)
         self._core: ConsumerCore | None = None
         self._is_closed = False
         self._is_polling = False
@@ -125,13 +127,14 @@ class AsyncConsumer:
         Raises:
             ConfigError: There is no group id.
             LocalProtocolError: Partitions were assigned by hand.
+            ValueError: There are both or neither of topics and a pattern, or one is malformed.
         """
-        if isinstance(topics, str):
-            raise TypeError("topics is a sequence of names, not one name")
-        names = tuple(topics)
+        names = arguments.topics(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("give topics or a pattern, one of them")
-        self.core.subscribe(names, pattern, listener)
+        is_ours = self._config.group_protocol != "consumer"
+        found = arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
+        self.core.subscribe(names, found, arguments.listener_or_none(listener, "listener"))
 
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
@@ -140,7 +143,7 @@ class AsyncConsumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
-        self.core.assign(partitions)
+        self.core.assign(arguments.partitions(partitions))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions this consumer reads."""
@@ -164,7 +167,7 @@ class AsyncConsumer:
             RemoteProtocolError: Records are corrupt; names partition and offset.
             RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
-        count = self._config.max_poll_records if max_records is None else max_records
+        count = arguments.records_or_none(max_records) or self._config.max_poll_records
         return (await self._ready(timeout_ms)).reader.poll(count)
 
     async def poll_arrow(
@@ -180,7 +183,8 @@ class AsyncConsumer:
             KafkaError: As `poll`.
             RemoteProtocolError: As `poll`.
         """
-        return (await self._ready(timeout_ms)).reader.columns(max_records)
+        count = arguments.records_or_none(max_records)
+        return (await self._ready(timeout_ms)).reader.columns(count)
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -188,16 +192,17 @@ class AsyncConsumer:
         Returns after a callback, a `wakeup`, or the time-out.
         """
         refuse_in_listener("poll_membership")
-        await self.core.ready(Deadline(timeout_ms), DIRECT, reads=False)
+        await self.core.ready(Deadline(arguments.timeout_ms(timeout_ms)), DIRECT, reads=False)
 
-    async def _ready(self, timeout_ms: float | None) -> ConsumerCore:
+    async def _ready(self, timeout_ms: float) -> ConsumerCore:
         refuse_in_listener("poll")
+        deadline = Deadline(arguments.timeout_ms(timeout_ms))
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
         self._is_polling = True
         core = self.core
         try:
-            await core.ready(Deadline(timeout_ms), DIRECT)
+            await core.ready(deadline, DIRECT)
         finally:
             self._is_polling = False
         return core
@@ -250,9 +255,10 @@ class AsyncConsumer:
             LocalProtocolError: The partition is not assigned.
             KafkaError: It cannot be found out in time.
         """
+        where = arguments.partition(partition)
         deadline = self._deadline(timeout_ms)
-        deadline.what = f"the position of {partition.topic}-{partition.partition}"
-        while (state := self.core.partitions[partition]).position is None:
+        deadline.what = f"the position of {where.topic}-{where.partition}"
+        while (state := self.core.partitions[where]).position is None:
             if state.failure is not None:
                 raise state.failure
             state.is_asked = True
@@ -274,7 +280,7 @@ class AsyncConsumer:
         Raises:
             LocalProtocolError: The partition is not assigned.
         """
-        return self.core.partitions[partition].high_watermark
+        return self.core.partitions[arguments.partition(partition)].high_watermark
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets the position is behind the end; None while one is not known.
@@ -284,16 +290,15 @@ class AsyncConsumer:
         Raises:
             LocalProtocolError: The partition is not assigned.
         """
-        state = self.core.partitions[partition]
+        state = self.core.partitions[arguments.partition(partition)]
         if state.position is None or state.end is None:
             return None
         return max(0, state.end - state.position)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset` in a partition."""
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
-        self.core.partitions[partition].seek(offset)
+        where, next_offset = arguments.partition(partition), arguments.offset(offset)
+        self.core.partitions[where].seek(next_offset)
         self.core.fetcher.pump()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -305,21 +310,25 @@ class AsyncConsumer:
         self._look_up(partitions, LATEST)
 
     def _look_up(self, partitions: tuple[TopicPartition, ...], target: int) -> None:
-        for partition in partitions or self.core.partitions.assigned:
-            self.core.partitions[partition].look_up(target)
+        for state in self._states(partitions or tuple(self.core.partitions.assigned)):
+            state.look_up(target)
         self.core.positions.find()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Do not hand out records of these partitions; what was fetched is kept."""
-        for partition in partitions:
-            self.core.partitions[partition].is_paused = True
+        for state in self._states(partitions):
+            state.is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand out records of these partitions again."""
-        for partition in partitions:
-            self.core.partitions[partition].resume()
+        for state in self._states(partitions):
+            state.resume()
         self.core.fetcher.pump()
         self.core.notify()
+
+    def _states(self, partitions: tuple[TopicPartition, ...]) -> list[PartitionState]:
+        """Return the states of partitions, which must all be there before one is changed."""
+        return [self.core.partitions[each] for each in arguments.partitions(partitions)]
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused."""
@@ -364,7 +373,7 @@ class AsyncConsumer:
         core = self.core
         core.committing()
         wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
-        told = on_commit or self._config.on_commit
+        told = arguments.function_or_none(on_commit, "on_commit") or self._config.on_commit
         return core.start(core.commit(wanted, self._deadline(None), told))
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
@@ -385,9 +394,8 @@ class AsyncConsumer:
         if isinstance(offsets, ConsumerRecord):
             where = TopicPartition(offsets.topic, offsets.partition)
             done = OffsetAndMetadata(offsets.offset + 1, leader_epoch=offsets.leader_epoch)
-            self.core.partitions.store({where: done})
-        else:
-            self.core.partitions.store(arguments.offsets(offsets))
+            offsets = {where: done}
+        self.core.partitions.store(arguments.offsets(offsets))
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
@@ -398,9 +406,10 @@ class AsyncConsumer:
             ConfigError: There is no group id.
             KafkaError: The broker refuses, or does not answer in time.
         """
+        wanted = arguments.partitions(partitions)
         self.core.committing()
         assert self.core.coordinator is not None
-        return await fetch_committed(self.core.coordinator, partitions, self._deadline(timeout_ms))
+        return await fetch_committed(self.core.coordinator, wanted, self._deadline(timeout_ms))
 
     # ----------------------------------------------------------------- what the brokers know
 
@@ -408,20 +417,22 @@ class AsyncConsumer:
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return await self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
+        wanted = arguments.partitions(partitions)
+        return await self._offsets(dict.fromkeys(wanted, EARLIEST), timeout_ms)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return await self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
+        wanted = arguments.partitions(partitions)
+        return await self._offsets(dict.fromkeys(wanted, LATEST), timeout_ms)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after a timestamp (milliseconds); None: there is none."""
-        deadline = self._deadline(timeout_ms)
-        found = await list_offsets(self.core.cluster, timestamps, deadline)
+        wanted = arguments.timestamps(timestamps)
+        found = await list_offsets(self.core.cluster, wanted, self._deadline(timeout_ms))
         return {each: where if where.offset >= 0 else None for each, where in found.items()}
 
     async def _offsets(
@@ -439,10 +450,10 @@ class AsyncConsumer:
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
         """Return the numbers of a topic's partitions; None when there is no such topic."""
-        deadline = self._deadline(timeout_ms)
-        news = self.core.cluster.unwatched([topic])
-        metadata = await self.core.cluster.ensure_topics([topic], deadline)
-        found = metadata.topics.get(topic)
+        name = arguments.topic(topic)
+        news = self.core.cluster.unwatched([name])
+        metadata = await self.core.cluster.ensure_topics([name], self._deadline(timeout_ms))
+        found = metadata.topics.get(name)
         if found is None or found.error_code:
             self.core.cluster.forget_topics(news)
         return frozenset(found.partitions) if found and found.partitions else None
@@ -476,7 +487,7 @@ class AsyncConsumer:
             LocalProtocolError: This is not a member of a group, or one whose coordinator decides
                 alone when to rebalance (`group_protocol="consumer"`).
         """
-        self.core.enforce_rebalance(reason)
+        self.core.enforce_rebalance(arguments.text(reason, "reason", may_be_empty=True))
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return what Kafka measures, by the names of its groups and metrics.
@@ -520,19 +531,21 @@ class AsyncConsumer:
             is_done: Whether the application is done with what the last poll handed out.
         """
         refuse_in_listener("close")
+        deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
+        arguments.instance(operation, "operation", GroupMembershipOperation)
         if self._is_closed:
             return
         core = self._core
         try:
             if core is not None:
-                deadline = Deadline(timeout_s * 1000)
                 await core.close(deadline, caller, operation, is_done=is_done)
         finally:
             self._is_closed = True
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
         default = self._config.default_api_timeout_ms
-        return Deadline(default if timeout_ms is None else timeout_ms)
+        given = arguments.timeout_ms_or_none(timeout_ms)
+        return Deadline(default if given is None else given)
 
 
 class _Direct:

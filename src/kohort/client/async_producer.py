@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
+from kohort.client import arguments
 from kohort.client.accumulator import record_size
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
@@ -21,6 +22,9 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ProducerSettings
 
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
@@ -38,7 +42,7 @@ class AsyncProducer:
         ConfigError: A setting is unknown or does not fit.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
         self._cluster = Cluster(self._config)
         self._sender: Sender | None = None
@@ -65,7 +69,7 @@ class AsyncProducer:
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Headers = (),
+        headers: Headers | None = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
@@ -76,7 +80,7 @@ class AsyncProducer:
             value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82).
+            headers: Names and values (KIP-82); None is the same as none.
             partition: Where it goes; by default chosen by the key, as Java's producer does.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
@@ -109,6 +113,7 @@ class AsyncProducer:
         Raises:
             RequestTimedOutError: It took longer.
         """
+        timeout = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
             await self._sender.flush(timeout)
 
@@ -118,6 +123,7 @@ class AsyncProducer:
         Args:
             timeout: Seconds to wait at most.
         """
+        timeout = arguments.timeout_s_or_none(timeout)
         if self._is_closed:
             return
         self._is_closed = True
@@ -140,26 +146,35 @@ def new_record(
     topic: str,
     value: object,
     key: object,
-    headers: Headers,
+    headers: Headers | None,
     partition: int | None,
     timestamp_ms: int | None,
 ) -> NewRecord:
     """Make bytes of a record; arguments and errors as `AsyncProducer.send`."""
+    topic = arguments.topic(topic)
+    fields = arguments.headers(headers)
+    if partition is not None:
+        partition = arguments.partition_number(partition)
+    when = now_ms() if timestamp_ms is None else arguments.timestamp_ms(timestamp_ms)
     if key is not None and config.key_serializer is not None:
         key = config.key_serializer(key)
     if value is not None and config.value_serializer is not None:
         value = config.value_serializer(value)
     key_bytes = _bytes("key", key)
     value_bytes = _bytes("value", value)
-    size = record_size(key_bytes, value_bytes, headers)
+    size = record_size(key_bytes, value_bytes, fields)
     if size > config.max_request_size or size > config.buffer_memory:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a record of {size} bytes; max.request.size is {config.max_request_size} and"
             f" buffer.memory {config.buffer_memory}",
         )
-    when = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-    return NewRecord(topic, partition, when, key_bytes, value_bytes, headers, size)
+    return NewRecord(topic, partition, when, key_bytes, value_bytes, fields, size)
+
+
+def now_ms() -> int:
+    """Return the time, in milliseconds since the epoch."""
+    return int(time.time() * 1000)
 
 
 def no_room(config: ProducerConfig) -> RequestTimedOutError:
@@ -171,8 +186,10 @@ def no_room(config: ProducerConfig) -> RequestTimedOutError:
 
 
 def _bytes(what: str, given: object) -> Buffer | None:
-    if given is None or isinstance(given, (bytes, bytearray, memoryview)):
+    if given is None or isinstance(given, bytes):
         return given
+    if isinstance(given, (bytearray, memoryview)):
+        return arguments.buffer(given, f"the {what}")
     raise TypeError(
         f"the {what} is a {type(given).__name__}, not bytes; set {what}_serializer to make bytes"
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
+from operator import index
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from kohort.client.arguments import LONGEST_MS, mapping, shown, text
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
@@ -72,8 +74,7 @@ class ClientConfig:
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return the bootstrap addresses as host and port."""
-        given = self.bootstrap_servers
-        servers = given.split(",") if isinstance(given, str) else given
+        servers = _strings("bootstrap.servers", self.bootstrap_servers)
         found = [_address(server.strip()) for server in servers if server.strip()]
         if not found:
             raise ConfigError("bootstrap.servers is empty")
@@ -220,8 +221,8 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = _MIB
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    key_serializer: Callable[[object], bytes] | None = None
-    value_serializer: Callable[[object], bytes] | None = None
+    key_serializer: Callable[..., bytes] | None = None
+    value_serializer: Callable[..., bytes] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -302,7 +303,7 @@ def _refuse_what_draft_lacks(values: Mapping[str, object]) -> None:
             raise ConfigError(f"{dotted(name)} has no effect with group.protocol=draft")
 
 
-def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
+def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, Any]:
     """Return Kafka's own keys as keyword arguments of a configuration.
 
     Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
@@ -312,8 +313,10 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
         ConfigError: A key is unknown or not supported.
     """
     own, any_client = _names([kind]), _names(_KINDS)
-    taken: dict[str, object] = {}
-    for key, value in settings.items():
+    taken: dict[str, Any] = {}
+    for key, value in mapping(settings, "settings").items():
+        if not isinstance(key, str):
+            raise ConfigError(f"a setting's name must be a string, not {shown(key)}")
         name = key.replace(".", "_")
         if name not in any_client or "_" in key:
             raise _unknown(key, any_client, dotted)
@@ -361,19 +364,55 @@ def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
     if wanted.startswith("Literal") and isinstance(value, str):
         return value.lower()
     if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
-        raise ConfigError(f"{dotted(name)} must be a Python callable, not {value!r}")
-    if wanted in ("str", "str | None") and value is not None and not isinstance(value, str):
-        raise ConfigError(f"{dotted(name)} must be a string, not {value!r}")
+        raise ConfigError(f"{dotted(name)} must be a Python callable, not {shown(value)}")
+    if wanted == "str" or (wanted == "str | None" and value is not None):
+        return _text(dotted(name), value)
     return value
 
 
+# Settings that are a Java `long`: they are never sent, and 31 years are as good as for ever.
+_LONG = frozenset(
+    {
+        "linger_ms",
+        "max_block_ms",
+        "metadata_max_age_ms",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "retry_backoff_max_ms",
+        "retry_backoff_ms",
+        "socket_connection_setup_timeout_ms",
+        "buffer_memory",
+    }
+)
+
+
 def _integer(name: str, value: object) -> int:
-    if isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
-            return int(value)
-        except ValueError:
-            pass
-    raise ConfigError(f"{dotted(name)} must be a whole number, not {value!r}")
+    if isinstance(value, bool) or not (isinstance(value, str) or hasattr(value, "__index__")):
+        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}")
+    try:
+        number = int(value) if isinstance(value, str) else index(value)
+    except ValueError:
+        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}") from None
+    most = LONGEST_MS if name in _LONG else 2**31 - 1
+    if number > most:
+        raise ConfigError(f"{dotted(name)} is {shown(number)}; it can be {most} at most")
+    return number
+
+
+def _text(key: str, value: object) -> str:
+    try:
+        return text(value, key, may_be_empty=True)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _strings(key: str, given: object) -> list[str]:
+    """Split what is written with commas; a sequence of strings may be given, too."""
+    if isinstance(given, str):
+        return _text(key, given).split(",")
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, Mapping)):
+        raise ConfigError(f"{key} must be a string or a sequence of strings, not {shown(given)}")
+    return [_text(key, each) for each in given]
 
 
 def _boolean(name: str, value: object) -> bool:
@@ -381,26 +420,32 @@ def _boolean(name: str, value: object) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ConfigError(f"{dotted(name)} must be true or false, not {value!r}")
+    raise ConfigError(f"{dotted(name)} must be true or false, not {shown(value)}")
 
 
 def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{key} is {value!r}; it can be {', '.join(allowed)}")
+        raise ConfigError(f"{key} is {shown(value)}; it can be {', '.join(allowed)}")
 
 
 def _address(server: str) -> tuple[str, int]:
-    """Split `host:port`; the host may be an IPv6 address in brackets."""
-    host, separator, port = server.rpartition(":")
-    if not separator or not port.isdigit() or not host or int(port) > 65535:
-        raise ConfigError(f"bootstrap.servers: {server!r} is not host:port")
+    """Split `host:port`; the host may be an IPv6 address in brackets, a protocol may come first."""
+    protocol, separator, place = server.rpartition("://")
+    if separator and protocol.upper() != "PLAINTEXT":
+        raise ConfigError(f"bootstrap.servers: {shown(server)}: only PLAINTEXT is supported so far")
+    host, separator, port = place.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= 65535
+    if not separator or not is_port or not host:
+        raise ConfigError(f"bootstrap.servers: {shown(server)} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _assignors(key: str, given: str | Sequence[str | Assignor]) -> list[Assignor]:
+def _assignors(key: str, given: object) -> list[Assignor]:
     names = given.split(",") if isinstance(given, str) else given
-    if isinstance(names, Assignor) or not all(isinstance(each, (str, Assignor)) for each in names):
-        raise ConfigError(f"{key} has what is neither a name nor an Assignor: {given!r}")
+    if not isinstance(names, Sequence) or not all(
+        isinstance(each, (str, Assignor)) for each in names
+    ):
+        raise ConfigError(f"{key} has what is neither a name nor an Assignor: {shown(given)}")
     found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]

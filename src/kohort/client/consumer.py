@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from kohort.client import arguments
 from kohort.client.async_consumer import (
     LONGEST_WAIT_MS,
     POLL_EVERY_S,
@@ -37,6 +38,8 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kohort.client.settings import ConsumerSettings
 
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ class Consumer:
         ConfigError: A setting is unknown or malformed.
     """
 
-    def __init__(self, *topics: str, **settings: object) -> None:
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._async = AsyncConsumer(*topics, **settings)
         self._config = self._async.config
         self._thread = LoopThread("kohort-consumer")
@@ -97,7 +100,8 @@ class Consumer:
         listener: Listens | None = None,
     ) -> None:
         """Join the group for these topics, at the next poll; see `AsyncConsumer.subscribe`."""
-        self._on_loop(lambda: self._async.subscribe(topics, pattern=pattern, listener=listener))
+        names = arguments.topics(topics)
+        self._on_loop(lambda: self._async.subscribe(names, pattern=pattern, listener=listener))
 
     def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
@@ -107,7 +111,8 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
-        self._on_loop(lambda: self._async.assign(partitions))
+        wanted = arguments.partitions(partitions)
+        self._on_loop(lambda: self._async.assign(wanted))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions this consumer reads."""
@@ -131,7 +136,7 @@ class Consumer:
             RemoteProtocolError: Records are corrupt; names partition and offset.
             RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
-        count = self._config.max_poll_records if max_records is None else max_records
+        count = arguments.records_or_none(max_records) or self._config.max_poll_records
         with self._alone("poll"):
             return self._ready(timeout_ms).reader.poll(count)
 
@@ -146,8 +151,9 @@ class Consumer:
             KafkaError: As `poll`.
             RemoteProtocolError: As `poll`.
         """
+        count = arguments.records_or_none(max_records)
         with self._alone("poll_arrow"):
-            return self._ready(timeout_ms).reader.columns(max_records)
+            return self._ready(timeout_ms).reader.columns(count)
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -199,8 +205,8 @@ class Consumer:
             if core.was_woken or deadline.over:
                 raise StopIteration
 
-    def _ready(self, timeout_ms: float | None, *, reads: bool = True) -> ConsumerCore:
-        deadline = Deadline(timeout_ms)
+    def _ready(self, timeout_ms: float, *, reads: bool = True) -> ConsumerCore:
+        deadline = Deadline(arguments.timeout_ms(timeout_ms))
         if reads and self._core is not None and self._core.handover.wait(deadline):
             return self._core
         self._core = self._thread.run_serving(
@@ -321,13 +327,15 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return self._thread.run(lambda: self._async.beginning_offsets(partitions, timeout_ms))
+        wanted = arguments.partitions(partitions)
+        return self._thread.run(lambda: self._async.beginning_offsets(wanted, timeout_ms))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return self._thread.run(lambda: self._async.end_offsets(partitions, timeout_ms))
+        wanted = arguments.partitions(partitions)
+        return self._thread.run(lambda: self._async.end_offsets(wanted, timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -389,6 +397,8 @@ class Consumer:
         is_done: bool,
     ) -> None:
         refuse_in_listener("close")
+        arguments.timeout_s(timeout_s, "timeout_s")
+        arguments.instance(operation, "operation", GroupMembershipOperation)
         if self._async.is_closed:
             return
         self._core = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from kohort.client.auto_commit import AutoCommit

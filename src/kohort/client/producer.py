@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
+from kohort.client import arguments
 from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
@@ -14,6 +15,9 @@ from kohort.client.delivery import RecordMetadata
 from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import Sender
 from kohort.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ProducerSettings
 
 __all__ = ["Producer", "RecordMetadata"]
 
@@ -35,7 +39,7 @@ class Producer:
         ConfigError: A setting is unknown or does not fit.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
         self._core = AsyncProducer(**settings)
         self._thread = LoopThread("kohort-producer")
@@ -63,7 +67,7 @@ class Producer:
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Headers = (),
+        headers: Headers | None = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Future[RecordMetadata]:
@@ -74,7 +78,7 @@ class Producer:
             value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82).
+            headers: Names and values (KIP-82); None is the same as none.
             partition: Where it goes; by default chosen by the key, as Java's producer does.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
@@ -107,8 +111,9 @@ class Producer:
         Raises:
             RequestTimedOutError: It took longer.
         """
+        wait_s = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
-            self._thread.run(lambda: self._core.flush(timeout))
+            self._thread.run(lambda: self._core.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
         """Send everything, then close; what is not acknowledged in time fails.
@@ -116,13 +121,14 @@ class Producer:
         Args:
             timeout: Seconds to wait at most.
         """
+        wait_s = arguments.timeout_s_or_none(timeout)
         if self._is_closed:
             return
         self._is_closed = True
         started, self._sender = self._sender, None
         try:
             if started is not None:
-                self._thread.run(lambda: self._core.close(timeout))
+                self._thread.run(lambda: self._core.close(wait_s))
         finally:
             self._thread.close()
 

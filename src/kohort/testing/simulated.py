@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from copy import copy
 
 from kohort.client.listener import Listens, RebalanceListener, Told
-from kohort.errors import ConfigError, KohortError
+from kohort.errors import ConfigError, KohortError, Portable
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.effects import Callback
@@ -34,7 +34,7 @@ from kohort.values import replace
 MakeListener = Callable[[], Listens]
 
 
-class SimulationFailedError(AssertionError):
+class SimulationFailedError(Portable, AssertionError):
     """A rule of the group was broken, or the code under test raised.
 
     Attributes:

@@ -57,9 +57,6 @@ class ForeignProtocolError(RemoteProtocolError):
         super().__init__(f"the peer speaks {protocol}, not Kafka's protocol")
         self.protocol = protocol
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self.protocol,)
-
 
 def frame_length(data: bytes | bytearray | memoryview, limit: int) -> int:
     """Return the length of the frame that starts here.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.errors import ErrorCode, clipped
+from kohort.errors import ErrorCode, Portable, clipped
 
 
-class Refused(Exception):
+class Refused(Portable, Exception):
     """The request is answered with this error, and nothing else comes of it.
 
     A decision changes nothing until it is installed, so whatever it had worked out is dropped.

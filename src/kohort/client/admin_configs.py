@@ -1,0 +1,206 @@
+"""Settings of topics, brokers and groups: asked for and changed one by one (KIP-133, KIP-339)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from kohort.client.admin_errors import check_each, error_of
+from kohort.client.admin_values import ConfigEntry, ConfigResource, ResourceType
+from kohort.client.arguments import instances, mapping, shown, text
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster
+from kohort.errors import ErrorCode, KafkaError
+from kohort.wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsRequest,
+)
+from kohort.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
+
+Changes = Mapping[ConfigResource, Mapping[str, tuple[int, str | None]]]
+
+_TYPES: dict[ResourceType, int] = {
+    "topic": 2,
+    "broker": 4,
+    "broker_logger": 8,
+    "client_metrics": 16,
+    "group": 32,
+}
+_SOURCES = {
+    1: "dynamic_topic",
+    2: "dynamic_broker",
+    3: "dynamic_default_broker",
+    4: "static_broker",
+    5: "default",
+    6: "dynamic_broker_logger",
+    7: "dynamic_client_metrics",
+    8: "dynamic_group",
+}
+_VALUE_TYPES = {
+    1: "boolean",
+    2: "string",
+    3: "int",
+    4: "short",
+    5: "long",
+    6: "double",
+    7: "list",
+    8: "class",
+    9: "password",
+}
+_OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
+
+
+def checked_changes(value: object) -> Changes:
+    """Check changes of settings by resource; see `AdminClient.alter_configs`.
+
+    Raises:
+        TypeError: It is no such mapping.
+        ValueError: An operation is unknown.
+    """
+    given = mapping(value, "changes")
+    resources = instances(list(given), "changes", ConfigResource)
+    return {
+        each: {
+            text(name, f"changes[{each.name!r}]: a name"): _operation(f"changes of {name}", change)
+            for name, change in mapping(given[each], f"changes[{each.name!r}]").items()
+        }
+        for each in resources
+    }
+
+
+def _operation(argument: str, change: object) -> tuple[int, str | None]:
+    operation: object
+    value: object
+    if change is None:
+        operation, value = "delete", None
+    elif isinstance(change, tuple) and len(change) == 2:
+        operation, value = change
+    else:
+        operation, value = "set", change
+    if not isinstance(operation, str) or operation.lower() not in _OPERATIONS:
+        known = ", ".join(_OPERATIONS)
+        raise ValueError(f"{argument}: the operation is {shown(operation)}; it can be {known}")
+    number = _OPERATIONS[operation.lower()]
+    if number == _OPERATIONS["delete"]:
+        return number, None
+    return number, text(value, argument, may_be_empty=True)
+
+
+async def describe_configs(
+    cluster: Cluster, resources: Sequence[ConfigResource], deadline: Deadline
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """Return the settings of resources."""
+    asked = [
+        DescribeConfigsResource(
+            resource_type=_TYPES[each.resource_type],
+            resource_name=each.name,
+            configuration_keys=None,
+        )
+        for each in resources
+    ]
+    answers = await _ask_each(
+        cluster,
+        dict(zip(resources, asked, strict=True)),
+        lambda some: DescribeConfigsRequest(resources=tuple(some)),
+        deadline,
+    )
+    found = {_named(result): result for answer in answers for result in answer.results}
+    _check_results(resources, found)
+    return {each: {c.name: _entry(c) for c in found[each].configs} for each in resources}
+
+
+async def alter_configs(
+    cluster: Cluster, changes: Changes, validate_only: bool, deadline: Deadline
+) -> None:
+    """Change single settings of resources."""
+    asked = {
+        each: AlterConfigsResource(
+            resource_type=_TYPES[each.resource_type],
+            resource_name=each.name,
+            configs=tuple(
+                AlterableConfig(name=name, config_operation=operation, value=value)
+                for name, (operation, value) in those.items()
+            ),
+        )
+        for each, those in changes.items()
+    }
+    answers = await _ask_each(
+        cluster,
+        asked,
+        lambda some: IncrementalAlterConfigsRequest(
+            resources=tuple(some), validate_only=validate_only
+        ),
+        deadline,
+    )
+    found = {_named(result): result for answer in answers for result in answer.responses}
+    _check_results(changes, found)
+
+
+T = TypeVar("T")
+
+
+async def _ask_each(
+    cluster: Cluster,
+    asked: Mapping[ConfigResource, T],
+    make: Callable[[list[T]], Request[R]],
+    deadline: Deadline,
+) -> list[R]:
+    """Ask each broker about itself, and any broker about the rest."""
+    if not cluster.metadata.nodes:
+        await cluster.refresh(deadline)
+    by_node: dict[int | None, list[T]] = {}
+    for resource, each in asked.items():
+        by_node.setdefault(resource.node_id, []).append(each)
+    return await asyncio.gather(
+        *(_ask(cluster, node, make(some), deadline) for node, some in by_node.items())
+    )
+
+
+async def _ask(cluster: Cluster, node: int | None, request: Request[R], deadline: Deadline) -> R:
+    if node is None:
+        return await cluster.send_any_until(request, deadline)
+    timeout_ms = max(1, deadline.left_ms(cluster.config.request_timeout_ms))
+    return await cluster.send(node, request, timeout_ms=timeout_ms)
+
+
+def _named(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource | None:
+    for name, number in _TYPES.items():
+        if number == result.resource_type:
+            return ConfigResource(name, result.resource_name)
+    return None
+
+
+def _check_results(
+    resources: Iterable[ConfigResource],
+    found: Mapping[ConfigResource | None, DescribeConfigsResult | AlterConfigsResourceResponse],
+) -> None:
+    errors: dict[ConfigResource, KafkaError | None] = {}
+    for each in resources:
+        result = found.get(each)
+        name = f"{each.resource_type} {each.name}"
+        errors[each] = (
+            KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")
+            if result is None
+            else error_of(result.error_code, name, result.error_message)
+        )
+    check_each(errors)
+
+
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        name=config.name,
+        value=config.value,
+        source=_SOURCES.get(config.config_source, "unknown"),
+        is_read_only=config.read_only,
+        is_sensitive=config.is_sensitive,
+        type=_VALUE_TYPES.get(config.config_type, "unknown"),
+    )

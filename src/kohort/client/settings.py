@@ -1,0 +1,202 @@
+"""Types of keyword settings, written by `python tools/setting_types.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypedDict
+
+from kohort.client.config import OnCommit
+from kohort.group.assignors.interface import Assignor
+from kohort.group.events import GroupEvent
+
+
+class ClientSettings(TypedDict, total=False):
+    """Settings of every client."""
+
+    bootstrap_servers: str | Sequence[str]
+    """`host:port` of some brokers, separated by commas or as a sequence. Default: "localhost:9092".
+    """
+
+    client_id: str
+    """What the client calls itself in the broker's logs. Default: "kohort"."""
+
+    request_timeout_ms: int
+    """How long one request may take. Default: 30_000."""
+
+    default_api_timeout_ms: int
+    """How long one call may take, with all the requests it tries. Default: 60_000."""
+
+    retry_backoff_ms: int
+    """First pause before a request is tried again. Default: 100."""
+
+    retry_backoff_max_ms: int
+    """Longest such pause. Default: 1_000."""
+
+    reconnect_backoff_ms: int
+    """First pause before a broker is connected to again. Default: 50."""
+
+    reconnect_backoff_max_ms: int
+    """Longest such pause. Default: 1_000."""
+
+    socket_connection_setup_timeout_ms: int
+    """How long connecting may take. Default: 10_000."""
+
+    metadata_max_age_ms: int
+    """After this time the brokers are asked for metadata anew. Default: 300_000."""
+
+    max_in_flight_requests_per_connection: int
+    """Unanswered requests on one connection. Default: 5."""
+
+    security_protocol: str
+    """How to talk to brokers; "PLAINTEXT" only for now. Default: "PLAINTEXT"."""
+
+
+class ConsumerSettings(ClientSettings, total=False):
+    """Settings of `Consumer` and `AsyncConsumer`."""
+
+    group_id: str | None
+    """The group to be a member of, and to commit offsets to. Default: None."""
+
+    group_instance_id: str | None
+    """Static membership (KIP-345). Default: None."""
+
+    group_protocol: Literal["classic", "consumer", "draft"]
+    """"classic", or "consumer" for that of KIP-848, in which the broker assigns; "draft" is for
+    study (docs/draft.md) and needs a Kohort broker that serves it. Default: "classic".
+    """
+
+    group_remote_assignor: str | None
+    """With "consumer": the broker's assignor to ask for, "uniform" or "range"; None leaves it the
+    choice. Default: None.
+    """
+
+    group_local_assignors: str | Sequence[str | Assignor]
+    """With "consumer": assignors that this client can run itself, in order of preference, as
+    objects or by name. They are used by a broker that asks members for assignments, as the embedded
+    one does, once all members have one in common. Default: ().
+    """
+
+    session_timeout_ms: int
+    """After this time without a heartbeat the group thinks a member dead. Default: 45_000."""
+
+    heartbeat_interval_ms: int
+    """About the time between heartbeats; they are spread over a session. Default: 3_000."""
+
+    max_poll_interval_ms: int
+    """Longest time between polls; beyond it the member leaves its group. Default: 300_000."""
+
+    max_poll_records: int
+    """Most records of one `poll`. Default: 500."""
+
+    partition_assignment_strategy: str | Sequence[str | Assignor]
+    """Assignors in order of preference, by name or as objects. Default: ("range", "cooperative-
+    sticky").
+    """
+
+    enable_auto_commit: bool
+    """Whether positions are committed without being asked to. Default: True."""
+
+    auto_commit_interval_ms: int
+    """How often. Default: 5_000."""
+
+    enable_auto_offset_store: bool
+    """Whether asking for more records says that the application is done with those it had; if not,
+    only `store_offsets` says so. Both are about auto-commit, and about `commit` without offsets.
+    Default: True.
+    """
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    """Where to begin without a committed offset: "earliest", "latest", "none". Default: "latest".
+    """
+
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    """"read_committed" leaves out aborted transactions and waits for open ones. Default:
+    "read_uncommitted".
+    """
+
+    fetch_min_bytes: int
+    """The broker answers once it has so much. Default: 1."""
+
+    fetch_max_wait_ms: int
+    """Or after this time. Default: 500."""
+
+    fetch_max_bytes: int
+    """Most bytes of one answer, and about what a consumer holds in advance. Default: 52_428_800."""
+
+    max_partition_fetch_bytes: int
+    """Most bytes of one partition in one answer. Default: 1_048_576."""
+
+    check_crcs: bool
+    """Whether to check the CRC of what was fetched. Default: True."""
+
+    client_rack: str | None
+    """Where the client runs, for assignors that care (KIP-881). Default: None."""
+
+    allow_auto_create_topics: bool
+    """Whether asking for a topic may create it. Default: True."""
+
+    exclude_internal_topics: bool
+    """Whether a pattern leaves out topics that Kafka keeps for itself. Default: True."""
+
+    key_deserializer: Callable[[bytes], object] | None
+    """Makes something of a key's bytes; not called for null. Default: None."""
+
+    value_deserializer: Callable[[bytes], object] | None
+    """Likewise for values. Default: None."""
+
+    consumer_timeout_ms: int | None
+    """How long iteration waits for a record before it ends; None: for ever. Default: None."""
+
+    on_commit: OnCommit | None
+    """Called with the offsets of each auto-commit, and of each `commit_async` that has no callback
+    of its own, and None or the error; inside a later poll or `close`. Default: None.
+    """
+
+    event_listener: Callable[[GroupEvent], None] | None
+    """Told what the group member does (`kohort.group.events`), in another thread. Default: None."""
+
+
+class ProducerSettings(ClientSettings, total=False):
+    """Settings of `Producer` and `AsyncProducer`."""
+
+    acks: str | int
+    """Who must have a record before it counts as sent: "all", 1 (the leader) or 0 (nobody).
+    Default: "all".
+    """
+
+    enable_idempotence: bool
+    """Whether the broker refuses duplicates of retries (KIP-98). Default: True."""
+
+    compression_type: str
+    """"none", "gzip", "snappy", "lz4" or "zstd". Default: "none"."""
+
+    linger_ms: int
+    """How long a batch waits to become fuller. Default: 5."""
+
+    batch_size: int
+    """Bytes of a full batch, before compression. Default: 16_384."""
+
+    buffer_memory: int
+    """Bytes that may wait to be sent; beyond them `send` waits. Default: 33_554_432."""
+
+    max_request_size: int
+    """Most bytes of one record, and of one request. Default: 1_048_576."""
+
+    max_block_ms: int
+    """How long `send` may wait for memory or metadata. Default: 60_000."""
+
+    delivery_timeout_ms: int
+    """After this time a record that is not acknowledged has failed. Default: 120_000."""
+
+    key_serializer: Callable[..., bytes] | None
+    """Makes bytes of a key; not called for None. Default: None."""
+
+    value_serializer: Callable[..., bytes] | None
+    """Likewise for values. Default: None."""
+
+
+class AdminSettings(ClientSettings, total=False):
+    """Settings of `AdminClient` and `AsyncAdminClient`."""
+
+    group_id: str | None
+    """The group that calls are about which name none. Default: None."""
