@@ -36,6 +36,7 @@ def main(bootstrap: str) -> None:
     nothing: Any = None
     number: Any = 5
     fraction: Any = 1.5
+    address: Any = b"localhost:9092"
     partition = TopicPartition(topic, 0)
     producer = Producer(bootstrap_servers=bootstrap)
     consumer = Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
@@ -51,7 +52,7 @@ def main(bootstrap: str) -> None:
     print("seek(-1):", outcome(lambda: consumer.seek(partition, -1)))
     print("subscribe('a string'):", outcome(lambda: consumer.subscribe("orders")))
 
-    given_bytes = outcome(lambda: Consumer(bootstrap_servers=b"localhost:9092").close())
+    given_bytes = outcome(lambda: Consumer(bootstrap_servers=address).close())
     print("bootstrap_servers=b'...':", "works or says why" if given_bytes else "")
     with Producer(bootstrap_servers=f"PLAINTEXT://{bootstrap}") as other:
         other.flush()

@@ -19,7 +19,13 @@ from tests.usage.around import Protocol, start, topic_with, unique, until
 
 
 def forget(bootstrap: str, topic: str, group: str, protocol: Protocol) -> None:
-    consumer = Consumer(topic, bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol)
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_protocol=protocol,
+        enable_auto_commit=False,
+    )
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)
 

@@ -11,13 +11,13 @@ Prints:
 
 from __future__ import annotations
 
-from kohort import Consumer
+from kohort import Consumer, ConsumerSettings
 from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 300), unique("billing")
-    settings = {
+    settings: ConsumerSettings = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "group_protocol": protocol,

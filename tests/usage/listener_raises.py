@@ -9,7 +9,7 @@ Prints:
 
 from __future__ import annotations
 
-from kohort import Consumer, RebalanceListener, TopicPartition
+from kohort import Consumer, ConsumerSettings, RebalanceListener, TopicPartition
 from tests.usage.around import Protocol, start, topic_with, unique
 
 
@@ -22,7 +22,7 @@ class Buggy(RebalanceListener):
 
 def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 10), unique("buggy")
-    settings = {
+    settings: ConsumerSettings = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "group_protocol": protocol,

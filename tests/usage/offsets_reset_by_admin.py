@@ -10,16 +10,14 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
-from kohort import AdminClient, Consumer, KafkaError, TopicPartition
+from kohort import AdminClient, Consumer, ConsumerSettings, KafkaError, TopicPartition
 from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 100), unique("replayed")
     partition = TopicPartition(topic, 0)
-    settings = {
+    settings: ConsumerSettings = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "group_protocol": protocol,
@@ -34,7 +32,6 @@ def main(bootstrap: str, protocol: Protocol = "classic") -> None:
             try:
                 admin.alter_group_offsets({partition: 70}, group)
             except KafkaError as error:
-                print(repr(error), file=sys.stderr)
                 said = error.name in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP") and group in str(
                     error
                 )

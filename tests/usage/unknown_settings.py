@@ -11,12 +11,13 @@ Prints:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kohort import ConfigError, Consumer
 from tests.usage.around import start
 
 
-def refused(settings: Mapping[str, object]) -> str:
+def refused(settings: Mapping[str, Any]) -> str:
     try:
         Consumer(**settings).close()
     except ConfigError as error:

@@ -27,12 +27,11 @@ def main(bootstrap: str) -> None:
             text = str(error).lower()
             print(f"{name}: names the address: {nobody in text}, refused: {'refused' in text}")
 
-    settings = {"bootstrap_servers": nobody, "default_api_timeout_ms": 2_000}
-    with AdminClient(**settings) as admin:
+    with AdminClient(bootstrap_servers=nobody, default_api_timeout_ms=2_000) as admin:
         told("admin", admin.list_topics)
-    with Producer(**settings, max_block_ms=2_000) as producer:
+    with Producer(bootstrap_servers=nobody, max_block_ms=2_000) as producer:
         told("producer", lambda: producer.send("orders", b"x").result(60))
-    with Consumer(**settings) as consumer:
+    with Consumer(bootstrap_servers=nobody, default_api_timeout_ms=2_000) as consumer:
         told("consumer", lambda: consumer.topics())
 
     with AdminClient(bootstrap_servers="kafka.invalid:9092", default_api_timeout_ms=2_000) as admin:
