@@ -11,7 +11,8 @@ Prints:
 
 from __future__ import annotations
 
-from kohort import Consumer, ConsumerSettings
+from kohort import Consumer
+from kohort.client import ConsumerSettings
 from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 

@@ -9,7 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-from kohort import Consumer, ConsumerSettings, RebalanceListener, TopicPartition
+from kohort import Consumer, RebalanceListener, TopicPartition
+from kohort.client import ConsumerSettings
 from tests.usage.around import Protocol, start, topic_with, unique
 
 

@@ -10,7 +10,8 @@ Prints:
 
 from __future__ import annotations
 
-from kohort import AdminClient, Consumer, ConsumerSettings, KafkaError, TopicPartition
+from kohort import AdminClient, Consumer, KafkaError, TopicPartition
+from kohort.client import ConsumerSettings
 from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
