@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from kohort.client.addresses import literal, look_up
+from kohort.client.addresses import Address, literal, look_up
 from kohort.client.connection import (
     Answered,
     BecameReady,
@@ -314,7 +314,7 @@ async def connect(
 
 async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
     loop = asyncio.get_running_loop()
-    found = literal(host, port) or await loop.run_in_executor(None, look_up, host, port)
+    found = literal(host, port) or await _looked_up(host, port)
     attempt.phase = "nobody accepted the connection"
     causes: list[str] = []
     for family, kind, protocol, _, address in found:
@@ -333,6 +333,14 @@ async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
         else:
             return sock
     raise BrokerUnavailableError("; ".join(causes))
+
+
+async def _looked_up(host: str, port: int) -> Sequence[Address]:
+    try:
+        asked = asyncio.get_running_loop().run_in_executor(None, look_up, host, port)
+    except RuntimeError:  # the process ends, and no thread can be started any more
+        return look_up(host, port)
+    return await asked
 
 
 def _shown(host: str, port: int, address: str | int) -> str:
