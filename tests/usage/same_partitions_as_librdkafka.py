@@ -11,6 +11,8 @@ Prints:
 
 from __future__ import annotations
 
+from typing import Any
+
 import confluent_kafka as confluent
 from kafka import KafkaProducer
 
@@ -49,7 +51,7 @@ def main(bootstrap: str) -> None:
     print("a function:", {*partitions(bootstrap, topic, always_the_third).values()})
 
 
-def partitions(bootstrap: str, topic: str, partitioner: object) -> dict[bytes, int]:
+def partitions(bootstrap: str, topic: str, partitioner: Any) -> dict[bytes, int]:
     with Producer(bootstrap_servers=bootstrap, partitioner=partitioner) as producer:
         sent = {key: producer.send(topic, b"", key=key) for key in KEYS}
         return {key: future.result(60).partition for key, future in sent.items()}
