@@ -5,15 +5,27 @@ Made on confluent-kafka, so that nothing of ours vouches for itself.
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import confluent_kafka as confluent
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PATIENCE_S = 60.0
+
+Protocol: TypeAlias = Literal["classic", "consumer"]
+"""The group protocols that each member can speak."""
+
+
+def start(main: Callable[..., None]) -> None:
+    """Run a program with the command line's arguments: an address, and perhaps a protocol."""
+    # a shell starts what runs in the background with Ctrl-C switched off
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main(*sys.argv[1:])
 
 
 def unique(stem: str) -> str:
@@ -39,10 +51,10 @@ def topic_with(
 
 
 def write(
-    bootstrap: str, topic: str, values: list[str], *, partitions: int = 1, **settings: object
+    bootstrap: str, topic: str, values: list[str], *, partitions: int = 1, codec: str = "none"
 ) -> None:
     """Append values to a topic's partitions in turn."""
-    producer = confluent.Producer({"bootstrap.servers": bootstrap, **settings})
+    producer = confluent.Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), partition=number % partitions)
     assert producer.flush(PATIENCE_S) == 0
@@ -65,7 +77,7 @@ def values_in(bootstrap: str, topic: str) -> list[str]:
     for number in sorted(partitions):
         consumer.assign([confluent.TopicPartition(topic, number, confluent.OFFSET_BEGINNING)])
         while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
-            found.append(message.value().decode() if message.value() is not None else "-")
+            found.append((message.value() or b"-").decode())
     consumer.close()
     return found
 

@@ -7,14 +7,12 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
 from kohort import Consumer, TopicPartition
-from tests.usage.around import topic_with, write
+from tests.usage.around import start, topic_with, write
 
 
 def main(bootstrap: str) -> None:
@@ -36,4 +34,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

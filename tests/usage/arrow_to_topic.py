@@ -7,14 +7,12 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 import pyarrow as pa
 from kafka import KafkaConsumer
 from kafka import TopicPartition as TheirPartition
 
 from kohort import Producer
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -42,4 +40,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,13 +9,12 @@ Prints:
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from kohort import AsyncConsumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-async def consume(bootstrap: str, protocol: str) -> None:
+async def consume(bootstrap: str, protocol: Protocol) -> None:
     topic, group = topic_with(bootstrap, 300), unique("billing")
     async with AsyncConsumer(
         topic,
@@ -34,9 +33,9 @@ async def consume(bootstrap: str, protocol: str) -> None:
         print("the next poll begins with", records[0].offset if records else "nothing")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     asyncio.run(consume(bootstrap, protocol))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,13 +10,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 100), unique("billing")
     handed_out = 0
     with Consumer(
@@ -39,4 +37,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -16,11 +16,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from typing import Any
 
 from kohort import ConfigError, Consumer, Producer, TopicPartition
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def outcome(call: Callable[[], object]) -> str:
@@ -33,19 +33,26 @@ def outcome(call: Callable[[], object]) -> str:
 
 def main(bootstrap: str) -> None:
     topic = topic_with(bootstrap)
+    nothing: Any = None
+    number: Any = 5
+    fraction: Any = 1.5
+    address: Any = b"localhost:9092"
     partition = TopicPartition(topic, 0)
     producer = Producer(bootstrap_servers=bootstrap)
     consumer = Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     consumer.assign([partition])
-    print("send(None):", outcome(lambda: producer.send(None, b"x")))
-    print("send(5):", outcome(lambda: producer.send(5, b"x")))
-    print("send headers=None:", outcome(lambda: producer.send(topic, b"0", headers=None).result(60)))
-    print("partitions_for_topic(None):", outcome(lambda: consumer.partitions_for_topic(None)))
-    print("seek(1.5):", outcome(lambda: consumer.seek(partition, 1.5)))
+    print("send(None):", outcome(lambda: producer.send(nothing, b"x")))
+    print("send(5):", outcome(lambda: producer.send(number, b"x")))
+    print(
+        "send headers=None:",
+        outcome(lambda: producer.send(topic, b"0", headers=nothing).result(60)),
+    )
+    print("partitions_for_topic(None):", outcome(lambda: consumer.partitions_for_topic(nothing)))
+    print("seek(1.5):", outcome(lambda: consumer.seek(partition, fraction)))
     print("seek(-1):", outcome(lambda: consumer.seek(partition, -1)))
     print("subscribe('a string'):", outcome(lambda: consumer.subscribe("orders")))
 
-    given_bytes = outcome(lambda: Consumer(bootstrap_servers=b"localhost:9092").close())
+    given_bytes = outcome(lambda: Consumer(bootstrap_servers=address).close())
     print("bootstrap_servers=b'...':", "works or says why" if given_bytes else "")
     with Producer(bootstrap_servers=f"PLAINTEXT://{bootstrap}") as other:
         other.flush()
@@ -58,4 +65,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

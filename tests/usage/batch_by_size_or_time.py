@@ -8,11 +8,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import time
 
 from kohort import Consumer, ConsumerRecord
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 def next_batch(consumer: Consumer, size: int, seconds: float) -> list[ConsumerRecord]:
@@ -25,7 +24,7 @@ def next_batch(consumer: Consumer, size: int, seconds: float) -> list[ConsumerRe
     return batch
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 250), unique("batches")
     sizes: list[int] = []
     with Consumer(
@@ -48,4 +47,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -11,10 +11,9 @@ Prints:
 from __future__ import annotations
 
 import os
-import sys
 
 from kohort import Producer
-from tests.usage.around import topic_with, values_in
+from tests.usage.around import start, topic_with, values_in
 
 producers: dict[int, Producer] = {}
 
@@ -50,4 +49,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

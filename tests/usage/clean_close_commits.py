@@ -7,13 +7,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 300), unique("billing")
     processed = 0
     with Consumer(
@@ -32,4 +30,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

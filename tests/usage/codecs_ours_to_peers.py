@@ -10,13 +10,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kafka import KafkaConsumer
 from kafka import TopicPartition as TheirPartition
 
 from kohort import Producer
-from tests.usage.around import topic_with, values_in
+from tests.usage.around import start, topic_with, values_in
 
 VALUES = [f"order {number} of customer {number % 7}" for number in range(500)]
 
@@ -43,4 +41,4 @@ def kafka_python_reads(bootstrap: str, topic: str) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

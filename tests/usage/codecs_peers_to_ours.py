@@ -9,12 +9,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kafka import KafkaProducer
 
 from kohort import Consumer, TopicPartition
-from tests.usage.around import topic_with, write
+from tests.usage.around import start, topic_with, write
 
 VALUES = [f"order {number} of customer {number % 7}" for number in range(500)]
 
@@ -22,12 +20,14 @@ VALUES = [f"order {number} of customer {number % 7}" for number in range(500)]
 def main(bootstrap: str) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         first, second = topic_with(bootstrap), topic_with(bootstrap)
-        write(bootstrap, first, VALUES, **{"compression.type": codec})
+        write(bootstrap, first, VALUES, codec=codec)
         python = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=20)
         for value in VALUES:
             python.send(second, value.encode(), partition=0)
         python.close()
-        read = [f"{records(bootstrap, each)} and {rows(bootstrap, each)}" for each in (first, second)]
+        read = [
+            f"{records(bootstrap, each)} and {rows(bootstrap, each)}" for each in (first, second)
+        ]
         print(f"{codec}: confluent-kafka's {read[0]}, kafka-python's {read[1]}")
 
 
@@ -52,4 +52,4 @@ def rows(bootstrap: str, topic: str) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

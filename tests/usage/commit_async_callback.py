@@ -8,18 +8,18 @@ Prints:
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 
-from kohort import Consumer, KafkaError, OffsetAndMetadata, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from kohort import Consumer, KohortError, OffsetAndMetadata, TopicPartition
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 50), unique("billing")
     told: list[str] = []
 
     def on_commit(
-        offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None
+        offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KohortError | None
     ) -> None:
         told.extend(f"stored {each.offset}, error: {error}" for each in offsets.values())
 
@@ -43,4 +43,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,11 +9,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
-from tests.usage.around import topic_with, unique, until, write
+from tests.usage.around import Protocol, start, topic_with, unique, until, write
 
 
 class CommitsWhatWasRead(RebalanceListener):
@@ -32,7 +31,7 @@ class CommitsWhatWasRead(RebalanceListener):
         """Do not commit what is somebody else's by now."""
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 200, partitions=4), unique("handover")
     seen: list[tuple[int, int]] = []
     stop = threading.Event()
@@ -68,4 +67,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

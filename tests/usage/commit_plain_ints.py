@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -32,4 +30,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -8,13 +8,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique, write
+from tests.usage.around import Protocol, start, stored, topic_with, unique, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 150), unique("drain")
     with Consumer(
         topic,
@@ -31,4 +29,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,10 +10,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import KafkaError, Producer
-from tests.usage.around import topic_with, values_in
+from tests.usage.around import start, topic_with, values_in
 
 
 def main(bootstrap: str) -> None:
@@ -35,4 +33,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -8,14 +8,13 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer, TopicPartition
-from tests.usage.around import admin, topic_with, unique, until, write
+from tests.usage.around import Protocol, admin, start, topic_with, unique, until, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     kept, gone = topic_with(bootstrap, 20, partitions=4), topic_with(bootstrap, 20, partitions=4)
     group, stop = unique("both"), threading.Event()
     read: dict[str, int] = {kept: 0, gone: 0}
@@ -50,7 +49,9 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
     threads[2].start()
     until(lambda: read[kept] >= before + 20, "the other topic goes on")
     print("the other topic went on:", read[kept] - before, "records")
-    until(lambda: sorted(len(each) for each in owned.values()) == [1, 1, 2], "the third has its part")
+    until(
+        lambda: sorted(len(each) for each in owned.values()) == [1, 1, 2], "the third has its part"
+    )
     until(lambda: {each.topic for some in owned.values() for each in some} == {kept}, "it is gone")
     print("a third member joined and each has its part")
     stop.set()
@@ -59,4 +60,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

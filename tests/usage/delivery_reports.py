@@ -9,11 +9,9 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import KafkaError, Producer
 from kohort.client import RecordMetadata
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -44,4 +42,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,12 +10,11 @@ Prints:
 from __future__ import annotations
 
 import multiprocessing
-import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from kohort import AdminClient, KafkaError
 from kohort.client import NewTopic
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def create(bootstrap: str, topic: str) -> None:
@@ -39,4 +38,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -11,10 +11,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 def process(value: bytes) -> None:
@@ -22,7 +20,7 @@ def process(value: bytes) -> None:
         raise ValueError("cannot process 3")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 300), unique("billing")
     processed: list[str] = []
 
@@ -50,4 +48,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -11,17 +11,20 @@ Prints:
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import warnings
 
 from kohort import Consumer
-from tests.usage.around import topic_with, unique, until
+from tests.usage.around import Protocol, start, topic_with, unique, until
 
 
-def forget(bootstrap: str, topic: str, group: str, protocol: str) -> None:
+def forget(bootstrap: str, topic: str, group: str, protocol: Protocol) -> None:
     consumer = Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_protocol=protocol,
+        enable_auto_commit=False,
     )
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)
@@ -31,7 +34,7 @@ def threads() -> int:
     return sum("kohort" in thread.name for thread in threading.enumerate())
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 10), unique("forgotten")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -57,4 +60,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

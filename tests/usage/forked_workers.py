@@ -11,13 +11,15 @@ Prints:
 from __future__ import annotations
 
 import multiprocessing
-import sys
+from multiprocessing.sharedctypes import Synchronized
 
 from kohort import Consumer, Producer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-def count(bootstrap: str, topic: str, group: str, protocol: str, total: object) -> None:
+def count(
+    bootstrap: str, topic: str, group: str, protocol: Protocol, total: Synchronized[int]
+) -> None:
     with Consumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -31,7 +33,7 @@ def count(bootstrap: str, topic: str, group: str, protocol: str, total: object) 
                     total.value += len(records)
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, partitions=3), unique("pool")
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(300):
@@ -54,4 +56,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,14 +10,12 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 import confluent_kafka as confluent
 from kafka import KafkaConsumer
 from kafka import TopicPartition as TheirPartition
 
 from kohort import Consumer, Producer, TopicPartition
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -42,4 +40,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,13 +9,11 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, ConsumerRecord
-from tests.usage.around import topic_with, unique
+from tests.usage.around import Protocol, start, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic = topic_with(bootstrap, 300)
     with Consumer(
         topic,
@@ -35,4 +33,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

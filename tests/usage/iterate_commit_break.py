@@ -11,15 +11,14 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique
+from kohort.client import ConsumerSettings
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 300), unique("billing")
-    settings = {
+    settings: ConsumerSettings = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "group_protocol": protocol,
@@ -39,4 +38,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

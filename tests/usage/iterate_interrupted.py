@@ -15,7 +15,7 @@ import sys
 import time
 
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def work(bootstrap: str, topic: str, group: str) -> None:
@@ -46,9 +46,9 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__" and len(sys.argv) == 4:
-    work(*sys.argv[1:])
+    start(work)
     sys.exit()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

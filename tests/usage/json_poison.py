@@ -11,20 +11,19 @@ Prints:
 from __future__ import annotations
 
 import json
-import sys
 
 from kohort import Consumer, TopicPartition
 from kohort.errors import RecordDeserializationError
-from tests.usage.around import topic_with, unique, write
+from tests.usage.around import Protocol, start, topic_with, unique, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic = topic_with(bootstrap, partitions=2)
     good = [json.dumps({"number": number}) for number in range(10)]
     write(bootstrap, topic, [*good[:5], '{"number": oops', *good[6:]])
     for number in range(5):
         write(bootstrap, topic, ["null", json.dumps({"other": number})], partitions=2)
-    read: dict[int, list[dict[str, int]]] = {0: [], 1: []}
+    read: dict[int, list[dict[str, int] | None]] = {0: [], 1: []}
     with Consumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -39,12 +38,12 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
                     read[partition.partition] += [record.value for record in records]
             except RecordDeserializationError as error:
                 number = error.partition.partition
-                print(f"bad record: partition {number} offset {error.offset} value {error.value}")
+                print(f"bad record: partition {number} offset {error.offset} value {error.value!r}")
                 print("caused by", type(error.__cause__).__name__)
                 consumer.seek(TopicPartition(topic, number), error.offset + 1)
-    numbers = [each["number"] for each in read[0] if each is not None]
+    numbers = [each["number"] for each in read[0] if each]
     print("read", *numbers, "and", len(read[1]), "of the other partition")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

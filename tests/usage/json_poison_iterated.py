@@ -10,14 +10,13 @@ Prints:
 from __future__ import annotations
 
 import json
-import sys
 
 from kohort import Consumer
 from kohort.errors import RecordDeserializationError
-from tests.usage.around import stored, topic_with, unique, write
+from tests.usage.around import Protocol, start, stored, topic_with, unique, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap), unique("json")
     write(bootstrap, topic, ["0", "1", "2", "oops", "4", "5"])
     read: list[int] = []
@@ -46,4 +45,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from kohort import AdminClient, Consumer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import start, topic_with, unique
 
 
 def watch(bootstrap: str, topic: str, group: str) -> None:
@@ -45,9 +45,9 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__" and len(sys.argv) == 4:
-    watch(*sys.argv[1:])
+    start(watch)
     sys.exit()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import AdminClient, Consumer, TopicPartition
-from tests.usage.around import topic_with, unique
+from tests.usage.around import start, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -25,7 +23,7 @@ def main(bootstrap: str) -> None:
     with AdminClient(bootstrap_servers=bootstrap, group_id=group) as admin:
         committed = admin.committed([partition])
         ends = admin.list_offsets({partition: -1})
-        print("lag from outside:", sum(ends[each] - committed[each] for each in ends))
+        print("lag from outside:", (ends[partition] or 0) - committed[partition])
 
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([partition])
@@ -39,4 +37,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

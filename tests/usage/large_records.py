@@ -9,10 +9,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, KafkaError, Producer, TopicPartition
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -29,9 +27,9 @@ def main(bootstrap: str) -> None:
     producer.close()
 
     with Producer(bootstrap_servers=bootstrap, max_request_size=10_000_000) as producer:
-        error = producer.send(topic, b"x" * 2_000_000).exception(30)
-        assert isinstance(error, KafkaError)
-        print("2000000 bytes, allowed by the client:", error.name)
+        refused = producer.send(topic, b"x" * 2_000_000).exception(30)
+        assert isinstance(refused, KafkaError)
+        print("2000000 bytes, allowed by the client:", refused.name)
         where = producer.send(topic, b"small").result(30)
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
@@ -40,4 +38,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -1,21 +1,21 @@
 """Set a group to "from tomorrow on" in the way a shell script would: offsets of a time, then alter.
 
-There is no record of tomorrow, so `list_offsets` says -1. Storing -1 would make the group read
-everything again; it is refused.
+There is no record of tomorrow, so there is no offset. On the wire that is -1, which a group that
+stored it would take for "from the beginning": neither is taken.
 
 Prints:
-    offset of tomorrow: -1
-    refused: ValueError
+    offset of tomorrow: None
+    refused None: True, refused -1: True
     stored {}
 """
 
 from __future__ import annotations
 
-import sys
 import time
+from typing import Any
 
 from kohort import AdminClient, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import start, stored, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -25,12 +25,19 @@ def main(bootstrap: str) -> None:
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         offsets = admin.list_offsets({partition: tomorrow})
         print("offset of tomorrow:", offsets[partition])
-        try:
-            admin.alter_group_offsets(offsets, group)
-        except ValueError as error:
-            print("refused:", type(error).__name__)
+        none: Any = offsets[partition]
+        print(f"refused None: {is_refused(admin, group, {partition: none})},", end=" ")
+        print(f"refused -1: {is_refused(admin, group, {partition: -1})}")
     print("stored", stored(bootstrap, group))
 
 
+def is_refused(admin: AdminClient, group: str, offsets: dict[TopicPartition, int]) -> bool:
+    try:
+        admin.alter_group_offsets(offsets, group)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -12,10 +12,9 @@ Prints:
 from __future__ import annotations
 
 import sqlite3
-import sys
 
 from kohort import Consumer, RebalanceListener, TopicPartition
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 class FromDatabase(RebalanceListener):
@@ -32,7 +31,7 @@ class FromDatabase(RebalanceListener):
             self.consumer.seek(partition, found[0] if found else 0)
 
 
-def consume(bootstrap: str, topic: str, group: str, protocol: str, dies_after: int) -> None:
+def consume(bootstrap: str, topic: str, group: str, protocol: Protocol, dies_after: int) -> None:
     database = sqlite3.connect(f"file:{topic}?mode=memory&cache=shared", uri=True)
     with Consumer(
         bootstrap_servers=bootstrap,
@@ -55,7 +54,7 @@ def consume(bootstrap: str, topic: str, group: str, protocol: str, dies_after: i
             raise RuntimeError(f"died after {rows}")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 200, partitions=2), unique("exactly-once")
     database = sqlite3.connect(f"file:{topic}?mode=memory&cache=shared", uri=True)
     with database:
@@ -72,4 +71,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

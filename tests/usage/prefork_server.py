@@ -18,7 +18,7 @@ import os
 import sys
 
 from kohort import AdminClient, Consumer, KohortError, Producer
-from tests.usage.around import topic_with, unique
+from tests.usage.around import start, topic_with, unique
 
 
 def main(bootstrap: str) -> None:
@@ -63,4 +63,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

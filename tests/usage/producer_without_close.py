@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.usage.around import topic_with, values_in
+from tests.usage.around import start, topic_with, values_in
 
 SCRIPT = """
 import sys
@@ -31,4 +31,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

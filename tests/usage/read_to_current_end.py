@@ -10,10 +10,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, TopicPartition
-from tests.usage.around import topic_with, write
+from tests.usage.around import start, topic_with, write
 
 
 def main(bootstrap: str) -> None:
@@ -37,4 +35,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -12,11 +12,10 @@ Prints:
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 
 from kohort import Consumer, Producer, TopicPartition
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 @dataclass
@@ -71,4 +70,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

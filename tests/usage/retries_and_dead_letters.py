@@ -12,10 +12,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, ConsumerRecord, Producer, TopicPartition
-from tests.usage.around import stored, topic_with, unique, values_in
+from tests.usage.around import Protocol, start, stored, topic_with, unique, values_in
 
 TRIES = 3
 
@@ -25,7 +23,7 @@ def process(record: ConsumerRecord) -> None:
         raise ValueError(f"cannot process {record.value!r}")
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 20), unique("billing")
     dead_letters = topic_with(bootstrap, name=f"{topic}.dead")
     done: list[int] = []
@@ -50,7 +48,10 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
                 except ValueError as error:
                     if tried == TRIES:
                         headers = [
-                            ("from", f"partition {record.partition} offset {record.offset}".encode()),
+                            (
+                                "from",
+                                f"partition {record.partition} offset {record.offset}".encode(),
+                            ),
                             ("error", type(error).__name__.encode()),
                         ]
                         producer.send(dead_letters, record.value, headers=headers).result(30)
@@ -62,10 +63,10 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
     print("dead letters:", *values_in(bootstrap, dead_letters))
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as look:
         look.assign([TopicPartition(dead_letters, 0)])
-        headers = next(iter(look)).headers
-    print("from:", ", ".join(bytes(value or b"").decode() for _, value in headers))
+        dead = next(iter(look))
+    print("from:", ", ".join(bytes(value or b"").decode() for _, value in dead.headers))
     print("committed", stored(bootstrap, group))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -11,24 +11,27 @@ Prints:
 
 from __future__ import annotations
 
-import sys
+from typing import Any
 
 import confluent_kafka as confluent
 from kafka import KafkaProducer
 
 from kohort import Producer
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 KEYS = [f"customer-{number}".encode() for number in range(200)]
 
 
 def main(bootstrap: str) -> None:
     topic = topic_with(bootstrap, partitions=7)
-    theirs: dict[bytes, int] = {}
+    theirs: dict[bytes | None, int | None] = {}
     librdkafka = confluent.Producer({"bootstrap.servers": bootstrap})
     for key in KEYS:
         librdkafka.produce(
-            topic, b"", key, on_delivery=lambda _, told: theirs.update({told.key(): told.partition()})
+            topic,
+            b"",
+            key,
+            on_delivery=lambda _, told: theirs.update({told.key(): told.partition()}),
         )
     librdkafka.flush(60)
     ours = partitions(bootstrap, topic, "consistent_random")
@@ -48,11 +51,11 @@ def main(bootstrap: str) -> None:
     print("a function:", {*partitions(bootstrap, topic, always_the_third).values()})
 
 
-def partitions(bootstrap: str, topic: str, partitioner: object) -> dict[bytes, int]:
+def partitions(bootstrap: str, topic: str, partitioner: Any) -> dict[bytes, int]:
     with Producer(bootstrap_servers=bootstrap, partitioner=partitioner) as producer:
         sent = {key: producer.send(topic, b"", key=key) for key in KEYS}
         return {key: future.result(60).partition for key, future in sent.items()}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

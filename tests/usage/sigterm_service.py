@@ -17,10 +17,10 @@ import sys
 import types
 
 from kohort import AdminClient, Consumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def serve(bootstrap: str, topic: str, group: str, protocol: str) -> None:
+def serve(bootstrap: str, topic: str, group: str, protocol: Protocol) -> None:
     running = True
     consumer = Consumer(
         topic,
@@ -45,7 +45,7 @@ def serve(bootstrap: str, topic: str, group: str, protocol: str) -> None:
                 print("committed", flush=True)
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 20), unique("service")
     codes: list[int] = []
     for number in range(10):
@@ -63,9 +63,9 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__" and len(sys.argv) == 5:
-    serve(*sys.argv[1:])
+    start(serve)
     sys.exit()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -10,13 +10,15 @@ Prints:
 from __future__ import annotations
 
 import multiprocessing
-import sys
+from multiprocessing.sharedctypes import Synchronized
 
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique
+from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
-def count(bootstrap: str, topic: str, group: str, protocol: str, total: object) -> None:
+def count(
+    bootstrap: str, topic: str, group: str, protocol: Protocol, total: Synchronized[int]
+) -> None:
     with Consumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -30,9 +32,9 @@ def count(bootstrap: str, topic: str, group: str, protocol: str, total: object) 
                     total.value += len(records)
 
 
-def main(bootstrap: str, protocol: str = "classic", method: str = "spawn") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, 300, partitions=3), unique("pool")
-    context = multiprocessing.get_context(method)
+    context = multiprocessing.get_context("spawn")
     total = context.Value("i", 0)
     workers = [
         context.Process(target=count, args=(bootstrap, topic, group, protocol, total))
@@ -47,4 +49,4 @@ def main(bootstrap: str, protocol: str = "classic", method: str = "spawn") -> No
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

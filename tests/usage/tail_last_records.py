@@ -7,10 +7,8 @@ Prints:
 
 from __future__ import annotations
 
-import sys
-
 from kohort import Consumer, TopicPartition
-from tests.usage.around import topic_with
+from tests.usage.around import start, topic_with
 
 
 def main(bootstrap: str) -> None:
@@ -30,4 +28,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -38,7 +38,6 @@ OWN_BROKER: Mapping[str, Mapping[str, str]] = {
     "missing_topic_producer": {"auto.create.topics.enable": "false"},
     "missing_topic_consumer": {"auto.create.topics.enable": "false"},
 }
-EMBEDDED_NAMES = {"auto.create.topics.enable": "auto_create_topics"}
 
 # What nobody wants to see on the terminal of a program that works.
 COMPLAINTS = (
@@ -148,8 +147,9 @@ def own(broker: Broker, program: str, folder: Path) -> Iterator[Broker]:
     if isinstance(broker, RealKafka):
         mine = RealKafka(folder / "kafka", settings)
     else:
-        ours = {EMBEDDED_NAMES[name]: value == "true" for name, value in settings.items()}
-        mine = EmbeddedBroker(folder / "data", port=free_ports(1)[0], **ours)
+        creates = settings.get("auto.create.topics.enable") != "false"
+        port = free_ports(1)[0]
+        mine = EmbeddedBroker(folder / "data", port=port, auto_create_topics=creates)
     with mine:
         yield mine
 

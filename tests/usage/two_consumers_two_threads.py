@@ -8,14 +8,13 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer
-from tests.usage.around import stored, topic_with, unique, write
+from tests.usage.around import Protocol, start, stored, topic_with, unique, write
 
 
-def main(bootstrap: str, protocol: str = "classic") -> None:
+def main(bootstrap: str, protocol: Protocol = "classic") -> None:
     topic, group = topic_with(bootstrap, partitions=4), unique("pair")
     seen: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}
     ready = {name: threading.Event() for name in seen}
@@ -53,4 +52,4 @@ def main(bootstrap: str, protocol: str = "classic") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)

@@ -7,11 +7,10 @@ Prints:
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from kohort import Consumer
-from tests.usage.around import topic_with, unique, write
+from tests.usage.around import start, topic_with, unique, write
 
 
 def main(bootstrap: str) -> None:
@@ -37,4 +36,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    start(main)
