@@ -25,6 +25,7 @@ from kohort.client.offsets import shown
 from kohort.client.partitions import EARLIEST, LATEST, Asked, Partitions, PartitionState
 from kohort.client.records import whole_chunk, without_aborted
 from kohort.client.transport import BrokerConnection, Ended
+from kohort.client.troubles import SHOWN_BY_METADATA
 from kohort.client.versions import FETCH_BY_NAME
 from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError, error_name
 from kohort.types import TopicPartition
@@ -38,13 +39,6 @@ _LOOK_BYTES = 1 << 20
 
 # A leader that moves is no trouble; a partition that is refused so often in a row is.
 _REFUSALS = 4
-_SHOWN_BY_METADATA = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-    }
-)
 
 
 class Fetcher:
@@ -321,7 +315,7 @@ class Fetcher:
     def _note_refusal(self, asked: Asked, code: int) -> None:
         """Tell of a refusal that lasts; what metadata show as well is told with them."""
         asked.state.refusals += 1
-        if asked.state.refusals < _REFUSALS or code in _SHOWN_BY_METADATA:
+        if asked.state.refusals < _REFUSALS or code in SHOWN_BY_METADATA:
             return
         name, where = error_name(code), shown(asked.state.partition)
         self._cluster.troubles.note(

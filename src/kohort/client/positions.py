@@ -12,6 +12,7 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.offsets import fetch_committed, shown, try_list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
+from kohort.client.troubles import SHOWN_BY_METADATA
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.member.commits import CommitIdentity
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -104,7 +105,7 @@ class Positions:
 
     def _note(self, states: list[PartitionState], error: KafkaError, failures: int) -> None:
         log.debug("positions: %s", error)
-        if failures >= _FAILURES:
+        if failures >= _FAILURES and error.code not in SHOWN_BY_METADATA:
             where = ", ".join(shown(state.partition) for state in states[:_MOST_SHOWN])
             text = f"no position for {where}: {error}; nothing is read of it until there is one"
             self._cluster.troubles.note(self, error.name, text)

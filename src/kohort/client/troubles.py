@@ -17,6 +17,15 @@ _MOST_CAUSES = 8
 _ANSWERS_WITHOUT = 3
 _ANSWERS_WITHOUT_LEADER = 5
 
+SHOWN_BY_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""What other requests are told of a topic that `TopicTroubles` tells of already."""
+
 
 class Troubles:
     """Tells each cause of each trouble once, at level WARNING."""
