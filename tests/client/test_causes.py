@@ -119,24 +119,20 @@ def test_the_admin_client_and_what_is_missing(servers: str) -> None:
 def test_a_commit_for_a_topic_that_is_missing(servers: str) -> None:
     missing = {TopicPartition("is-not-there", 0): OffsetAndMetadata(1)}
     with consumer(servers, enable_auto_commit=False) as reader:
-        error = timed_out(lambda: reader.commit(missing, timeout_ms=SOON_MS))
-        assert_caused_by(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "is-not-there-0", "commit")
+        with pytest.raises(KafkaError, match="commit to group .*: is-not-there-0 ") as caught:
+            reader.commit(missing, timeout_ms=NEVER_MS)
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_an_invalid_topic_fails_at_once(servers: str) -> None:
-    bad = TopicPartition("no topic!", 0)
-    with consumer(servers, default_api_timeout_ms=NEVER_MS) as reader:
-        reader.assign([bad])
-        for call in (lambda: reader.end_offsets([bad]), lambda: reader.position(bad)):
-            with pytest.raises(KafkaError) as caught:
-                call()
-            assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
     with (
+        consumer(servers, default_api_timeout_ms=NEVER_MS) as reader,
         Producer(bootstrap_servers=servers, max_block_ms=NEVER_MS) as writer,
-        pytest.raises(KafkaError) as caught,
     ):
-        writer.send("no topic!", b"value")
-    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        bad = TopicPartition("no topic!", 0)
+        for call in (lambda: reader.end_offsets([bad]), lambda: writer.send("no topic!", b"value")):
+            with pytest.raises((ValueError, KafkaError), match="no topic!"):
+                call()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -161,8 +157,9 @@ def test_a_producer_says_which_topic_is_missing(tmp_path: Path) -> None:
         EmbeddedBroker(tmp_path, auto_create_topics=False) as broker,
         Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=SOON_MS) as writer,
     ):
-        error = timed_out(lambda: writer.send("is-not-there", b"value"))
-        assert_caused_by(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "is-not-there", "1000 ms")
+        with pytest.raises(KafkaError, match="no topic is-not-there.*1000 ms") as caught:
+            writer.send("is-not-there", b"value")
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class NoCoordinator(CuttingProxy):

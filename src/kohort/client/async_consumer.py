@@ -119,8 +119,7 @@ class AsyncConsumer(AsyncFace):
             self._reader = Reader(self._core.partitions, self._config)
             if self._first_topics:
                 self._core.subscribe(self._first_topics, None, None)
-            if self._is_woken:
-                self._core.wakeup()
+            self._core.is_woken = self._is_woken
         return self._core
 
     @property
@@ -303,8 +302,10 @@ class AsyncConsumer(AsyncFace):
         Never raises and takes no lock: any thread may call it, and handlers of signals.
         """
         self._is_woken = True
-        if self._core is not None and self._home is not None and not self._is_closed:
-            self._home.call_soon(self._core.wakeup)
+        core = self._core
+        if core is not None and self._home is not None and not self._is_closed:
+            core.is_woken = True
+            self._home.call_soon(core.notify)
 
     # --------------------------------------------------------------------------- positions
 

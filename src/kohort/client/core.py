@@ -44,6 +44,10 @@ class ConsumerCore:
 
     Args:
         config: Settings.
+
+    Attributes:
+        is_woken: Whether a poll shall end; set by any thread, then `notify` on the loop.
+        was_woken: Whether the last poll ended for that.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -91,7 +95,7 @@ class ConsumerCore:
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._errors: list[BaseException] = []
-        self._woken = False
+        self.is_woken = False
         self._reads = False
         self._started: set[asyncio.Task[None]] = set()
         self.was_woken = False
@@ -101,11 +105,6 @@ class ConsumerCore:
         """Have a waiting poll look again."""
         self.changed.set()
         self.handover.offer()
-
-    def wakeup(self) -> None:
-        """End the poll that waits, or the next one."""
-        self._woken = True
-        self.notify()
 
     # ------------------------------------------------------------------------ what to read
 
@@ -234,8 +233,9 @@ class ConsumerCore:
             served = await self._serve(caller)
             self._go_on()
             self._raise_first(is_last)
-            if self._woken or (served and not reads) or (reads and self._has_records()):
-                self.was_woken, self._woken = self._woken, False
+            if self.is_woken or (served and not reads) or (reads and self._has_records()):
+                if self.is_woken:  # else a handler of a signal may say so in this very moment
+                    self.is_woken, self.was_woken = False, True
                 self._take_chunks()
                 return
             if is_last:
@@ -282,7 +282,7 @@ class ConsumerCore:
             return True
         if self.callbacks is not None and self.callbacks.are_due:
             return True
-        return bool(self._errors) or self._woken
+        return bool(self._errors) or self.is_woken
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""

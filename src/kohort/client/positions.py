@@ -94,6 +94,7 @@ class Positions:
             except KohortError as error:
                 if isinstance(error, KafkaError) and (error.retriable or error.code in _OVERTAKEN):
                     failures += 1
+                    self._deadline.note(error)
                     self._note(states, error, failures)
                     await asyncio.sleep(pause.next_s())
                     continue
