@@ -63,8 +63,8 @@ ODD: tuple[object, ...] = (
     *(0.5, 1e300, math.nan, -math.inf),
     *("", "t", "scratch", "a b", "..", "\ud800", "\0", "x" * 300, "y" * 40_000),
     *(b"", b"scratch", bytearray(b"x"), memoryview(b"abcd").cast("I")),
-    *(SCRATCH, TopicPartition("scratch", -1), TopicPartition(5, 0), TopicPartition("", 2**31)),  # type: ignore[arg-type]
-    *(OffsetAndMetadata(-1), OffsetAndMetadata(1, None), OffsetAndMetadata(1, "m", 2**40)),  # type: ignore[arg-type]
+    *(SCRATCH, TopicPartition("scratch", -1), TopicPartition(5, 0), TopicPartition("", 2**31)),  # type: ignore[arg-type]  # that is the point
+    *(OffsetAndMetadata(-1), OffsetAndMetadata(1, None), OffsetAndMetadata(1, "m", 2**40)),  # type: ignore[arg-type]  # that is the point
 )
 SHAPES: tuple[Callable[[object, object], object], ...] = (
     lambda one, other: one,

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.backoff import Deadline
@@ -72,7 +72,8 @@ class AsyncConsumer:
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
         """
-        return cls(*topics, **from_kafka(ConsumerConfig, settings))
+        known = cast("ConsumerSettings", from_kafka(ConsumerConfig, settings))
+        return cls(*topics, **known)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.accumulator import record_size
@@ -51,7 +51,8 @@ class AsyncProducer:
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**from_kafka(ProducerConfig, settings))
+        known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
+        return cls(**known)
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
@@ -49,7 +49,8 @@ class Producer:
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**from_kafka(ProducerConfig, settings))
+        known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
+        return cls(**known)
 
     def __enter__(self) -> Self:
         return self
