@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -417,6 +417,21 @@ def test_the_outcome_of_a_commit_is_told_in_a_later_poll(bootstrap: str, topic: 
         assert thread is threading.current_thread()
         client.commit_async(on_commit=note)
     assert len(told) == 2
+
+
+def test_auto_commits_are_told_to_the_callback_of_the_settings(bootstrap: str, topic: str) -> None:
+    told: list[tuple[int, KohortError | None]] = []
+
+    def note(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: object) -> None:
+        assert error is None
+        told.extend((each.offset, None) for each in offsets.values())
+
+    with Consumer(topic, **settings(bootstrap, on_commit=note)) as client:
+        poll(client, max_records=5)
+        client.unsubscribe()
+        assert told == []
+        client.commit_async({TopicPartition(topic, 0): 9}).result(60)
+    assert told == [(5, None), (9, None)]
 
 
 @PROTOCOLS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
+from kohort.broker import advertised
 from kohort.broker.log.partition_log import LogConfig
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
@@ -24,6 +25,9 @@ class BrokerConfig:
         host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
         port: Port to listen on; 0 takes a free one.
         allow_remote: Permit an address that other machines reach. There is no authentication.
+        advertised: `HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in
+            brackets. By default what is listened on; where that is every address of the machine,
+            the machine's full name or the address that it sends from.
         broker_rack: Where this broker is, empty when that is not said (KIP-36, KIP-881).
         auto_create_topics: Make a topic when a client that permits it asks for an unknown one.
         num_partitions: Partitions of a topic made without a number.
@@ -80,6 +84,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     port: int = 0
     allow_remote: bool = False
+    advertised: str | None = None
     broker_rack: str = ""
     auto_create_topics: bool = True
     num_partitions: int = 1
@@ -127,6 +132,8 @@ class BrokerConfig:
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not a port")
+        if self.advertised is not None:
+            advertised.parse(self.advertised)
         for name in ("num_partitions", "offsets_topic_num_partitions", "log_segment_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")

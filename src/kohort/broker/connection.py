@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kohort.broker.receiver import FrameReceiver
 from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire.frame import ForeignProtocolError
 from kohort.wire.limits import Limits
 from kohort.wire.schema import Buffer
 
@@ -172,7 +173,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: BaseException) -> None:
         """Close, because the bytes were not Kafka's protocol or something went wrong here."""
-        if isinstance(error, RemoteProtocolError):
+        if isinstance(error, ForeignProtocolError):
+            logger.warning(
+                "closing the connection of %s: it speaks %s, and this broker only Kafka's protocol"
+                " without encryption (security.protocol=PLAINTEXT)",
+                self.host,
+                error.protocol,
+            )
+        elif isinstance(error, RemoteProtocolError):
             logger.warning("closing the connection of %s: %s", self.host, error)
         else:
             logger.error("a request of %s failed", self.host, exc_info=error)

@@ -290,7 +290,9 @@ class GroupCoordinator:
 
     def _demote(self, number: int, error: KafkaError) -> None:
         """Give the shard up after its log failed, and load it again from what the log has."""
-        logger.error("the group log of shard %d failed: %s", number, error)
+        told = error.code == ErrorCode.KAFKA_STORAGE_ERROR  # once, by the log itself
+        level = logging.DEBUG if told else logging.ERROR
+        logger.log(level, "the group log of shard %d failed: %s", number, error)
         old = self.shards[number]
         for reply in old.decide(Unload(), self._now()).replies:
             self._release(reply.token, reply.response)

@@ -58,7 +58,7 @@ class EmbeddedBroker:
     @property
     def bootstrap_servers(self) -> str:
         """Address for clients, as `host:port`."""
-        return f"{self.config.host}:{self._running().port}"
+        return self._running().address
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` on the broker's thread with everything its group coordinator observes."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kohort.broker.advertised import shown
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Broker
 from kohort.errors import ConfigError, KohortError
@@ -21,6 +22,8 @@ _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
 # How long the thread that makes a target assignment may go on when the loop has something to do.
 # The loop asks for its turn anew after every answer that it sends.
 _SWITCH_S = 0.0002
+# Settings whose values are text, though their default is none.
+_TEXTS = frozenset({"advertised"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +39,13 @@ def parser() -> argparse.ArgumentParser:
         "--allow-remote",
         action="store_true",
         help="permit an address that other machines reach; there is no security",
+    )
+    made.add_argument(
+        "--advertised",
+        metavar="HOST[:PORT]",
+        default=None,
+        help="address that clients are told to connect to; default: what is listened on, or this"
+        " machine's name",
     )
     made.add_argument(
         "--flush-interval-ms", type=int, default=None, help="fsync this often; default: never"
@@ -80,7 +90,7 @@ def _value(key: str, text: str, default: object) -> object:
         if text not in ("true", "false"):
             raise ConfigError(f"{key}={text!r} is neither true nor false")
         return text == "true"
-    if isinstance(default, str):
+    if isinstance(default, str) or key in _TEXTS:
         return text
     try:
         return int(text)
@@ -97,6 +107,7 @@ def main() -> int:
             "host": options.host,
             "port": options.port,
             "allow_remote": options.allow_remote,
+            "advertised": options.advertised,
             "flush_interval_ms": options.flush_interval_ms,
             "protocols": tuple(name.strip() for name in options.protocols.split(",")),
         }
@@ -120,7 +131,9 @@ async def _serve(data: Path, config: BrokerConfig) -> None:
         loop.add_signal_handler(name, stopping.set)
     broker = Broker(data, config, lambda _: None)
     await broker.start()
-    sys.stdout.write(f"kohort broker ready on {config.host}:{broker.port}\n")
+    listens = shown(config.host, broker.port)
+    also = "" if listens == broker.address else f", listening on {listens}"
+    sys.stdout.write(f"kohort broker ready on {broker.address}{also}\n")
     sys.stdout.flush()
     await stopping.wait()
     await broker.stop()

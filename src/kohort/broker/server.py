@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kohort.broker import dispatch
+from kohort.broker import advertised, dispatch
 from kohort.broker.appends import Appends
 from kohort.broker.config import BrokerConfig
 from kohort.broker.connection import Connection
@@ -67,7 +67,7 @@ class Broker:
 
         Raises:
             DataDirectoryError: The directory is in use or damaged.
-            KohortError: The port cannot be listened on.
+            KohortError: The port cannot be listened on, or nothing is known to advertise.
         """
         config = self._config
         data = self._data = DataDirectory(self._data_dir, config.log_defaults())
@@ -95,7 +95,7 @@ class Broker:
         context = BrokerContext(config, data, coordinator, Appends(), (config.host, 0))
         self._context = context
         await self._listen(context)
-        context.address = (config.host, self.port)
+        context.address = await self._advertised()
         await coordinator.start()
         self._tasks.append(asyncio.create_task(self._housekeeping(data)))
         if config.flush_interval_ms is not None:
@@ -116,6 +116,22 @@ class Broker:
         except OSError as error:
             raise KohortError(f"cannot listen on {config.host}:{config.port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _advertised(self) -> tuple[str, int]:
+        """Return host and port that clients are told to connect to."""
+        config = self._config
+        if config.advertised is not None:
+            host, port = advertised.parse(config.advertised)
+            return host, port or self.port
+        if not advertised.is_wildcard(config.host):
+            return config.host, self.port
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, advertised.own_name, config.host), self.port
+
+    @property
+    def address(self) -> str:
+        """Where clients shall connect to, as `host:port`."""
+        return advertised.shown(*self.context.address)
 
     async def stop(self) -> None:
         """Stop serving, answer who waits, flush and let go of the directory."""
@@ -138,6 +154,7 @@ class Broker:
 
     async def _housekeeping(self, data: DataDirectory) -> None:
         retention_due = asyncio.get_running_loop().time() + _RETENTION_CHECK_S
+        failed = ""
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
             try:
@@ -146,8 +163,12 @@ class Broker:
                     retention_due += _RETENTION_CHECK_S
                     self._apply_retention(data)
                 await self._compact(data)
-            except OSError:
-                logger.exception("housekeeping failed; it is tried again")
+            except OSError as error:
+                if str(error) != failed:
+                    logger.exception("housekeeping failed; it is tried again")
+                failed = str(error)
+            else:
+                failed = ""
 
     async def _compact(self, data: DataDirectory) -> None:
         """Compact what needs it, unless groups are being loaded: they come first (B1)."""

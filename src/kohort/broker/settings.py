@@ -19,6 +19,12 @@ class BrokerSettings(TypedDict, total=False):
     allow_remote: bool
     """Permit an address that other machines reach. There is no authentication. Default: False."""
 
+    advertised: str | None
+    """`HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in brackets. By
+    default what is listened on; where that is every address of the machine, the machine's full name
+    or the address that it sends from. Default: None.
+    """
+
     broker_rack: str
     """Where this broker is, empty when that is not said (KIP-36, KIP-881). Default: empty."""
 

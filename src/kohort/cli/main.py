@@ -7,6 +7,7 @@ process never loads a library that only the client needs.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -98,6 +99,14 @@ def broker(
         bool,
         typer.Option(help="Permit an address that other machines reach; there is no security."),
     ] = False,
+    advertised: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Address that clients are told to connect to; by default what is listened on, or"
+            " this machine's name.",
+        ),
+    ] = None,
     flush_interval_ms: Annotated[
         int | None, typer.Option(min=1, help="fsync this often; by default never.")
     ] = None,
@@ -115,6 +124,7 @@ def broker(
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
     command += ["--port", str(port), "--host", host, "--protocols", protocols]
     command += ["--allow-remote"] if allow_remote else []
+    command += [] if advertised is None else ["--advertised", advertised]
     if flush_interval_ms is not None:
         command += ["--flush-interval-ms", str(flush_interval_ms)]
     for setting in settings or []:
@@ -124,6 +134,7 @@ def broker(
 
 def main() -> None:
     """Run the command; an expected error is one line on standard error and exit code 1."""
+    logging.getLogger("kohort").addHandler(logging.NullHandler())  # a command says it itself
     try:
         app()
     except KohortError as error:

@@ -17,7 +17,7 @@ from kohort.client.admin_values import (
     GroupListing,
     NewTopic,
 )
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
 from kohort.client.config import AdminConfig
@@ -52,6 +52,15 @@ from kohort.wire.schema import ZERO_UUID, Message, Request
 R = TypeVar("R", bound=Message)
 
 _DEAD = "Dead"
+# What a commit in nobody's name is told while the group has members.
+_HAS_MEMBERS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
 
 
 class AdminCore:
@@ -170,15 +179,15 @@ class AdminCore:
         return sorted((each for answer in answers for each in answer), key=lambda g: g.group_id)
 
     async def _list_groups_of(self, node: int, deadline: Deadline) -> list[GroupListing]:
-        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
-        while True:
-            response = await self._cluster.send(node, ListGroupsRequest())
-            code = response.error_code
-            if not code:
-                break
-            if deadline.over or not KafkaError(code).retriable:
-                raise KafkaError(code, f"groups of broker {node}")
-            await self._cluster.sleep(pause, deadline)
+        pause = self._cluster.retry_backoff()
+        async with self._cluster.within(deadline, f"the groups of broker {node}"):
+            while True:
+                response = await self._cluster.send(node, ListGroupsRequest())
+                code = response.error_code
+                if not code:
+                    break
+                error = KafkaError(code, f"groups of broker {node}")
+                await self._cluster.wait_after(error, pause, deadline)
         return [
             GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
             for each in response.groups
@@ -263,7 +272,16 @@ class AdminCore:
         """Set a group's committed offsets."""
         await self._known(deadline)
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
-        await committer.commit(offsets, deadline)
+        try:
+            await committer.commit(offsets, deadline)
+        except KafkaError as error:
+            if error.code not in _HAS_MEMBERS:
+                raise
+            raise KafkaError(
+                error.code,
+                f"group {group_id} has members, and only they may set its offsets: close its"
+                " consumers, or wait until their sessions have ended",
+            ) from error
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline

@@ -20,7 +20,7 @@ from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offs
 from kohort.client.partitions import EARLIEST, LATEST, PartitionState
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
-from kohort.errors import LocalProtocolError, RequestTimedOutError
+from kohort.errors import LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 
@@ -258,6 +258,7 @@ class AsyncConsumer:
         """
         where = arguments.partition(partition)
         deadline = self._deadline(timeout_ms)
+        deadline.what = f"the position of {where.topic}-{where.partition}"
         while (state := self.core.partitions[where]).position is None:
             if state.failure is not None:
                 raise state.failure
@@ -265,9 +266,8 @@ class AsyncConsumer:
             self.core.positions.find()
             self.core.changed.clear()
             if await self.core.wait_for_news(deadline):
-                raise self.core.cluster.unreachable or RequestTimedOutError(
-                    f"the position of {where.topic}-{where.partition}"
-                )
+                deadline.note(self.core.cluster.unreachable or self.core.positions.trouble)
+                raise deadline.expired() from deadline.cause
         return state.position
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -452,8 +452,11 @@ class AsyncConsumer:
     ) -> frozenset[int] | None:
         """Return the numbers of a topic's partitions; None when there is no such topic."""
         name = arguments.topic(topic)
+        news = self.core.cluster.unwatched([name])
         metadata = await self.core.cluster.ensure_topics([name], self._deadline(timeout_ms))
         found = metadata.topics.get(name)
+        if found is None or found.error_code:
+            self.core.cluster.forget_topics(news)
         return frozenset(found.partitions) if found and found.partitions else None
 
     async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:

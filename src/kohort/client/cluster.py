@@ -90,6 +90,7 @@ class Cluster:
         self._authenticator = authenticator or NoAuthentication()
         self._allocate = allocate
         self._topics: set[str] = set()
+        self._watched: frozenset[str] = frozenset()
         self._connections: dict[tuple[int, Purpose], _Opening] = {}
         self._bootstrap: dict[tuple[str, int], _Opening] = {}
         self._attempts: set[Attempt] = set()
@@ -158,7 +159,7 @@ class Cluster:
         """Keep the metadata of exactly these topics fresh."""
         wanted = set(topics)
         is_news = not wanted <= self.metadata.topics.keys()
-        self._topics = wanted
+        self._topics, self._watched = wanted, frozenset(wanted)
         if is_news:
             self._keeper.request(at_once=True)
 
@@ -167,8 +168,8 @@ class Cluster:
         return frozenset(topics) - self._topics
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        """Do not ask for these topics any more."""
-        self._topics.difference_update(topics)
+        """Do not ask for these topics any more, unless they are to be watched."""
+        self._topics -= frozenset(topics) - self._watched
 
     # ----------------------------------------------------------------- calls that are tried again
 
@@ -187,7 +188,7 @@ class Cluster:
         Raises:
             KafkaError: Time is up; it says what kept the call, and has that as its cause.
         """
-        deadline.what = deadline.what or what
+        outer, deadline.what = deadline.what, deadline.what or what
         try:
             async with asyncio.timeout(deadline.left_s()):
                 yield
@@ -196,6 +197,8 @@ class Cluster:
             if deadline.cause is None:
                 deadline.note(self._waited_for())
             raise deadline.expired() from deadline.cause
+        finally:
+            deadline.what = outer
 
     async def wait_after(self, error: KohortError, pause: Backoff, deadline: Deadline) -> None:
         """Wait before something is tried again that has failed.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from uuid import UUID
 
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import MOVED, Coordinator
 from kohort.client.membership import Membership
+from kohort.client.metadata import ClusterMetadata
+from kohort.client.offsets import shown
+from kohort.client.versions import COMMIT_BY_NAME
 from kohort.errors import (
     CommitFailedError,
     ErrorCode,
@@ -21,13 +27,38 @@ from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import CommitAnswered
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass, replace
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from kohort.wire.schema import ZERO_UUID
 
 log = logging.getLogger("kohort.client")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
+# Partitions that an error names.
+_SHOWN = 5
+
 _NOBODY = CommitIdentity("", -1)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+# A coordinator may hear of a new topic so much later than its leader.
+_GRACE_S = 0.5
+_PATIENCE_S = 5.0
+_LOOK_MS = 1_000
+
+
+@dataclass(slots=True)
+class _Work:
+    """One commit.
+
+    Attributes:
+        left: What is not stored yet.
+        ids: Ids of the topics, as they were when the commit began.
+        gone: What is not stored because it does not exist any more, and why.
+    """
+
+    left: dict[TopicPartition, OffsetAndMetadata]
+    ids: dict[TopicPartition, UUID | None]
+    gone: dict[TopicPartition, tuple[OffsetAndMetadata, str]] = field(default_factory=dict)
 
 
 class Committer:
@@ -37,6 +68,11 @@ class Committer:
         cluster: The brokers.
         coordinator: The group's coordinator.
         group_instance_id: Of a static member.
+
+    Attributes:
+        membership: The member in whose name offsets are stored; None: in nobody's.
+        told: Called with the offsets of each auto-commit, and None or why they are not stored.
+        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
     """
 
     def __init__(
@@ -46,58 +82,68 @@ class Committer:
         self._cluster = cluster
         self._coordinator = coordinator
         self._group_instance_id = group_instance_id
-        self._stored: dict[TopicPartition, int] = {}
+        self._what = f"the commit to group {coordinator.group_id}"
+        self.told: Callable[[Offsets, KohortError | None], object] = lambda *_: None
+        self.topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None
+        # Stored, or given up because the topic does not exist any more.
+        self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
+        self._unknown_since: dict[TopicPartition, float] = {}
 
     def news(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that are not stored already, as far as this client knows."""
+        """Return the offsets that are not dealt with already, as far as this client knows."""
         return {
             partition: position
             for partition, position in offsets.items()
-            if self._stored.get(partition) != position.offset
+            if self._settled.get(partition) != (position.offset, self._topic_id(partition))
         }
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Do not count on what is stored: others may commit for these partitions from now on."""
         for partition in partitions:
-            self._stored.pop(partition, None)
+            self._settled.pop(partition, None)
+            self._unknown_since.pop(partition, None)
 
-    async def commit(self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False) -> None:
+    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
         """Store offsets, trying until the deadline.
+
+        What can be stored is stored, even if some of the partitions do not exist any more.
+
+        Args:
+            offsets: What to store.
+            deadline: When to give up.
+
+        Raises:
+            CommitFailedError: The partitions may belong to another member now.
+            RebalanceInProgressError: Poll, then commit again.
+            KafkaError: There was no answer in time, the broker refuses, or a partition does not
+                exist (`UNKNOWN_TOPIC_OR_PARTITION`).
+        """
+        work = self._begin(offsets)
+        await self._finish(work, deadline, is_ours=False)
+        if work.gone:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._shown(work))
+
+    async def commit_quietly(
+        self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
+    ) -> None:
+        """As `commit`, for auto-commit: what fails is logged.
 
         Args:
             offsets: What to store.
             deadline: When to give up.
             is_ours: Whether the partitions surely stay this member's until then, so that a commit
                 which a new epoch has overtaken may be repeated in it (L37).
-
-        Raises:
-            CommitFailedError: The partitions may belong to another member now.
-            RebalanceInProgressError: Poll, then commit again.
-            KafkaError: There was no answer in time, or the broker refuses.
         """
-        if not offsets:
-            return
-        pause = Backoff(self._cluster.config.retry_backoff_ms, 1_000)
-        while True:
-            try:
-                if await self._try(offsets, deadline, is_ours):
-                    return
-            except KafkaError as error:
-                passing = error.retriable and not isinstance(error, RebalanceInProgressError)
-                if not passing or deadline.over:
-                    raise
-            await self._cluster.sleep(pause, deadline)
-
-    async def commit_quietly(
-        self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
-    ) -> None:
-        """As `commit`, for auto-commit: what fails is logged."""
+        news = self.news(offsets)
+        work = self._begin(news)
         try:
-            await self.commit(self.news(offsets), deadline, is_ours=is_ours)
+            await self._finish(work, deadline, is_ours)
         except RebalanceInProgressError:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
-            log.warning("auto-commit failed: %s", error)
+            self._failed(news, error)
+        else:
+            self._end(news, work)
 
     async def try_quietly(self, offsets: Offsets) -> bool:
         """Commit once, for who comes again with newer offsets; what fails is logged.
@@ -106,30 +152,72 @@ class Committer:
             Whether that is settled; False: another attempt may succeed.
         """
         news = self.news(offsets)
+        work = self._begin(news)
         try:
             deadline = Deadline(self._cluster.config.request_timeout_ms)
-            return not news or await self._try(news, deadline, is_ours=False)
+            await self._try(work, deadline, is_ours=False)
         except RebalanceInProgressError:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
             if isinstance(error, KafkaError) and error.retriable:
                 log.debug("auto-commit will be tried again: %s", error)
                 return False
-            log.warning("auto-commit failed: %s", error)
+            self._failed(news, error)
+        else:
+            self._end(news, work)
+            return not work.left
         return True
 
-    async def _try(self, offsets: Offsets, deadline: Deadline, is_ours: bool) -> bool:
-        """Commit once; False when it is to be tried again."""
-        request, sent = self._request(offsets)
-        timeout_ms = max(1, deadline.left_ms(self._cluster.config.request_timeout_ms))
-        try:
-            async with asyncio.timeout(deadline.left_s()):
-                response = await self._coordinator.send(request, timeout_ms=timeout_ms)
-        except TimeoutError:
-            raise self._cluster.unreachable or KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the commit was not answered in time"
-            ) from None
-        code = _worst(response)
+    def _failed(self, news: Offsets, error: KohortError) -> None:
+        log.warning("auto-commit failed: %s", error)
+        self.told(news, error)
+
+    def _end(self, news: Offsets, work: _Work) -> None:
+        """Tell what an auto-commit that is over has stored, and what it gave up."""
+        if work.gone:
+            log.warning(
+                "auto-commit has left out what does not exist any more: %s", self._shown(work)
+            )
+        if news and not work.left:
+            self.told({each: at for each, at in news.items() if each not in work.gone}, None)
+
+    def _begin(self, offsets: Offsets) -> _Work:
+        return _Work(dict(offsets), {each: self._topic_id(each) for each in offsets})
+
+    def _topic_id(self, partition: TopicPartition) -> UUID | None:
+        """Return the topic that an offset belongs to; None when the brokers do not say."""
+        return self.topic_id_of(partition) or self._present_id(partition)
+
+    def _present_id(self, partition: TopicPartition) -> UUID | None:
+        return self._cluster.metadata.topic_id(partition.topic)
+
+    async def _finish(self, work: _Work, deadline: Deadline, is_ours: bool) -> None:
+        pause = Backoff(self._cluster.config.retry_backoff_ms, 1_000)
+        deadline.what = deadline.what or self._what
+        while work.left:
+            try:
+                await self._try(work, deadline, is_ours)
+            except KafkaError as error:
+                passing = error.retriable and not isinstance(error, RebalanceInProgressError)
+                if not passing or deadline.over:
+                    raise
+                deadline.note(error)
+            if work.left:
+                await self._cluster.sleep(pause, deadline)
+
+    async def _try(self, work: _Work, deadline: Deadline, is_ours: bool) -> None:
+        """Commit what is left, once; what is left then is to be tried again."""
+        self._drop_remade(work)
+        if not work.left:
+            return
+        request, sent = self._request(work)
+        response = await self._answer(request, work, deadline)
+        codes = _codes(response, work.ids)
+        for partition in [each for each in work.left if codes.get(each) == ErrorCode.NONE]:
+            position = work.left.pop(partition)
+            self._settle(partition, position, work)
+        unknown = [each for each in work.left if codes.get(each) in _UNKNOWN]
+        code = _worst(code for each, code in codes.items() if each in work.left)
         verdict = self._verdict(sent, code)
         if self.membership is not None:
             self.membership.run(CommitAnswered(sent, code))
@@ -137,32 +225,97 @@ class Committer:
             self._coordinator.forget()
         if verdict is CommitVerdict.STALE_EPOCH:
             verdict = CommitVerdict.RETRY if is_ours else CommitVerdict.COMMIT_FAILED
-        return self._judged(verdict, code, offsets, deadline)
+        self._judge(verdict, code, work, deadline)
+        if unknown:
+            await self._drop_gone(unknown, work, deadline)
 
-    def _judged(
-        self, verdict: CommitVerdict, code: int, offsets: Offsets, deadline: Deadline
-    ) -> bool:
+    async def _answer(
+        self, request: OffsetCommitRequest, work: _Work, deadline: Deadline
+    ) -> OffsetCommitResponse:
+        timeout_ms = max(1, deadline.left_ms(self._cluster.config.request_timeout_ms))
+        has_ids = all(work.ids[each] for each in work.left)
+        async with self._cluster.within(deadline, self._what):
+            return await self._coordinator.send(
+                request, timeout_ms=timeout_ms, at_most=None if has_ids else COMMIT_BY_NAME
+            )
+
+    def _judge(self, verdict: CommitVerdict, code: int, work: _Work, deadline: Deadline) -> None:
         if verdict is CommitVerdict.DONE:
-            self._stored.update({each: position.offset for each, position in offsets.items()})
-            return True
-        if verdict is CommitVerdict.RETRY and not deadline.over:
-            return False
+            return
+        if verdict is CommitVerdict.RETRY:
+            where = ", ".join(map(shown, itertools.islice(work.left, _SHOWN)))
+            deadline.note(KafkaError(code, where))
+            if deadline.over and code not in _UNKNOWN:
+                raise deadline.expired() from deadline.cause
+            return
         if verdict is CommitVerdict.REBALANCE_IN_PROGRESS:
             raise RebalanceInProgressError("poll, then commit again")
         if verdict is CommitVerdict.COMMIT_FAILED:
             raise _failed(code)
         raise KafkaError(code, f"commit to group {self._coordinator.group_id}")
 
-    def _request(self, offsets: Offsets) -> tuple[OffsetCommitRequest, CommitIdentity]:
+    # --------------------------------------------------------------- what does not exist any more
+
+    def _settle(self, partition: TopicPartition, position: OffsetAndMetadata, work: _Work) -> None:
+        self._settled[partition] = position.offset, work.ids[partition]
+        self._unknown_since.pop(partition, None)
+
+    def _drop_remade(self, work: _Work) -> None:
+        """An offset of a topic that was deleted means nothing in one of the same name (KIP-516)."""
+        for partition in list(work.left):
+            before, now = work.ids[partition], self._present_id(partition)
+            if before and now and before != now:
+                self._drop(partition, _made_anew(before, now), work)
+
+    def _drop(self, partition: TopicPartition, why: str, work: _Work) -> None:
+        position = work.left.pop(partition)
+        work.gone[partition] = position, why
+        self._settle(partition, position, work)
+
+    async def _drop_gone(
+        self, unknown: list[TopicPartition], work: _Work, deadline: Deadline
+    ) -> None:
+        """Drop what the coordinator and another broker do not know; a new topic may be late."""
+        now = asyncio.get_running_loop().time()
+        for partition in unknown:
+            self._unknown_since.setdefault(partition, now)
+        waited_s = {each: now - self._unknown_since[each] for each in unknown}
+        late = [each for each in unknown if deadline.over or waited_s[each] > _GRACE_S]
+        if not late:
+            return
+        found = await self._look({each.topic for each in late})
+        for partition in late:
+            why = found and _why_gone(found, partition, work.ids[partition])
+            if why or deadline.over or waited_s[partition] > _PATIENCE_S:
+                self._drop(partition, why or "the coordinator does not know it", work)
+
+    async def _look(self, topics: set[str]) -> ClusterMetadata | None:
+        """Ask another broker for topics; None: it cannot say now."""
+        try:
+            return await self._cluster.describe(topics, Deadline(_LOOK_MS))
+        except KohortError as error:
+            log.debug("topics of a commit: %s", error)
+            return None
+
+    def _shown(self, work: _Work) -> str:
+        dropped = "; ".join(
+            f"{shown(partition)} at offset {position.offset}: {why}"
+            for partition, (position, why) in sorted(work.gone.items())
+        )
+        return f"commit to group {self._coordinator.group_id}: {dropped}"
+
+    # ------------------------------------------------------------------------------- the request
+
+    def _request(self, work: _Work) -> tuple[OffsetCommitRequest, CommitIdentity]:
         if self.membership is None:
             request = commits.commit_request(
-                self._coordinator.group_id, _NOBODY, self._group_instance_id, offsets
+                self._coordinator.group_id, _NOBODY, self._group_instance_id, work.left
             )
-            return request, _NOBODY
+            return _with_ids(request, work.ids), _NOBODY
         member = self.membership.member
         if not member.session.is_member:
             raise _failed(ErrorCode.UNKNOWN_MEMBER_ID)
-        return member.commit_request(offsets), member.identity
+        return _with_ids(member.commit_request(work.left), work.ids), member.identity
 
     def _verdict(self, sent: CommitIdentity, code: int) -> CommitVerdict:
         if self.membership is None:
@@ -170,12 +323,56 @@ class Committer:
         return self.membership.member.commit_verdict(sent, code)
 
 
-def _worst(response: OffsetCommitResponse) -> int:
-    """Return the error code to act upon: one that stays before one that passes."""
-    codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
+def _with_ids(
+    request: OffsetCommitRequest, ids: Mapping[TopicPartition, UUID | None]
+) -> OffsetCommitRequest:
+    """Say which topics are meant, for versions that have no names."""
+    by_name = {partition.topic: topic_id for partition, topic_id in ids.items()}
+    topics = tuple(
+        replace(topic, topic_id=by_name[topic.name] or ZERO_UUID) for topic in request.topics
+    )
+    return replace(request, topics=topics)
+
+
+def _codes(
+    response: OffsetCommitResponse, ids: Mapping[TopicPartition, UUID | None]
+) -> dict[TopicPartition, int]:
+    """Return what became of each partition; topics are named as the version has it."""
+    names = {topic_id: partition.topic for partition, topic_id in ids.items()}
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), entry.partition_index): (
+            entry.error_code
+        )
+        for topic in response.topics
+        for entry in topic.partitions
+    }
+
+
+def _worst(codes: Iterable[int]) -> int:
+    """Return the error code to act upon: one that stays before one that passes, if there is one.
+
+    What the coordinator does not know comes last: it is dealt with apart.
+    """
     errors = [code for code in codes if code]
-    lasting = [code for code in errors if not KafkaError(code).retriable]
-    return next(iter(lasting or errors), 0)
+    known = [code for code in errors if code not in _UNKNOWN]
+    lasting = [code for code in known if not KafkaError(code).retriable]
+    unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for _ in errors]
+    return next(iter(lasting or known or unknown), ErrorCode.NONE)
+
+
+def _made_anew(before: UUID, now: UUID) -> str:
+    return f"the topic was deleted and made anew, its id was {before} and is {now}"
+
+
+def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | None) -> str:
+    """Say why a partition does not exist; empty: it does, as far as another broker knows."""
+    topic = found.topics.get(partition.topic)
+    if topic is None or topic.error_code:
+        is_gone = topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return "the topic was deleted" if is_gone else ""
+    if before and topic.topic_id.int and topic.topic_id != before:
+        return _made_anew(before, topic.topic_id)
+    return "" if partition.partition in topic.partitions else "there is no such partition"
 
 
 def _failed(code: int) -> CommitFailedError:

@@ -221,8 +221,8 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = _MIB
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    key_serializer: Callable[[object], bytes] | None = None
-    value_serializer: Callable[[object], bytes] | None = None
+    key_serializer: Callable[..., bytes] | None = None
+    value_serializer: Callable[..., bytes] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""

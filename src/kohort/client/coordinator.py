@@ -91,6 +91,7 @@ class Coordinator:
         *,
         purpose: Purpose = Purpose.GROUP,
         timeout_ms: int | None = None,
+        at_most: int | None = None,
     ) -> R:
         """Send a request to the coordinator, looking it up first if need be.
 
@@ -104,7 +105,7 @@ class Coordinator:
         self.metrics.sent(request, begun)
         try:
             response = await self._cluster.send(
-                self._node_id, request, purpose=purpose, timeout_ms=timeout_ms
+                self._node_id, request, purpose=purpose, timeout_ms=timeout_ms, at_most=at_most
             )
         except KohortError as error:
             self.metrics.unanswered(request, _now_ms())

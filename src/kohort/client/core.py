@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
 from kohort.client.callbacks import Callbacks, Caller
 from kohort.client.cluster import Cluster
-from kohort.client.committer import Committer
+from kohort.client.committer import Committer, Offsets
 from kohort.client.config import ConsumerConfig, OnCommit
 from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
@@ -52,6 +53,7 @@ class ConsumerCore:
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
         self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
+        self.cluster.watched_partitions = lambda: self.partitions.assigned
         self.reader = Reader(self.partitions, config)
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
@@ -61,6 +63,8 @@ class ConsumerCore:
             if self.coordinator is None
             else Committer(self.cluster, self.coordinator, config.group_instance_id)
         )
+        if self.committer is not None:
+            self.committer.topic_id_of = self.partitions.topic_id
         self.auto_commit = (
             None
             if self.committer is None
@@ -77,6 +81,8 @@ class ConsumerCore:
                 self._on_partitions,
             )
         )
+        if self.committer is not None and config.on_commit is not None:
+            self.committer.told = partial(self._tell, config.on_commit)
         self.positions = Positions(
             self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
         )
@@ -392,9 +398,14 @@ class ConsumerCore:
             failure = error
             raise
         finally:
-            if on_commit is not None and self.callbacks is not None:
-                self.callbacks.answered(on_commit, offsets, failure)
-                self.notify()
+            if on_commit is not None:
+                self._tell(on_commit, offsets, failure)
+
+    def _tell(self, on_commit: OnCommit, offsets: Offsets, error: KohortError | None) -> None:
+        """Have the next poll say what came of a commit."""
+        assert self.callbacks is not None
+        self.callbacks.answered(on_commit, offsets, error)
+        self.notify()
 
     # ------------------------------------------------------------------------------- close
 

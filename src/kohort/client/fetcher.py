@@ -93,6 +93,9 @@ class Fetcher:
         wanted: defaultdict[int, dict[TopicPartition, Asked]] = defaultdict(dict)
         unread: set[int] = set()
         for state in idle:
+            if state.is_remade(self._cluster.metadata):
+                self._begin_anew(state)
+                continue
             asked = self._asked(state)
             if asked is None:
                 self._cluster.request_refresh()
@@ -147,6 +150,8 @@ class Fetcher:
             partition_max_bytes=self._config.max_partition_fetch_bytes,
         )
         topic_id = metadata.topics[state.partition.topic].topic_id
+        if state.topic_id is None and state.position is not None and topic_id.int:
+            state.topic_id = topic_id
         state.asked = Asked(state, state.incarnation, metadata, known.leader, topic_id, entry)
         return state.asked
 
@@ -342,6 +347,32 @@ class Fetcher:
             )
             earliest = self._config.auto_offset_reset == "earliest"
             state.look_up(EARLIEST if earliest else LATEST)
+
+    def _begin_anew(self, state: PartitionState) -> None:
+        """Its topic was deleted and made anew: begin where the settings say, and say so."""
+        if state.current is not None or state.chunks:
+            return  # what was fetched of the old topic comes first
+        before, now = state.topic_id, self._cluster.metadata.topic_id(state.partition.topic)
+        what = (
+            f"{shown(state.partition)} was deleted and made anew: its id was {before} and is {now}"
+        )
+        reset = self._config.auto_offset_reset
+        if reset == "none":
+            state.failure = KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"{what}. Offset {state.fetch_offset} was one of the old topic, and"
+                " auto.offset.reset is none: seek to go on",
+            )
+            self._on_change()
+            return
+        log.warning(
+            "%s. Offset %d was one of the old topic: going to the %s of the new one",
+            what,
+            state.fetch_offset,
+            reset,
+        )
+        state.begin_anew(EARLIEST if reset == "earliest" else LATEST)
+        self._on_change()
 
     def _failed(self, error: KohortError, asked: AskedOf) -> None:
         is_passing = isinstance(error, KafkaError) and error.retriable

@@ -87,6 +87,11 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
 
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """Return the id of a topic, None when it has none or is not known."""
+        topic = self.topics.get(name)
+        return topic.topic_id if topic is not None and topic.topic_id.int else None
+
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
         """Return what is known about a partition."""
         topic = self.topics.get(partition.topic)

@@ -83,21 +83,45 @@ async def _found(
     left = dict(targets)
     pause = cluster.retry_backoff()
     while left:
-        await cluster.ensure_topics({partition.topic for partition in left}, deadline)
-        by_leader = _by_leader(cluster, left)
-        results = await asyncio.gather(
-            *(_ask(cluster, node, part, read_committed) for node, part in by_leader.items()),
-            return_exceptions=True,
-        )
-        error = _collect(results, found)
+        more, error = await try_list_offsets(cluster, left, deadline, read_committed=read_committed)
+        found |= more
         left = {partition: left[partition] for partition in left if partition not in found}
-        if left:
-            error = error or _missing(cluster, next(iter(left)))
+        if error is not None:
             if not isinstance(error, KohortError):
                 raise error
             await cluster.wait_after(error, pause, deadline)
             await cluster.refresh(deadline)
     return found
+
+
+async def try_list_offsets(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    *,
+    read_committed: bool = False,
+) -> tuple[dict[TopicPartition, OffsetAndTimestamp], BaseException | None]:
+    """Ask the leaders once: return what they said, and the gravest reason why something lacks.
+
+    Args:
+        cluster: The brokers.
+        targets: As for `list_offsets`.
+        deadline: When to give up looking for the leaders.
+        read_committed: As for `list_offsets`.
+
+    Raises:
+        BrokerUnavailableError: No broker told who leads.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    await cluster.ensure_topics({partition.topic for partition in targets}, deadline)
+    by_leader = _by_leader(cluster, targets)
+    results = await asyncio.gather(
+        *(_ask(cluster, node, part, read_committed) for node, part in by_leader.items()),
+        return_exceptions=True,
+    )
+    error = _collect(results, found)
+    lacking = [partition for partition in targets if partition not in found]
+    return found, (error or _missing(cluster, lacking[0])) if lacking else None
 
 
 def _by_leader(

@@ -46,6 +46,7 @@ class PartitionState:
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
         end: The same, or the end of what is committed there if only that is read (KIP-98).
+        topic_id: The topic that the position belongs to (KIP-516), None until it is read there.
     """
 
     partition: TopicPartition
@@ -70,6 +71,7 @@ class PartitionState:
     leader_epoch: int = -1
     high_watermark: int | None = None
     end: int | None = None
+    topic_id: uuid.UUID | None = None
 
     @property
     def is_readable(self) -> bool:
@@ -105,6 +107,17 @@ class PartitionState:
         self.position = None
         self.reset_to = target
 
+    def is_remade(self, metadata: ClusterMetadata) -> bool:
+        """Whether its topic was deleted and made anew: its position means nothing any more."""
+        present = metadata.topic_id(self.partition.topic)
+        return None not in (self.topic_id, present) and self.topic_id != present
+
+    def begin_anew(self, target: int) -> None:
+        """Go to one end of the topic that has the name now."""
+        self.look_up(target)
+        self.consumed = self.stored = None
+        self.leader_epoch = -1
+
     def forget(self) -> None:
         """Drop what was fetched, and what went wrong."""
         self.current = None
@@ -113,6 +126,7 @@ class PartitionState:
         self.is_reported = False
         self.is_fetching = False
         self.not_before = 0.0
+        self.topic_id = None
         self.incarnation += 1
 
     @property
@@ -212,6 +226,11 @@ class Partitions:
             if state is not None:
                 state.forget()
                 state.asked = None  # which has the state: what was fetched would outlive it
+
+    def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the topic that a position belongs to, None when that is not known."""
+        state = self._states.get(partition)
+        return state.topic_id if state is not None else None
 
     def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
         """Hold partitions back from being read, or release them."""

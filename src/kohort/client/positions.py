@@ -10,7 +10,7 @@ from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
-from kohort.client.offsets import fetch_committed, list_offsets, shown
+from kohort.client.offsets import fetch_committed, shown, try_list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, Partitions, PartitionState
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.member.commits import CommitIdentity
@@ -55,6 +55,12 @@ class Positions:
         self._asks_as = asks_as
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
+        self._deadline = Deadline(None)
+
+    @property
+    def trouble(self) -> KohortError | None:
+        """What keeps positions from being found at the moment, None when nothing does."""
+        return self._deadline.cause
 
     def find(self) -> None:
         """Begin to look for what is missing."""
@@ -104,7 +110,7 @@ class Positions:
             self._cluster.troubles.note(self, error.name, text)
 
     async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
-        deadline = Deadline(self._config.default_api_timeout_ms)
+        self._deadline = deadline = Deadline(self._config.default_api_timeout_ms)
         await self._use_committed([each for each in begun if each[0].reset_to is None], deadline)
         targets = {
             state.partition: self._target(state)
@@ -114,10 +120,16 @@ class Positions:
         if not targets:
             return
         read_committed = self._config.isolation_level == "read_committed"
-        found = await list_offsets(self._cluster, targets, deadline, read_committed=read_committed)
+        found, error = await try_list_offsets(
+            self._cluster, targets, deadline, read_committed=read_committed
+        )
         for state in _unchanged(begun):
             if state.partition in found:
                 state.seek(found[state.partition].offset)
+        if error is not None:  # what was found is read even so: one topic may never come
+            self._on_change()
+            self._cluster.request_refresh()
+            raise error
 
     async def _use_committed(
         self, begun: list[tuple[PartitionState, int]], deadline: Deadline

@@ -172,7 +172,16 @@ class Sender:
         Raises:
             KafkaError: It is not there in time, may not be used, or no broker answers.
         """
-        pause = self._cluster.config.retry_backoff_ms / 1000
+        news = self._cluster.unwatched([topic])
+        try:
+            async with self._cluster.within(deadline, f"metadata of topic {topic}"):
+                return await self._found(topic, deadline)
+        except BaseException:
+            self._cluster.forget_topics(news)
+            raise
+
+    async def _found(self, topic: str, deadline: Deadline) -> int:
+        pause = self._cluster.retry_backoff()
         metadata = await self._cluster.ensure_topics([topic], deadline)
         while True:
             found = self.partitions_of(topic)
@@ -181,9 +190,7 @@ class Sender:
             known = metadata.topics.get(topic)
             code = known.error_code if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             error = KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic}")
-            if not error.retriable or deadline.over:
-                raise error
-            await asyncio.sleep(pause)
+            await self._cluster.wait_after(error, pause, deadline)
             metadata = await self._cluster.refresh(deadline)
 
     async def room(self, size: int, deadline: Deadline) -> bool:

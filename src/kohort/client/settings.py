@@ -188,10 +188,10 @@ class ProducerSettings(ClientSettings, total=False):
     delivery_timeout_ms: int
     """After this time a record that is not acknowledged has failed. Default: 120_000."""
 
-    key_serializer: Callable[[object], bytes] | None
+    key_serializer: Callable[..., bytes] | None
     """Makes bytes of a key; not called for None. Default: None."""
 
-    value_serializer: Callable[[object], bytes] | None
+    value_serializer: Callable[..., bytes] | None
     """Likewise for values. Default: None."""
 
 

@@ -12,7 +12,6 @@ from kohort.wire.schema import Message
 # By API key: the messages themselves are imported by who sends them.
 _OURS: Mapping[int, tuple[int, int]] = {
     0: (3, 12),  # Produce: topics by name; 13 has ids
-    8: (2, 9),  # OffsetCommit: the same; 10 has ids
     9: (8, 9),  # OffsetFetch: several groups, topics by name
     10: (4, 6),  # FindCoordinator: several keys
     20: (6, 6),  # DeleteTopics: topics as structures
@@ -20,6 +19,8 @@ _OURS: Mapping[int, tuple[int, int]] = {
 
 # Fetch has topic ids from version 13 on; without ids the versions before it do.
 FETCH_BY_NAME = 12
+# OffsetCommit has them from version 10 on.
+COMMIT_BY_NAME = 9
 
 
 class BrokerVersions:

@@ -10,6 +10,8 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x16\x03", _TLS),  # a handshake
     (b"\x80\x2e\x01", _TLS),  # the greeting of SSL 2
     (b"HTTP", _HTTP),
+    (b"<!DOCTYPE", _HTTP),  # as it was before it had headers
+    (b"<html", _HTTP),
     (b"GET ", _HTTP),
     (b"HEAD", _HTTP),
     (b"POST", _HTTP),

@@ -187,10 +187,8 @@ class DataDirectory:
             }
             for topic in topics.values()
         ]
-        try:
+        with self._files.storage.writing(self.path / _TOPICS):
             replace_file(self.path / _TOPICS, json.dumps(rows, indent=1).encode())
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self.topics = topics
 
     def _read_topics(self) -> dict[str, Topic]:
@@ -224,11 +222,9 @@ class DataDirectory:
             topic = self.topics[partition.topic]
             config = log_config(self._defaults, topic.configs)
             directory = self._directory_of(partition)
-            try:
+            with self._files.storage.reading(directory):
                 self._claim(directory, topic)
                 log = PartitionLog(directory, config, self._files)
-            except OSError as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             self._logs[partition] = log
         return log
 
@@ -307,10 +303,8 @@ class DataDirectory:
         """
         if self._next_producer_id >= self._reserved_producer_ids:
             reserved = self._next_producer_id + _PRODUCER_ID_BLOCK
-            try:
+            with self._files.storage.writing(self.path / _PRODUCER_IDS):
                 replace_file(self.path / _PRODUCER_IDS, str(reserved).encode())
-            except OSError as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             self._reserved_producer_ids = reserved
         self._next_producer_id += 1
         return self._next_producer_id - 1

@@ -7,12 +7,19 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from kohort.broker.log.storage import Storage
+
 
 class FileCache:
-    """Keeps the most recently used files open, up to a bound."""
+    """Keeps the most recently used files open, up to a bound.
+
+    Attributes:
+        storage: Tells what the operating system refuses.
+    """
 
     def __init__(self, max_open: int = 256) -> None:
         """Keep at most `max_open` descriptors open at once."""
+        self.storage = Storage()
         self._max_open = max_open
         self._open: OrderedDict[Path, int] = OrderedDict()
 

@@ -13,7 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
@@ -191,7 +191,7 @@ class PartitionLog:
             check_time(header, batch, self.config, now_ms)
         base_offset = self.log_end_offset
         stored = with_base_offset(batch, base_offset, LEADER_EPOCH, append_time)
-        with _storage_errors():
+        with self.files.storage.writing(self.directory):
             self._write(stored)
         stamp = -1 if append_time is None else append_time
         return Appended(base_offset, self.log_end_offset, stamp, duplicate=False)
@@ -268,7 +268,7 @@ class PartitionLog:
             )
         if offset == self.log_end_offset:
             return b""
-        with _storage_errors():
+        with self.files.storage.reading(self.directory):
             for segment in self._segments[self._segment_number(offset) :]:
                 found = segment.read(offset, max_bytes, at_least_one)
                 if found is not None:
@@ -286,7 +286,7 @@ class PartitionLog:
             KafkaError: CORRUPT_MESSAGE when a batch cannot be read, or
                 KAFKA_STORAGE_ERROR.
         """
-        with _storage_errors():
+        with self.files.storage.reading(self.directory):
             for segment in self._segments:
                 if segment.max_timestamp < timestamp:
                     continue
@@ -318,7 +318,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} > {self.log_end_offset}")
         if before <= self.log_start_offset:
             return
-        with _storage_errors():
+        with self.files.storage.reading(self.directory):
             replace_file(self.directory / _START_FILE, str(before).encode())
             self.log_start_offset = before
             while len(self._segments) > 1 and self._segments[1].base_offset <= before:
@@ -430,12 +430,3 @@ def _timestamps(batch: memoryview) -> Iterator[tuple[int, int]]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     for record in records:
         yield record.offset, record.timestamp
-
-
-@contextmanager
-def _storage_errors() -> Iterator[None]:
-    """Tell what the operating system refused as Kafka does."""
-    try:
-        yield
-    except OSError as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -1,0 +1,120 @@
+"""A disk that takes nothing more: clients hear of it, and the log of the broker tells it once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kohort import Producer
+from kohort.broker import EmbeddedBroker
+from kohort.broker.log.storage import Storage
+from kohort.errors import ErrorCode, KafkaError
+from tests.broker.processes import DEADLINE_S
+
+FULL = Path("/dev/full")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (each.levelname, each.getMessage())
+        for each in caplog.records
+        if each.name.startswith("kohort.broker")
+    ]
+
+
+def write(storage: Storage, path: Path) -> None:
+    with storage.writing(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.write(descriptor, b"value")
+        finally:
+            os.close(descriptor)
+
+
+def test_a_full_disk_is_told_once_with_path_and_advice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    storage = Storage(lambda: now)
+    for _ in range(100):
+        with pytest.raises(KafkaError, match="No space left") as caught:
+            write(storage, FULL)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    ((level, line),) = told(caplog)
+    assert level == "ERROR"
+    assert line.startswith("/dev/full: No space left on device; ")
+    assert "free space" in line
+    write(storage, tmp_path / "file")
+    write(storage, tmp_path / "file")
+    assert told(caplog)[1:] == [
+        ("WARNING", f"{tmp_path}/file: the disk takes what is written again")
+    ]
+
+
+def test_a_disk_that_is_almost_full_is_no_flood_of_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    storage = Storage(lambda: now)
+    for second in range(100):
+        now = second * 0.5
+        with pytest.raises(KafkaError):
+            write(storage, FULL)
+        write(storage, tmp_path / "file")
+    assert len(told(caplog)) == 2
+    now = 1_000.0
+    with pytest.raises(KafkaError):
+        write(storage, FULL)
+    assert len(told(caplog)) == 3
+
+
+def test_another_cause_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    storage = Storage()
+    for code in (errno.ENOSPC, errno.EROFS, errno.ENOSPC, errno.EIO):
+        with pytest.raises(KafkaError), storage.reading(FULL):
+            raise OSError(code, os.strerror(code))
+    assert [line.partition(";")[0] for _, line in told(caplog)] == [
+        "/dev/full: No space left on device",
+        "/dev/full: Read-only file system",
+        "/dev/full: Input/output error",
+    ]
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_producer_fails_in_time_or_goes_on_when_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        EmbeddedBroker(tmp_path) as broker,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as writer,
+        Producer(bootstrap_servers=broker.bootstrap_servers, delivery_timeout_ms=2_000) as hasty,
+    ):
+        writer.send("t", bytes(500_000)).result(DEADLINE_S)
+        hasty.send("t", b"value").result(DEADLINE_S)
+        size = next(tmp_path.rglob("t-0/*.log")).stat().st_size
+        with files_no_larger_than(size):
+            with pytest.raises(KafkaError):
+                hasty.send("t", b"value").result(DEADLINE_S)
+            late = writer.send("t", b"value")
+        late.result(DEADLINE_S)
+    first, *others = told(caplog)
+    assert first[0] == "ERROR"
+    assert f"{tmp_path}/t-0: File too large" in first[1]
+    assert "KAFKA_STORAGE_ERROR" in first[1]
+    assert [line for level, line in others if level == "ERROR"] == []
+    assert any("again" in line for _, line in others)
