@@ -139,7 +139,13 @@ def _librdkafka() -> _Librdkafka:
 
 
 # What stands for the same thing in different clients.
-_SAME = {"all": "-1", "": "none", "inf": "none", "largest": "latest"}
+_SAME = {
+    "all": "-1",
+    "": "none",
+    "inf": "none",
+    "largest": "latest",
+    "defaultpartitioner": "murmur2",
+}
 # Whoever relies on these has set them.
 _IGNORED = ("bootstrap_servers", "client_id", "security_protocol")
 

@@ -56,7 +56,7 @@ PAGES = (
             "from collections.abc import Callable, Sequence",
             "from typing import Literal, TypedDict",
             "",
-            "from kohort.client.config import OnCommit",
+            "from kohort.client.config import OnCommit, Partitioner",
             "from kohort.group.assignors.interface import Assignor",
             "from kohort.group.events import GroupEvent",
         ),

@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.accumulator import Accumulator, Batch, Identity, OpenBatches, record_size
+from kohort.client._deliveries import Delivery
+from kohort.client._open_batches import OpenBatches
+from kohort.client.accumulator import Accumulator, Batch, Identity
+from kohort.errors import KafkaError, LocalProtocolError
 from kohort.types import TopicPartition
-from kohort.wire.records import Compression, decode_records, parse_header
+from kohort.wire.records import Compression, RecordBatchBuilder, decode_records, parse_header
 
 HERE = TopicPartition("t", 0)
 THERE = TopicPartition("t", 1)
+# Of a record whose value has four bytes.
+SIZE = 34
 
 
-def opened(**settings: int) -> OpenBatches[int]:
-    return OpenBatches(**{"batch_size": 200, "largest_batch": 200, "linger_ms": 5, **settings})
+class Opened(OpenBatches):
+    """Open batches with a clock that is set by hand, and a count of what they had to say."""
+
+    def __init__(self, **settings: int) -> None:
+        self.now = 0
+        self.news = 0
+        given = {"batch_size": 200, "largest_batch": 200, "linger_ms": 5, **settings}
+        given = {"buffer_memory": 10**6, "largest_record": 10**6, **given}
+        super().__init__(Batch, lambda: self.now, self.told, **given)
+        self.set_partitions("t", 2)
+
+    def told(self) -> None:
+        self.news += 1
+        self.is_notified = False
 
 
-def add(batches: OpenBatches[int], number: int, where: TopicPartition = HERE, now: int = 0) -> bool:
-    value = b"%04d" % number
-    return batches.append(where, 0, None, value, (), number, record_size(None, value, ()), now)
+def add(batches: Opened, number: int, where: TopicPartition = HERE, now: int = 0) -> bool:
+    batches.now, before = now, batches.news
+    delivery = batches.add(Delivery, where.topic, b"%04d" % number, None, (), where.partition, 0)
+    assert delivery is not None
+    return batches.news > before
 
 
-def numbers(batch: Batch[int]) -> list[int]:
-    return [number for number, _ in batch.deliveries]
+def numbers(batch: Batch) -> list[int]:
+    values = [record.value for record in decode_records(batch.encode(Compression.NONE))]
+    return [int(value) for value in values if value is not None]
 
 
-def take(accumulator: Accumulator[int], now: int = 0) -> list[Batch[int]]:
+def take(accumulator: Accumulator, now: int = 0) -> list[Batch]:
     requests = accumulator.take(now, lambda _: 1, lambda _: 5, 10**6)
     return [batch for batches in requests.values() for batch in batches]
 
 
 def test_the_first_record_and_a_full_batch_are_news() -> None:
-    batches = opened()
+    batches = Opened()
     news = [add(batches, number) for number in range(20)]
     assert news[0]
     sealed = list(batches.sealed)
@@ -44,7 +65,7 @@ def test_the_first_record_and_a_full_batch_are_news() -> None:
 
 
 def test_a_batch_lingers_from_its_first_record_on() -> None:
-    batches = opened()
+    batches = Opened()
     add(batches, 1, HERE, now=10)
     add(batches, 2, THERE, now=12)
     assert batches.seal_due(14) == 15
@@ -55,24 +76,73 @@ def test_a_batch_lingers_from_its_first_record_on() -> None:
 
 
 def test_without_hurry_a_batch_grows() -> None:
-    batches = opened(largest_batch=2000)
+    batches = Opened(largest_batch=2000)
+    batches.is_behind = True
     for number in range(25):
-        batches.append(HERE, 0, None, b"v", (), number, 40, 0, hurried=False)
+        add(batches, number)
     assert not batches.sealed
+    batches.is_behind = False
     add(batches, 25)
     assert [numbers(batch) for batch in batches.sealed] == [list(range(25))]
 
 
-@given(st.lists(st.binary(max_size=50)), st.lists(st.tuples(st.text(max_size=9), st.binary())))
+@given(
+    st.lists(st.binary(max_size=50)),
+    st.lists(st.tuples(st.text(max_size=9), st.binary())) | st.none(),
+)
 def test_a_record_takes_no_more_than_its_size(
-    values: list[bytes], headers: list[tuple[str, bytes]]
+    values: list[bytes], headers: list[tuple[str, bytes]] | None
 ) -> None:
     for value in values:
-        batches = opened(batch_size=10**6)
-        size = record_size(value, value, headers)
-        batches.append(HERE, 2**60, value, value, headers, 0, size, 0)
+        batches = Opened(batch_size=10**6)
+        assert batches.add(Delivery, "t", value, value, headers, 0, 2**60) is not None
         batches.seal_all()
+        size = batches.size_of(value, value, headers)
+        assert batches.added_bytes == batches.sealed[0].reserved == size
         assert batches.sealed[0].builder.size <= size
+
+
+def test_memory_is_bounded_until_it_is_released() -> None:
+    batches = Opened(buffer_memory=3 * SIZE)
+    taken = [batches.add(Delivery, "t", b"%04d" % n, None, (), 0, 0) for n in range(4)]
+    assert [each is not None for each in taken] == [True, True, True, False]
+    assert not batches.has_room(SIZE)
+    batches.released_bytes += SIZE
+    assert batches.has_room(SIZE)
+    add(batches, 4)
+    with pytest.raises(KafkaError, match=rf"MESSAGE_TOO_LARGE: a record of 130 bytes.*{3 * SIZE}"):
+        batches.add(Delivery, "t", bytes(100), None, (), 0, 0)
+
+
+def test_a_topic_that_goes_and_comes_back_keeps_its_order() -> None:
+    batches = Opened()
+    add(batches, 1)
+    batches.set_partitions("t", 0)
+    assert batches.add(Delivery, "t", b"2", None, (), 0, 0) is None
+    batches.set_partitions("t", 3)
+    add(batches, 3)
+    batches.seal_all()
+    assert [numbers(batch) for batch in batches.sealed] == [[1, 3]]
+
+
+def test_after_the_end_nothing_is_added() -> None:
+    batches = Opened()
+    batches.fatal = LocalProtocolError("the end")
+    with pytest.raises(LocalProtocolError, match="the end"):
+        add(batches, 1)
+
+
+def test_a_complete_batch_comes_behind_the_records_before_it() -> None:
+    batches = Opened()
+    add(batches, 1)
+    builder = RecordBatchBuilder()
+    builder.append(0, None, b"0002")
+    assert batches.add_batch(Batch(HERE, 0, builder), 100)
+    add(batches, 3)
+    batches.seal_all()
+    assert [numbers(batch) for batch in batches.sealed] == [[1], [2], [3]]
+    assert not batches.add_batch(Batch(HERE, 0, builder), 10**6)
+    assert not batches.add_batch(Batch(TopicPartition("t", 9), 0, builder), 1)
 
 
 def test_at_most_so_many_of_a_partition_are_in_flight() -> None:
@@ -85,12 +155,13 @@ def test_at_most_so_many_of_a_partition_are_in_flight() -> None:
     assert [numbers(batch) for batch in take(accumulator)] == [[6]]
 
 
-def filled(count: int, max_in_flight: int = 5) -> Accumulator[int]:
-    """An accumulator with batches of one record each."""
-    batches = opened(batch_size=1)
+def filled(count: int, max_in_flight: int = 5, each: int = 1) -> Accumulator:
+    """An accumulator with batches of so many records each."""
+    batches = Opened(batch_size=1 + 11 * (each - 1), largest_batch=1)
     for number in range(count):
         add(batches, number)
-    accumulator = Accumulator[int](max_in_flight=max_in_flight, delivery_timeout_ms=1000)
+    batches.seal_all()
+    accumulator = Accumulator(max_in_flight=max_in_flight, delivery_timeout_ms=1000)
     accumulator.identity = Identity(7, 0)
     for batch in batches.sealed:
         accumulator.add(batch)
@@ -119,9 +190,13 @@ class Broker:
     def __init__(self) -> None:
         self.log: list[int] = []
         self.epoch = 0
+        self.written: set[int] = set()
         self.next_sequence = -1  # it takes the first batch of a producer, whatever its number
 
-    def append(self, batch: Batch[int]) -> str:
+    def has(self, batch: Batch) -> bool:
+        return not self.written.isdisjoint(numbers(batch))
+
+    def append(self, batch: Batch) -> str:
         assert batch.numbering is not None
         epoch, sequence = batch.numbering.epoch, batch.numbering.sequence
         if epoch < self.epoch:
@@ -137,17 +212,22 @@ class Broker:
         if sequence > self.next_sequence:
             return "out of order"
         self.log += numbers(batch)
+        self.written.update(numbers(batch))
         self.next_sequence += batch.builder.count
         return "ok"
 
 
-FATES = st.sampled_from(["arrives", "answer lost", "request lost", "refused", "given up"])
+FATES = st.sampled_from(
+    ["arrives", "too large", "answer lost", "request lost", "refused", "given up"]
+)
 
 
-@given(st.integers(1, 12), st.lists(FATES, max_size=40))
-def test_nothing_is_twice_in_the_log_nor_out_of_order(count: int, fates: list[str]) -> None:
+@given(st.integers(1, 12), st.integers(1, 4), st.lists(FATES, max_size=40))
+def test_nothing_is_twice_in_the_log_nor_out_of_order(
+    count: int, each: int, fates: list[str]
+) -> None:
     """Batches in flight meet any fate; in the end all that was not given up is there, once."""
-    accumulator, broker = filled(count), Broker()
+    accumulator, broker = filled(count, each=each), Broker()
     failed: set[int] = set()
     left = iter(fates)
     for _ in range(10 * count + len(fates)):
@@ -160,17 +240,20 @@ def test_nothing_is_twice_in_the_log_nor_out_of_order(count: int, fates: list[st
 
 
 def meet(
-    accumulator: Accumulator[int], broker: Broker, batch: Batch[int], fate: str, failed: set[int]
+    accumulator: Accumulator, broker: Broker, batch: Batch, fate: str, failed: set[int]
 ) -> None:
     """Do to a batch what the sender does when it meets this fate."""
     if fate == "refused":  # for what is in it: never written
         failed.update(numbers(batch))
         accumulator.gave_up(batch)
         return
+    if fate == "too large" and batch.builder.count > 1 and not broker.has(batch):
+        accumulator.divide(batch, batch.parts(batch.builder.size // 2))
+        return
     if fate == "request lost":
         accumulator.again(batch, 0)
         return
-    answer = broker.append(batch)
+    answer = broker.append(batch)  # of a batch that is too large later: it was written before
     assert answer != "fenced"
     if fate == "given up":  # in time no answer came; it may have been written
         failed.update(numbers(batch))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import groupby
 
 import pytest
@@ -55,14 +54,20 @@ def test_a_librdkafka_with_javas_partitioner_agrees() -> None:
 def test_records_without_a_key_fill_a_batch_then_move_on(
     seed: int, partitions: int, size: int
 ) -> None:
-    sticky = StickyPartitioner(1000, random.Random(seed))
-    chosen = [sticky.choose("t", partitions, size) for _ in range(200)]
+    sticky = StickyPartitioner(1000, seed)
+    chosen = [sticky.choose(partitions, size) for _ in range(200)]
     assert set(chosen) <= set(range(partitions))
     runs = [len(list(run)) for _, run in groupby(chosen)]
     assert set(runs[:-1]) == {-(-1000 // size)} if len(runs) > 1 else True
 
 
 def test_a_topic_that_shrinks_is_no_trouble() -> None:
-    sticky = StickyPartitioner(10**9, random.Random(1))
-    sticky.choose("t", 100, 1)
-    assert sticky.choose("t", 1, 1) == 0
+    sticky = StickyPartitioner(10**9, 1)
+    sticky.choose(100, 1)
+    assert sticky.choose(1, 1) == 0
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_no_partition_is_left_out(seed: int) -> None:
+    sticky = StickyPartitioner(1, seed)
+    assert {sticky.choose(4, 1) for _ in range(200)} == set(range(4))

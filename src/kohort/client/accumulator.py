@@ -1,8 +1,8 @@
 """Records on their way to the brokers: batches per partition, in order, within a bound of memory.
 
 Without I/O, clock and locks. Times are milliseconds of the caller's clock. Records are added to
-`OpenBatches`, which threads share under a lock; the batches that it has sealed go on to the
-`Accumulator`, which belongs to the loop alone.
+`OpenBatches`, which threads share; the batches that it has sealed go on to the `Accumulator`, which
+belongs to the loop alone.
 
 The order of an idempotent producer (KIP-98) is kept like this. A batch gets its sequence number
 when it is first taken. One that must be sent again goes back to the head of its partition, and from
@@ -10,44 +10,27 @@ there on one batch at a time is in flight until none of them is left. A batch th
 out of order while an earlier one is undecided is only early. When the first undecided one is called
 so, something before it never arrived: if that is known (a batch was given up), nothing after it can
 have been written either, so the rest is numbered anew under the next epoch; if not, the broker has
-lost what it acknowledged.
+lost what it acknowledged. A batch that is too large for the broker is divided (KIP-126): its parts
+take its place in the order and share its sequence numbers, so what comes after it keeps its own.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Protocol
 
+from kohort.client._deliveries import Fate
+from kohort.errors import KohortError
 from kohort.types import TopicPartition
 from kohort.values import dataclass
-from kohort.wire.records import Compression, RecordBatchBuilder
+from kohort.wire.limits import Limits
+from kohort.wire.records import Compression, RecordBatchBuilder, decode_records
 from kohort.wire.schema import Buffer
-
-D = TypeVar("D")
-
-# What a record takes in a batch beside its key and value, at most: its varints and attributes.
-RECORD_OVERHEAD = 30
-HEADER_OVERHEAD = 10
 
 _MAX_SEQUENCE = 0x7FFFFFFF
 MAX_EPOCH = 0x7FFF
-
-
-def record_size(
-    key: Buffer | None, value: Buffer | None, headers: Iterable[tuple[str, Buffer | None]]
-) -> int:
-    """Return about how many bytes a record takes in a batch, rather too many."""
-    size = RECORD_OVERHEAD
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    for name, content in headers:
-        # A character of a name takes up to four bytes.
-        size += HEADER_OVERHEAD + 4 * len(name) + (0 if content is None else len(content))
-    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,49 +63,76 @@ class Numbering:
 
 UNNUMBERED = Numbering()
 
+# What was added to a batch may be taken out again, whatever a broker may send.
+_OUR_OWN = Limits(max_headers_per_record=0x7FFFFFFF)
 
-class Batch(Generic[D]):
+
+class Content(Protocol):
+    """The records of a batch."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes they take, uncompressed."""
+
+    def build(
+        self, codec: Compression, *, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> Buffer:
+        """Return the bytes to send."""
+
+
+class Batch:
     """Records of one partition that are sent together.
 
-    Attributes:
+    Args:
         partition: Where they go.
-        number: Place among the partition's batches.
         created: When the first record came.
-        builder: The records.
-        deliveries: What was given along with each record, and the record's timestamp.
+        builder: The records; by default there are none yet.
+
+    Attributes:
+        number: Place among the partition's batches.
+        fate: What becomes of the records.
         reserved: Bytes of memory it counts for.
         is_done: Whether its fate is known.
         numbering: Its place in the broker's book; None as long as it was never taken.
         not_before: When it may be taken (again).
         attempts: How often it was taken.
+        trouble: Why it was not written when it was last sent.
     """
 
     __slots__ = (
         "attempts",
         "builder",
         "created",
-        "deliveries",
+        "fate",
         "is_done",
         "not_before",
         "number",
         "numbering",
         "partition",
         "reserved",
+        "trouble",
     )
 
-    def __init__(self, partition: TopicPartition, created: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, created: int, builder: Content | None = None
+    ) -> None:
         self.partition = partition
         self.number = -1
         self.created = created
-        self.builder = RecordBatchBuilder()
-        self.deliveries: list[tuple[D, int]] = []
+        self.builder: Content = RecordBatchBuilder() if builder is None else builder
+        self.fate = Fate(*partition)
         self.reserved = 0
         self.is_done = False
         self.numbering: Numbering | None = None
         self.not_before = 0
         self.attempts = 0
+        self.trouble: KohortError | None = None
 
-    def encode(self, codec: Compression) -> bytes:
+    def encode(self, codec: Compression) -> Buffer:
         """Return the bytes to send."""
         numbering = self.numbering or UNNUMBERED
         return self.builder.build(
@@ -132,12 +142,28 @@ class Batch(Generic[D]):
             base_sequence=numbering.sequence,
         )
 
+    def parts(self, most_bytes: int) -> list[Batch]:
+        """Return the same records in several batches; a batch of one record cannot be divided.
 
-def _by_number(batch: Batch[D]) -> int:
+        Args:
+            most_bytes: Of a part, before compression; one record may have more.
+        """
+        parts: list[Batch] = []
+        builder = RecordBatchBuilder()
+        for record in decode_records(self.encode(Compression.NONE), limits=_OUR_OWN):
+            size = len(record.key or b"") + len(record.value or b"")
+            if not parts or builder.size + size > most_bytes:
+                builder = RecordBatchBuilder()
+                parts.append(Batch(self.partition, self.created, builder))
+            builder.append(record.timestamp, record.key, record.value, record.headers)
+        return parts
+
+
+def _by_number(batch: Batch) -> int:
     return batch.number
 
 
-class _Queue(Generic[D]):
+class _Queue:
     """The batches of one partition: those that wait, in order, and those that are in flight."""
 
     __slots__ = (
@@ -151,15 +177,15 @@ class _Queue(Generic[D]):
     )
 
     def __init__(self) -> None:
-        self.waiting: list[Batch[D]] = []
-        self.in_flight: list[Batch[D]] = []
+        self.waiting: list[Batch] = []
+        self.in_flight: list[Batch] = []
         self.next_number = 0
         self.next_sequence = 0
         self.epoch: int | None = None
         self.is_known = False  # whether the broker has a place for us in its book
         self.gap: int | None = None  # number of the last batch that was given up
 
-    def number(self, batch: Batch[D], identity: Identity | None) -> None:
+    def number(self, batch: Batch, identity: Identity | None) -> None:
         """Give a batch its place in the broker's book, unless it has one."""
         if batch.numbering is not None:
             return
@@ -171,6 +197,16 @@ class _Queue(Generic[D]):
         batch.numbering = Numbering(identity.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = (self.next_sequence + batch.builder.count) & _MAX_SEQUENCE
 
+    def place_of(self, batch: Batch, first: int) -> Numbering | None:
+        """Return the place of the records of a batch from one on; None when it is to be new."""
+        numbering = batch.numbering
+        if numbering is None or numbering.producer_id < 0:
+            return numbering
+        if numbering.epoch != self.epoch:
+            return None
+        sequence = (numbering.sequence + first) & _MAX_SEQUENCE
+        return Numbering(numbering.producer_id, numbering.epoch, sequence)
+
     def is_settling(self) -> bool:
         """Whether batches of an epoch that is over are still in flight."""
         return any(
@@ -180,95 +216,11 @@ class _Queue(Generic[D]):
             for each in self.in_flight
         )
 
-    def is_first_undecided(self, batch: Batch[D]) -> bool:
+    def is_first_undecided(self, batch: Batch) -> bool:
         return all(each.number >= batch.number for each in (*self.in_flight, *self.waiting))
 
 
-class OpenBatches(Generic[D]):
-    """The batches that records are still added to, one per partition.
-
-    Args:
-        batch_size: Bytes of a full batch, before compression.
-        largest_batch: Bytes up to which it grows while there is no hurry.
-        linger_ms: How long a batch waits to become fuller.
-    """
-
-    def __init__(self, *, batch_size: int, largest_batch: int, linger_ms: int) -> None:
-        self.sealed: deque[Batch[D]] = deque()
-        self._batch_size = batch_size
-        self._largest_batch = max(batch_size, largest_batch)
-        self._linger_ms = linger_ms
-        self._open: dict[TopicPartition, Batch[D]] = {}  # the oldest first
-
-    def append(
-        self,
-        partition: TopicPartition,
-        timestamp: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Iterable[tuple[str, Buffer | None]],
-        delivery: D,
-        size: int,
-        now: int,
-        *,
-        hurried: bool = True,
-    ) -> bool:
-        """Add a record.
-
-        Args:
-            partition: Where it goes.
-            timestamp: Milliseconds since the epoch.
-            key: Its key.
-            value: Its value.
-            headers: Names and values.
-            delivery: Kept for when its fate is known.
-            size: What `record_size` says.
-            now: The time.
-            hurried: False when full batches have to wait anyway; then they may become fuller,
-                for a request costs the same whatever its size.
-
-        Returns:
-            Whether a batch was sealed, or there is one after there was none.
-        """
-        batch = self._open.get(partition)
-        news = False
-        full = self._batch_size if hurried else self._largest_batch
-        if batch is not None and batch.builder.size + size > full:
-            self._seal(batch)
-            batch, news = None, True
-        target = Batch[D](partition, now) if batch is None else batch
-        target.builder.append(timestamp, key, value, headers)
-        if batch is None:
-            news = news or not self._open
-            self._open[partition] = target
-        target.deliveries.append((delivery, timestamp))
-        target.reserved += size
-        if target.builder.size >= full:
-            self._seal(target)
-            news = True
-        return news
-
-    def seal_due(self, now: int) -> int | None:
-        """Seal what has waited long enough; return when to do it again."""
-        while self._open:
-            oldest = next(iter(self._open.values()))
-            due = oldest.created + self._linger_ms
-            if due > now:
-                return due
-            self._seal(oldest)
-        return None
-
-    def seal_all(self) -> None:
-        """Let no batch wait for more records."""
-        for batch in list(self._open.values()):
-            self._seal(batch)
-
-    def _seal(self, batch: Batch[D]) -> None:
-        del self._open[batch.partition]
-        self.sealed.append(batch)
-
-
-class Accumulator(Generic[D]):
+class Accumulator:
     """The batches that are full or have waited long enough, until their fate is known.
 
     Args:
@@ -279,13 +231,13 @@ class Accumulator(Generic[D]):
     def __init__(self, *, max_in_flight: int = 5, delivery_timeout_ms: int = 120_000) -> None:
         self._max_in_flight = max_in_flight
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._queues: dict[TopicPartition, _Queue[D]] = {}
-        self._waiting: dict[TopicPartition, _Queue[D]] = {}
-        self._undone: dict[Batch[D], None] = {}
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self._waiting: dict[TopicPartition, _Queue] = {}
+        self._undone: dict[Batch, None] = {}
         self.released_bytes = 0
         self.identity: Identity | None = None
 
-    def add(self, batch: Batch[D]) -> None:
+    def add(self, batch: Batch) -> None:
         """Take in a sealed batch; those of one partition in the order they were sealed."""
         queue = self._queues.get(batch.partition)
         if queue is None:
@@ -301,7 +253,7 @@ class Accumulator(Generic[D]):
         """Whether batches wait to be taken; may be asked from any thread."""
         return bool(self._waiting)
 
-    def undone(self) -> list[Batch[D]]:
+    def undone(self) -> list[Batch]:
         """Return all batches whose fate is not known."""
         return list(self._undone)
 
@@ -313,7 +265,7 @@ class Accumulator(Generic[D]):
         leader_of: Callable[[TopicPartition], int | None],
         room_at: Callable[[int], int],
         max_request_bytes: int,
-    ) -> dict[int, list[Batch[D]]]:
+    ) -> dict[int, list[Batch]]:
         """Take what shall be sent now: for each broker one request, one batch per partition.
 
         Args:
@@ -322,7 +274,7 @@ class Accumulator(Generic[D]):
             room_at: How many requests a broker can take now.
             max_request_bytes: Bytes of one request, before compression.
         """
-        requests: dict[int, list[Batch[D]]] = {}
+        requests: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
         for partition, queue in list(self._waiting.items()):
             if not self._is_ready(queue, now):
@@ -339,7 +291,7 @@ class Accumulator(Generic[D]):
             self._launch(queue, batch)
         return requests
 
-    def _is_ready(self, queue: _Queue[D], now: int) -> bool:
+    def _is_ready(self, queue: _Queue, now: int) -> bool:
         batch = queue.waiting[0]
         if now < batch.not_before:
             return False
@@ -350,7 +302,7 @@ class Accumulator(Generic[D]):
         allowed = self._max_in_flight if queue.is_known or self.identity is None else 1
         return len(queue.in_flight) < allowed and not queue.is_settling()
 
-    def _launch(self, queue: _Queue[D], batch: Batch[D]) -> None:
+    def _launch(self, queue: _Queue, batch: Batch) -> None:
         batch.attempts += 1
         queue.number(batch, self.identity)
         del queue.waiting[0]
@@ -366,13 +318,13 @@ class Accumulator(Generic[D]):
             times.append(batch.not_before if batch.not_before > now else self.deadline(batch))
         return min(times, default=None)
 
-    def deadline(self, batch: Batch[D]) -> int:
+    def deadline(self, batch: Batch) -> int:
         """Return when a batch is too old."""
         return batch.created + self._delivery_timeout_ms
 
     # ------------------------------------------------------------------------------- outcome
 
-    def done(self, batch: Batch[D]) -> None:
+    def done(self, batch: Batch) -> None:
         """Forget a batch that was delivered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
@@ -381,7 +333,7 @@ class Accumulator(Generic[D]):
             queue.gap = None  # what was given up had been written
         self._forget(batch)
 
-    def gave_up(self, batch: Batch[D]) -> None:
+    def gave_up(self, batch: Batch) -> None:
         """Forget a batch in flight that has failed; those behind it may have to be renumbered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
@@ -389,7 +341,7 @@ class Accumulator(Generic[D]):
         self._forget(batch)
         self._close_gap(queue)
 
-    def again(self, batch: Batch[D], not_before: int) -> None:
+    def again(self, batch: Batch, not_before: int) -> None:
         """Put a batch in flight back, to be sent again."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
@@ -400,11 +352,40 @@ class Accumulator(Generic[D]):
         insort(queue.waiting, batch, key=_by_number)
         self._waiting[batch.partition] = queue
 
-    def is_early(self, batch: Batch[D]) -> bool:
+    def divide(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Put the parts of a batch in flight into its place, to be sent one by one.
+
+        Args:
+            batch: The batch; its records go on in the parts.
+            parts: At least two, with the same records in the same order.
+        """
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        for each in (*queue.in_flight, *queue.waiting):
+            if each.number > batch.number:
+                each.number += len(parts) - 1
+        queue.next_number += len(parts) - 1
+        if queue.gap is not None and queue.gap > batch.number:
+            queue.gap += len(parts) - 1
+        firsts = [0, *accumulate(part.builder.count for part in parts)][:-1]
+        left = batch.reserved
+        for index, (first, part) in enumerate(zip(firsts, parts, strict=True)):
+            part.number = batch.number + index
+            part.numbering = queue.place_of(batch, first)
+            part.reserved = left // (len(parts) - index)
+            left -= part.reserved
+            insort(queue.waiting, part, key=_by_number)
+            self._undone[part] = None
+        self._waiting[batch.partition] = queue
+        batch.fate.divide([(first, part.fate) for first, part in zip(firsts, parts, strict=True)])
+        batch.is_done = True
+        del self._undone[batch]
+
+    def is_early(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition is undecided."""
         return not self._queues[batch.partition].is_first_undecided(batch)
 
-    def renumber(self, batch: Batch[D]) -> bool:
+    def renumber(self, batch: Batch) -> bool:
         """Number a batch in flight and all behind it anew, if one before it was given up.
 
         Returns:
@@ -417,7 +398,7 @@ class Accumulator(Generic[D]):
         self._next_epoch(queue)
         return True
 
-    def _next_epoch(self, queue: _Queue[D]) -> None:
+    def _next_epoch(self, queue: _Queue) -> None:
         assert queue.epoch is not None
         queue.epoch += 1
         queue.next_sequence = 0
@@ -425,14 +406,14 @@ class Accumulator(Generic[D]):
         for each in queue.waiting:
             each.numbering = None
 
-    def _close_gap(self, queue: _Queue[D]) -> None:
+    def _close_gap(self, queue: _Queue) -> None:
         """Begin a new epoch at once when no numbered batch is left whose fate depends on it."""
         if queue.epoch is None or queue.epoch >= MAX_EPOCH:
             return
         if not queue.in_flight and all(each.numbering is None for each in queue.waiting):
             self._next_epoch(queue)
 
-    def expired(self, now: int) -> list[Batch[D]]:
+    def expired(self, now: int) -> list[Batch]:
         """Remove and return the waiting batches that are too old."""
         late = [
             batch
@@ -443,17 +424,17 @@ class Accumulator(Generic[D]):
         self._remove(late)
         return late
 
-    def abandon(self) -> list[Batch[D]]:
+    def abandon(self) -> list[Batch]:
         """Remove and return all waiting batches."""
         waiting = list(self._all_waiting())
         self._remove(waiting)
         return waiting
 
-    def _all_waiting(self) -> Iterator[Batch[D]]:
+    def _all_waiting(self) -> Iterator[Batch]:
         for queue in self._waiting.values():
             yield from queue.waiting
 
-    def _remove(self, batches: Iterable[Batch[D]]) -> None:
+    def _remove(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
             queue = self._queues[batch.partition]
             queue.waiting.remove(batch)
@@ -464,7 +445,7 @@ class Accumulator(Generic[D]):
                 queue.gap = max(batch.number, -1 if queue.gap is None else queue.gap)
                 self._close_gap(queue)
 
-    def _forget(self, batch: Batch[D]) -> None:
+    def _forget(self, batch: Batch) -> None:
         batch.is_done = True
         self.released_bytes += batch.reserved
         del self._undone[batch]

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
-from kohort.client.accumulator import record_size
+from kohort.client._deliveries import Delivery
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import NewRecord, RecordMetadata
+from kohort.client.delivery import RecordMetadata, tell_all
 from kohort.client.sender import Sender
-from kohort.errors import (
-    ErrorCode,
-    KafkaError,
-    LocalProtocolError,
-    RequestTimedOutError,
-)
+from kohort.errors import LocalProtocolError, RequestTimedOutError
 from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
@@ -82,7 +76,8 @@ class AsyncProducer:
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
             headers: Names and values (KIP-82); None is the same as none.
-            partition: Where it goes; by default chosen by the key, as Java's producer does.
+            partition: Where it goes; by default chosen by the key as the setting `partitioner`
+                says, which is as Java's producer does it.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
         Returns:
@@ -91,19 +86,23 @@ class AsyncProducer:
         Raises:
             KafkaError: There is no such topic or partition, the record is too large, or no broker
                 or no memory was there within `max_block_ms`.
-            TypeError: Key or value are not bytes and there is no serializer.
+            TypeError: Key or value are not bytes and there is no serializer, or another argument
+                has a type that does not fit.
+            ValueError: A number is out of its range.
         """
         sender = self.sender()
-        record = new_record(self._config, topic, value, key, headers, partition, timestamp_ms)
+        value, key = serialized(self._config, value, key)
+        given = topic, value, key, headers, partition, timestamp_ms
         deadline = Deadline(self._config.max_block_ms)
-        partitions = sender.partitions_of(topic)
-        if partitions is None:
-            partitions = await sender.find_topic(topic, deadline)
-        delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        while not sender.append(record, partitions, delivery):
-            if not await sender.room(record.size, deadline):
+        while (delivery := sender.batches.add(Delivery, *given)) is None:
+            if sender.lacks(topic, partition):
+                await sender.topics.find(arguments.topic(topic), partition, deadline)
+            elif not await sender.room(sender.batches.size_of(value, key, headers), deadline):
                 raise no_room(self._config)
-        return delivery
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if not delivery.watch(future):
+            tell_all([(delivery, future)])
+        return future
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
         """Send everything now and wait until its fate is known.
@@ -142,40 +141,13 @@ class AsyncProducer:
         return self._sender
 
 
-def new_record(
-    config: ProducerConfig,
-    topic: str,
-    value: object,
-    key: object,
-    headers: Headers | None,
-    partition: int | None,
-    timestamp_ms: int | None,
-) -> NewRecord:
-    """Make bytes of a record; arguments and errors as `AsyncProducer.send`."""
-    topic = arguments.topic(topic)
-    fields = arguments.headers(headers)
-    if partition is not None:
-        partition = arguments.partition_number(partition)
-    when = now_ms() if timestamp_ms is None else arguments.timestamp_ms(timestamp_ms)
+def serialized(config: ProducerConfig, value: object, key: object) -> tuple[object, object]:
+    """Return value and key as the serializers make them."""
     if key is not None and config.key_serializer is not None:
         key = config.key_serializer(key)
     if value is not None and config.value_serializer is not None:
         value = config.value_serializer(value)
-    key_bytes = _bytes("key", key)
-    value_bytes = _bytes("value", value)
-    size = record_size(key_bytes, value_bytes, fields)
-    if size > config.max_request_size or size > config.buffer_memory:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record of {size} bytes; max.request.size is {config.max_request_size} and"
-            f" buffer.memory {config.buffer_memory}",
-        )
-    return NewRecord(topic, partition, when, key_bytes, value_bytes, fields, size)
-
-
-def now_ms() -> int:
-    """Return the time, in milliseconds since the epoch."""
-    return int(time.time() * 1000)
+    return value, key
 
 
 def no_room(config: ProducerConfig) -> RequestTimedOutError:
@@ -183,14 +155,4 @@ def no_room(config: ProducerConfig) -> RequestTimedOutError:
     return RequestTimedOutError(
         f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
         " records are added faster than the brokers take them"
-    )
-
-
-def _bytes(what: str, given: object) -> Buffer | None:
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, (bytearray, memoryview)):
-        return arguments.buffer(given, f"the {what}")
-    raise TypeError(
-        f"the {what} is a {type(given).__name__}, not bytes; set {what}_serializer to make bytes"
     )

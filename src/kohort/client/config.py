@@ -19,6 +19,9 @@ from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")
 
+# Gets topic, key and how many partitions there are; None leaves the choice to the producer.
+Partitioner: TypeAlias = Callable[[str, "bytes | None", int], "int | None"]
+
 _MIB = 1024 * 1024
 _COUNTED = ("_ms", "_bytes", "_records", "_size")
 
@@ -208,6 +211,12 @@ class ProducerConfig(ClientConfig):
         max_request_size: Most bytes of one record, and of one request.
         max_block_ms: How long `send` may wait for memory or metadata.
         delivery_timeout_ms: After this time a record that is not acknowledged has failed.
+        partitioner: Chooses the partition of a record that names none. "murmur2" (also
+            "murmur2_random") puts a key where Java's producer and kafka-python put it,
+            "consistent_random" where librdkafka does by default (CRC32; an empty key counts as
+            none). A callable gets topic, key (bytes or None) and the number of partitions; it
+            returns a partition, or None to leave the choice to the producer. Records without a key
+            stay together for a batch, then go to another partition.
         key_serializer: Makes bytes of a key; not called for None.
         value_serializer: Likewise for values.
     """
@@ -221,6 +230,7 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = _MIB
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
+    partitioner: Literal["murmur2", "murmur2_random", "consistent_random"] | Partitioner = "murmur2"
     key_serializer: Callable[..., bytes] | None = None
     value_serializer: Callable[..., bytes] | None = None
 
@@ -228,6 +238,9 @@ class ProducerConfig(ClientConfig):
         """Check the values."""
         ClientConfig.__post_init__(self)
         _one_of("acks", str(self.acks), ("all", "-1", "0", "1"))
+        if not callable(self.partitioner):
+            named = ("murmur2", "murmur2_random", "consistent_random")
+            _one_of("partitioner", self.partitioner, named)
         codecs = tuple(codec.name.lower() for codec in Compression)
         _one_of("compression.type", self.compression_type, codecs)
         if self.enable_idempotence and self.required_acks != -1:

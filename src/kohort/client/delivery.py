@@ -1,12 +1,17 @@
-"""A record on its way to the brokers, and what its sender learns of it."""
+"""What a producer learns of a record that it sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kohort.errors import KohortError
-from kohort.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from kohort.client._deliveries import Watcher
+
+log = logging.getLogger("kohort.client")
 
 
 class RecordMetadata(NamedTuple):
@@ -25,7 +30,7 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
 
-class Delivery(Protocol):
+class Completable(Protocol):
     """What is told of a record's fate: a future."""
 
     def set_result(self, result: RecordMetadata, /) -> None:
@@ -38,35 +43,31 @@ class Delivery(Protocol):
         """Whether it was cancelled."""
 
 
-class NewRecord(NamedTuple):
-    """A record on its way, as bytes.
-
-    Attributes:
-        topic: Where it goes.
-        partition: Where it goes, None to have one chosen.
-        timestamp: Milliseconds since the epoch.
-        key: Its key.
-        value: Its value.
-        headers: Names and values.
-        size: What `record_size` says.
-    """
-
-    topic: str
-    partition: int | None
-    timestamp: int
-    key: Buffer | None
-    value: Buffer | None
-    headers: Sequence[tuple[str, Buffer | None]]
-    size: int
-
-
-def tell(delivery: Delivery, outcome: RecordMetadata | KohortError) -> None:
+def tell(future: Completable, outcome: RecordMetadata | KohortError) -> None:
     """Complete a future, unless its owner has cancelled it."""
     try:
         if isinstance(outcome, RecordMetadata):
-            delivery.set_result(outcome)
+            future.set_result(outcome)
         else:
-            delivery.set_exception(outcome)
+            future.set_exception(outcome)
     except Exception:
-        if not delivery.done():
+        if not future.done():
             raise
+
+
+def tell_all(watchers: Iterable[Watcher]) -> None:
+    """Complete the futures of records whose fate is known; none of them can hurt the others."""
+    for delivery, future in watchers:
+        outcome = delivery.outcome()
+        assert outcome is not None
+        try:
+            tell(future, outcome)
+        except BaseException:
+            # An exit out of a callback would otherwise end the thread that all records need.
+            log.exception("a callback of a record for %s raised", _where(outcome))
+
+
+def _where(outcome: RecordMetadata | KohortError) -> str:
+    if isinstance(outcome, RecordMetadata):
+        return f"{outcome.topic}-{outcome.partition} at offset {outcome.offset}"
+    return f"a partition ({outcome})"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
-from kohort.client.async_producer import AsyncProducer, Headers, new_record, no_room
+from kohort.client.async_producer import AsyncProducer, Headers, no_room, serialized
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.delivery import RecordMetadata
+from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.loop_thread import LoopThread
 from kohort.client.sender import Sender
 from kohort.errors import LocalProtocolError
@@ -19,7 +19,9 @@ from kohort.errors import LocalProtocolError
 if TYPE_CHECKING:
     from kohort.client.settings import ProducerSettings
 
-__all__ = ["Producer", "RecordMetadata"]
+__all__ = ["DeliveryFuture", "Producer", "RecordMetadata"]
+
+_Add: TypeAlias = Callable[..., DeliveryFuture | None]
 
 
 class Producer:
@@ -44,6 +46,10 @@ class Producer:
         self._core = AsyncProducer(**settings)
         self._thread = LoopThread("kohort-producer")
         self._sender: Sender | None = None
+        self._add: _Add = _not_started
+        self._serializes = (
+            self._config.key_serializer is not None or self._config.value_serializer is not None
+        )
         self._is_closed = False
 
     @classmethod
@@ -71,7 +77,7 @@ class Producer:
         headers: Headers | None = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Future[RecordMetadata]:
+    ) -> DeliveryFuture:
         """Add a record to its batch; waits only for metadata and for memory.
 
         Args:
@@ -80,7 +86,8 @@ class Producer:
                 is compacted.
             key: Bytes, or what `key_serializer` takes.
             headers: Names and values (KIP-82); None is the same as none.
-            partition: Where it goes; by default chosen by the key, as Java's producer does.
+            partition: Where it goes; by default chosen by the key as the setting `partitioner`
+                says, which is as Java's producer does it.
             timestamp_ms: Milliseconds since the epoch; now by default.
 
         Returns:
@@ -89,19 +96,38 @@ class Producer:
         Raises:
             KafkaError: There is no such topic or partition, the record is too large, or no broker
                 or no memory was there within `max_block_ms`.
-            TypeError: Key or value are not bytes and there is no serializer.
+            TypeError: Key or value are not bytes and there is no serializer, or another argument
+                has a type that does not fit.
+            ValueError: A number is out of its range.
         """
+        if self._serializes:
+            value, key = serialized(self._config, value, key)
+        future = self._add(DeliveryFuture, topic, value, key, headers, partition, timestamp_ms)
+        if future is None:
+            return self._wait_and_add(topic, value, key, headers, partition, timestamp_ms)
+        return future
+
+    def _wait_and_add(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> DeliveryFuture:
+        """Add a record once topic, partition and memory are there."""
         sender = self._sender or self._start()
-        record = new_record(self._config, topic, value, key, headers, partition, timestamp_ms)
-        partitions = sender.partitions_of(topic)
-        if partitions is None:
-            deadline = Deadline(self._config.max_block_ms)
-            partitions = self._thread.run(lambda: sender.find_topic(topic, deadline))
-        delivery: Future[RecordMetadata] = Future()
-        while not sender.append(record, partitions, delivery):
-            if not sender.wait_for_room(record.size, self._config.max_block_ms / 1000):
+        given = topic, value, key, headers, partition, timestamp_ms
+        size = sender.batches.size_of(value, key, headers)
+        deadline = Deadline(self._config.max_block_ms)
+        while (future := sender.batches.add(DeliveryFuture, *given)) is None:
+            if sender.lacks(topic, partition):
+                arguments.topic(topic)
+                self._thread.run(lambda: sender.topics.find(topic, partition, deadline))
+            elif not sender.wait_for_room(size, deadline):
                 raise no_room(self._config)
-        return delivery
+        return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until its fate is known.
@@ -126,7 +152,7 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
-        started, self._sender = self._sender, None
+        started, self._sender, self._add = self._sender, None, _not_started
         try:
             if started is not None:
                 self._thread.run(lambda: self._core.close(wait_s))
@@ -140,5 +166,10 @@ class Producer:
         async def make_sender() -> Sender:
             return self._core.sender(self._thread.call_soon)
 
-        self._sender = self._thread.run(make_sender)
-        return self._sender
+        sender = self._sender = self._thread.run(make_sender)
+        self._add = sender.batches.add
+        return sender
+
+
+def _not_started(*_: object) -> None:
+    """Stand in for `OpenBatches.add` while there is no loop."""

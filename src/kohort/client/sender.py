@@ -7,17 +7,20 @@ the loop is woken when a batch is full, and when there is one after there was no
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
 
-from kohort.client.accumulator import Accumulator, Batch, Identity, OpenBatches
+from kohort.client._open_batches import OpenBatches
+from kohort.client.accumulator import Accumulator, Batch, Identity
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import Delivery, NewRecord, RecordMetadata, tell
-from kohort.client.partitioner import StickyPartitioner, partition_for_key
+from kohort.client.delivery import tell_all
+from kohort.client.partitioner import partitioner_named
+from kohort.client.producer_topics import ProducerTopics
 from kohort.errors import (
     ErrorCode,
     KafkaError,
@@ -37,14 +40,18 @@ from kohort.wire.messages.produce import (
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 
+log = logging.getLogger("kohort.client")
+
 _OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # How many times its size a batch may grow while the brokers, or this process, do not keep up.
 GROWTH = 16
 
 _MAX_INT32 = 0x7FFFFFFF
-
-Sent: TypeAlias = Batch[Delivery]
+_ENOUGH_ROOM = 1_048_576
+# Partitions that a message names.
+_SHOWN = 5
 
 
 class Sender:
@@ -65,100 +72,54 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._notify = notify
-        self._open = OpenBatches[Delivery](
+        self.batches = OpenBatches(
+            Batch,
+            lambda: int(self._now() * 1000),
+            lambda: self._notify(self._wake.set),
             batch_size=config.batch_size,
             largest_batch=min(config.max_request_size, GROWTH * config.batch_size),
             linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            largest_record=config.max_request_size,
+            partitioner=partitioner_named(config.partitioner),
         )
-        self._accumulator = Accumulator[Delivery](
+        self.topics = ProducerTopics(config, cluster, self.batches)
+        self._accumulator = Accumulator(
             max_in_flight=config.max_in_flight_requests_per_connection,
             delivery_timeout_ms=config.delivery_timeout_ms,
         )
-        self._partitioner = StickyPartitioner(config.batch_size)
-        # Guards _open and _added_bytes; everything else belongs to the loop.
         self._room = threading.Condition(threading.Lock())
-        self._added_bytes = 0
         self._threads_waiting = 0
         self._now: Callable[[], float] = asyncio.get_running_loop().time
-        self._is_notified = False
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
         self._requests: dict[asyncio.Task[None], int] = {}
         self._identifying: asyncio.Task[None] | None = None
-        self._fatal: KohortError | None = None
+        self._no_identity: KohortError | None = None
         self._loop_task: asyncio.Task[None] | None = None
         cluster.on_metadata.append(self._wake.set)
 
     # --------------------------------------------------------------------- from any thread
 
-    def partitions_of(self, topic: str) -> int | None:
-        """Return how many partitions a topic has, None when that is not known."""
-        known = self._cluster.metadata.topics.get(topic)
-        return len(known.partitions) or None if known and not known.error_code else None
+    def lacks(self, topic: str, partition: int | None) -> bool:
+        """Return whether a topic is not known, or a partition of it."""
+        count = self.batches.partitions_of(topic)
+        return count is None or (partition is not None and partition >= count)
 
-    def append(self, record: NewRecord, partitions: int, delivery: Delivery) -> bool:
-        """Add a record.
-
-        Args:
-            record: The record.
-            partitions: How many partitions its topic has.
-            delivery: Told of its fate.
-
-        Returns:
-            False when there is no room for it now.
-
-        Raises:
-            KafkaError: There is no such partition, or the producer has failed for good.
-        """
-        with self._room:
-            if self._fatal is not None:
-                raise self._fatal
-            if not self._has_room(record.size):
-                return False
-            partition = self._choose(record, partitions)
-            now = int(self._now() * 1000)
-            news = self._open.append(
-                TopicPartition(record.topic, partition),
-                record.timestamp,
-                record.key,
-                record.value,
-                record.headers,
-                delivery,
-                record.size,
-                now,
-                hurried=not self._open.sealed and not self._accumulator.has_waiting,
-            )
-            self._added_bytes += record.size
-        if news and not self._is_notified:
-            self._is_notified = True
-            self._notify(self._wake.set)
-        return True
-
-    def wait_for_room(self, size: int, timeout_s: float) -> bool:
+    def wait_for_room(self, size: int, deadline: Deadline) -> bool:
         """Block this thread until there is room for `size` bytes; return whether there is."""
+        wanted = self._wanted(size)
         with self._room:
             # Said before the first look, or a release between the two would go unnoticed.
             self._threads_waiting += 1
             try:
-                return self._room.wait_for(lambda: self._has_room(size), timeout_s)
+                return self._room.wait_for(lambda: self.batches.has_room(wanted), deadline.left_s())
             finally:
                 self._threads_waiting -= 1
 
-    def _has_room(self, size: int) -> bool:
-        used = self._added_bytes - self._accumulator.released_bytes
-        return used + size <= self._config.buffer_memory or self._fatal is not None
-
-    def _choose(self, record: NewRecord, partitions: int) -> int:
-        if record.partition is not None:
-            if not 0 <= record.partition < partitions:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"{record.topic} has {partitions} partitions, no {record.partition}",
-                )
-            return record.partition
-        if record.key is not None:
-            return partition_for_key(record.key, partitions)
-        return self._partitioner.choose(record.topic, partitions, record.size)
+    def _wanted(self, size: int) -> int:
+        # Whoever waited adds more than one record then, or it would wait again for each.
+        return max(size, min(_ENOUGH_ROOM, self._config.buffer_memory // 4))
 
     # ------------------------------------------------------------------------- on the loop
 
@@ -166,38 +127,12 @@ class Sender:
         """Begin to send."""
         self._loop_task = asyncio.create_task(self._run())
 
-    async def find_topic(self, topic: str, deadline: Deadline) -> int:
-        """Return how many partitions a topic has, waiting until it is there.
-
-        Raises:
-            KafkaError: It is not there in time, may not be used, or no broker answers.
-        """
-        news = self._cluster.unwatched([topic])
-        try:
-            async with self._cluster.within(deadline, f"metadata of topic {topic}"):
-                return await self._found(topic, deadline)
-        except BaseException:
-            self._cluster.forget_topics(news)
-            raise
-
-    async def _found(self, topic: str, deadline: Deadline) -> int:
-        pause = self._cluster.retry_backoff()
-        metadata = await self._cluster.ensure_topics([topic], deadline)
-        while True:
-            found = self.partitions_of(topic)
-            if found is not None:
-                return found
-            known = metadata.topics.get(topic)
-            code = known.error_code if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            error = KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic}")
-            await self._cluster.wait_after(error, pause, deadline)
-            metadata = await self._cluster.refresh(deadline)
-
     async def room(self, size: int, deadline: Deadline) -> bool:
         """Wait until there is room for `size` bytes; return whether there is."""
+        wanted = self._wanted(size)
         try:
             async with asyncio.timeout(deadline.left_s()):
-                while not self._has_room(size):
+                while not self.batches.has_room(wanted):
                     await self._progress.wait()
         except TimeoutError:
             return False
@@ -209,40 +144,39 @@ class Sender:
         Raises:
             RequestTimedOutError: That took too long.
         """
-        with self._room:
-            self._open.seal_all()
+        self.batches.seal_all()
         self._collect()
         self._wake.set()
         batches = self._accumulator.undone()
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in batches:
-                    while not batch.is_done:
+                    while not batch.fate.is_settled:
                         await self._progress.wait()
         except TimeoutError:
-            left = sum(len(batch.deliveries) for batch in batches if not batch.is_done)
-            raise RequestTimedOutError(
-                f"{left} records were not acknowledged in {timeout_s} s{self._trouble()}"
-            ) from None
+            raise self._not_in_time(timeout_s) from self._why_undone()
 
     async def close(self, timeout_s: float | None) -> None:
         """Send what is there within the time; what is left then fails."""
         try:
-            if self._fatal is None:
+            if self.batches.fatal is None:
                 await self.flush(timeout_s)
         except RequestTimedOutError as error:
-            self._fatal = error
-        self._fatal = self._fatal or LocalProtocolError("the producer is closed")
+            log.warning("the producer is closed although %s", error.message)
+            self.batches.fatal = error
+        closed = self.batches.fatal = self.batches.fatal or _closed()
         tasks = [task for task in (self._loop_task, self._identifying) if task is not None]
         tasks += list(self._requests)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._abandon(self._fatal)
+        self._abandon(closed)
+        for batch in self._accumulator.undone():  # a task that never began has told nobody
+            self._give_up(batch, closed)
 
     async def _run(self) -> None:
         while True:
-            self._is_notified = False
+            self.batches.is_notified = False
             self._wake.clear()
             due = self._turn(int(self._now() * 1000))
             timeout = None if due is None else max(0.0, due / 1000 - self._now())
@@ -254,23 +188,23 @@ class Sender:
 
     def _turn(self, now: int) -> int | None:
         """Give up what is too old and send what is ready; return when to look again."""
-        with self._room:
-            open_due = self._open.seal_due(now)
+        open_due = self.batches.seal_due(now)
         self._collect()
         for batch in self._accumulator.expired(now):
             self._fail(batch, self._timed_out(batch))
-        if self._fatal is not None:
-            self._abandon(self._fatal)
+        if self.batches.fatal is not None:
+            self._abandon(self.batches.fatal)
         elif self._accumulator.identity is not None or not self._config.enable_idempotence:
             self._send_ready(now)
         elif self._identifying is None:
             self._identifying = asyncio.create_task(self._identify())
+        self.batches.is_behind = self._accumulator.has_waiting
         due = self._accumulator.next_due(now)
         return min((each for each in (open_due, due) if each is not None), default=None)
 
     def _collect(self) -> None:
-        while self._open.sealed:
-            self._accumulator.add(self._open.sealed.popleft())
+        while self.batches.sealed:
+            self._accumulator.add(self.batches.sealed.popleft())
 
     def _send_ready(self, now: int) -> None:
         requests = self._accumulator.take(
@@ -292,7 +226,7 @@ class Sender:
     async def _identify(self) -> None:
         """Become a producer that the brokers know (KIP-98)."""
         attempts = 0
-        while self._accumulator.identity is None and self._fatal is None:
+        while self._accumulator.identity is None and self.batches.fatal is None:
             request = InitProducerIdRequest(
                 transactional_id=None, transaction_timeout_ms=_MAX_INT32
             )
@@ -303,15 +237,16 @@ class Sender:
                 identity = Identity(answer.producer_id, answer.producer_epoch)
                 self._accumulator.identity = identity
             except KohortError as error:
+                self._no_identity = error
                 if not (isinstance(error, KafkaError) and error.retriable):
-                    self._fatal = error
+                    self.batches.fatal = error
                 attempts += 1
                 await asyncio.sleep(self._backoff_ms(attempts) / 1000)
         self._wake.set()
 
     # ---------------------------------------------------------------------------- requests
 
-    async def _send(self, node: int, batches: list[Sent]) -> None:
+    async def _send(self, node: int, batches: list[Batch]) -> None:
         try:
             await self._exchange(node, batches)
         except KafkaError as error:
@@ -322,9 +257,8 @@ class Sender:
             for batch in batches:
                 self._give_up(batch, error)
         except asyncio.CancelledError:
-            closed = self._fatal or LocalProtocolError("the producer is closed")
             for batch in batches:
-                self._give_up(batch, closed)
+                self._give_up(batch, self.batches.fatal or _closed())
             raise
         finally:
             task = asyncio.current_task()
@@ -333,7 +267,7 @@ class Sender:
             self._wake.set()
             self._pulse()
 
-    async def _exchange(self, node: int, batches: list[Sent]) -> None:
+    async def _exchange(self, node: int, batches: list[Batch]) -> None:
         now = int(self._now() * 1000)
         left = min(self._accumulator.deadline(batch) for batch in batches) - now
         timeout_ms = max(1, min(self._config.request_timeout_ms, left))
@@ -347,7 +281,7 @@ class Sender:
         response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
         self._settle(batches, response)
 
-    def _request(self, batches: Iterable[Sent], timeout_ms: int) -> ProduceRequest:
+    def _request(self, batches: Iterable[Batch], timeout_ms: int) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in batches:
             topic, partition = batch.partition
@@ -362,7 +296,7 @@ class Sender:
             ),
         )
 
-    def _settle(self, batches: Iterable[Sent], response: ProduceResponse) -> None:
+    def _settle(self, batches: Iterable[Batch], response: ProduceResponse) -> None:
         answers = {
             TopicPartition(topic.name, each.index): each
             for topic in response.responses
@@ -376,7 +310,7 @@ class Sender:
             else:
                 self._settle_one(batch, answer)
 
-    def _settle_one(self, batch: Sent, answer: PartitionProduceResponse) -> None:
+    def _settle_one(self, batch: Batch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._deliver(batch, answer.base_offset, answer.log_append_time_ms)
@@ -388,45 +322,54 @@ class Sender:
             self._refuse(batch, code, where, answer.record_errors)
         elif code in _OUT_OF_ORDER:
             self._settle_out_of_order(batch, error)
+        elif code in _TOO_LARGE and batch.builder.count > 1:
+            self._divide(batch)
         elif code in _FENCED:
-            self._fatal = error
+            self.batches.fatal = error
             self._give_up(batch, error)
         else:
             self._cluster.request_refresh()
             self._again_or_fail(batch, error)
 
     def _refuse(
-        self, batch: Sent, code: int, where: str, errors: Iterable[BatchIndexAndErrorMessage]
+        self, batch: Batch, code: int, where: str, errors: Iterable[BatchIndexAndErrorMessage]
     ) -> None:
         """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
-        reasons = {each.batch_index: each.batch_index_error_message for each in errors}
+        reasons: dict[int, KohortError] = {
+            each.batch_index: KafkaError(
+                code, f"{where}: {each.batch_index_error_message or 'it is refused'}"
+            )
+            for each in errors
+        }
         self._accumulator.gave_up(batch)
         self._released()
-        for index, (delivery, _) in enumerate(batch.deliveries):
-            if index in reasons:
-                tell(delivery, KafkaError(code, f"{where}: {reasons[index] or 'it is refused'}"))
-            else:
-                why = f"{where}: another record of the same batch is refused"
-                tell(delivery, KafkaError(ErrorCode.INVALID_RECORD, why))
+        why = f"{where}: another record of the same batch is refused"
+        tell_all(batch.fate.failed(KafkaError(ErrorCode.INVALID_RECORD, why), reasons))
         self._pulse()
 
-    def _settle_out_of_order(self, batch: Sent, error: KafkaError) -> None:
+    def _divide(self, batch: Batch) -> None:
+        """KIP-126: what is too large together is sent in parts of at most half the size."""
+        most = min(self._config.batch_size, batch.builder.size // 2)
+        self._accumulator.divide(batch, batch.parts(most))
+
+    def _settle_out_of_order(self, batch: Batch, error: KafkaError) -> None:
         if self._accumulator.is_early(batch):
-            self._again(batch)
+            self._again(batch, error)
             return
         if not self._accumulator.renumber(batch):
             lost = f"{error}: the broker has lost records of this producer that it acknowledged"
             self._give_up(batch, KafkaError(error.code, lost.removeprefix(f"{error.name}: ")))
 
-    def _again_or_fail(self, batch: Sent, error: KafkaError) -> None:
+    def _again_or_fail(self, batch: Batch, error: KafkaError) -> None:
         if not error.retriable:
             self._give_up(batch, error)
         elif self._accumulator.deadline(batch) <= int(self._now() * 1000):
             self._give_up(batch, self._timed_out(batch, error))
         else:
-            self._again(batch)
+            self._again(batch, error)
 
-    def _again(self, batch: Sent) -> None:
+    def _again(self, batch: Batch, error: KafkaError) -> None:
+        batch.trouble = error
         not_before = int(self._now() * 1000) + self._backoff_ms(batch.attempts)
         self._accumulator.again(batch, not_before)
 
@@ -436,33 +379,28 @@ class Sender:
 
     # ----------------------------------------------------------------------------- outcome
 
-    def _deliver(self, batch: Sent, base_offset: int, append_time: int) -> None:
+    def _deliver(self, batch: Batch, base_offset: int, append_time: int) -> None:
         self._accumulator.done(batch)
         self._released()
-        topic, partition = batch.partition
-        for index, (delivery, timestamp) in enumerate(batch.deliveries):
-            offset = base_offset + index if base_offset >= 0 else -1
-            when = append_time if append_time >= 0 else timestamp
-            tell(delivery, RecordMetadata(topic, partition, offset, when))
+        tell_all(batch.fate.delivered(base_offset, append_time))
 
-    def _give_up(self, batch: Sent, error: KohortError) -> None:
+    def _give_up(self, batch: Batch, error: KohortError) -> None:
         self._accumulator.gave_up(batch)
         self._fail(batch, error)
 
-    def _fail(self, batch: Sent, error: KohortError) -> None:
+    def _fail(self, batch: Batch, error: KohortError) -> None:
         self._released()
-        for delivery, _ in batch.deliveries:
-            tell(delivery, error)
+        tell_all(batch.fate.failed(error))
         self._pulse()
 
     def _released(self) -> None:
+        self.batches.released_bytes = self._accumulator.released_bytes
         if self._threads_waiting:
             with self._room:
                 self._room.notify_all()
 
     def _abandon(self, why: KohortError) -> None:
-        with self._room:
-            self._open.seal_all()
+        self.batches.seal_all()
         self._collect()
         for batch in self._accumulator.abandon():
             self._fail(batch, why)
@@ -471,13 +409,42 @@ class Sender:
         self._progress.set()
         self._progress.clear()
 
-    def _timed_out(self, batch: Sent, cause: KafkaError | None = None) -> RequestTimedOutError:
+    # -------------------------------------------------------------------------------- causes
+
+    def _timed_out(self, batch: Batch, cause: KohortError | None = None) -> RequestTimedOutError:
         topic, partition = batch.partition
-        why = f": {cause}" if cause else self._trouble()
+        cause = cause or self._trouble(batch)
+        error = RequestTimedOutError(
+            f"{batch.builder.count} records for {topic}-{partition} were not acknowledged in"
+            f" {self._config.delivery_timeout_ms} ms (delivery.timeout.ms)"
+            + (f": {cause}" if cause else "")
+        )
+        error.__cause__ = cause
+        return error
+
+    def _not_in_time(self, timeout_s: float | None) -> RequestTimedOutError:
+        left: Counter[str] = Counter()
+        for batch in self._accumulator.undone():
+            left[f"{batch.partition.topic}-{batch.partition.partition}"] += batch.builder.count
+        where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
+        more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
+        cause = self._why_undone()
         return RequestTimedOutError(
-            f"{len(batch.deliveries)} records for {topic}-{partition} were not acknowledged in"
-            f" {self._config.delivery_timeout_ms} ms{why}"
+            f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
+            + (f": {cause}" if cause else "")
         )
 
-    def _trouble(self) -> str:
-        return f": {self._cluster.unreachable}" if self._cluster.unreachable else ""
+    def _why_undone(self) -> KohortError | None:
+        causes = (self._trouble(batch) for batch in self._accumulator.undone())
+        return next((each for each in causes if each is not None), None)
+
+    def _trouble(self, batch: Batch) -> KohortError | None:
+        """Return the last thing that was said about why a batch is not written."""
+        unidentified = None if self._accumulator.identity else self._no_identity
+        causes = batch.trouble, self._cluster.unreachable, unidentified
+        said = next((each for each in causes if each is not None), None)
+        return said or self.topics.trouble(batch.partition)
+
+
+def _closed() -> LocalProtocolError:
+    return LocalProtocolError("the producer is closed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
 
-from kohort.client.config import OnCommit
+from kohort.client.config import OnCommit, Partitioner
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
 
@@ -187,6 +187,15 @@ class ProducerSettings(ClientSettings, total=False):
 
     delivery_timeout_ms: int
     """After this time a record that is not acknowledged has failed. Default: 120_000."""
+
+    partitioner: Literal["murmur2", "murmur2_random", "consistent_random"] | Partitioner
+    """Chooses the partition of a record that names none. "murmur2" (also "murmur2_random") puts a
+    key where Java's producer and kafka-python put it, "consistent_random" where librdkafka does by
+    default (CRC32; an empty key counts as none). A callable gets topic, key (bytes or None) and the
+    number of partitions; it returns a partition, or None to leave the choice to the producer.
+    Records without a key stay together for a batch, then go to another partition. Default:
+    "murmur2".
+    """
 
     key_serializer: Callable[..., bytes] | None
     """Makes bytes of a key; not called for None. Default: None."""

@@ -9,10 +9,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from kohort.wire.records._crc32c cimport crc32c_extend
 from kohort.wire.records._varint cimport read_varint, varint_size, write_varint
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
@@ -27,17 +28,21 @@ cdef extern from *:
     bint __builtin_sub_overflow(int64_t a, int64_t b, int64_t* result) noexcept nogil
 
 
+cdef enum:
+    _LENGTH_END = 12  # the length of a batch counts from here
+    _CRC_END = 21
+    _MAGIC = 2
+
+
+cdef inline void _write_number(uint8_t* out, int64_t value, int size) noexcept nogil:
+    """Write the low bytes of a number, most significant first."""
+    cdef int at
+    for at in range(size):
+        out[at] = <uint8_t>(value >> (8 * (size - 1 - at)))
+
+
 cdef class RecordWriter:
     """Writes records one after the other into the records part of a batch."""
-
-    cdef uint8_t* _data
-    cdef Py_ssize_t _capacity
-    cdef readonly Py_ssize_t size
-    cdef readonly int64_t count
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t last_offset
-    cdef readonly int64_t base_timestamp
-    cdef readonly int64_t max_timestamp
 
     def __cinit__(self):
         self.base_timestamp = -1
@@ -48,28 +53,32 @@ cdef class RecordWriter:
         free(self._data)
 
     def append(self, int64_t timestamp, key, value, headers=(), offset=None):
-        """Append a record; see the stub."""
+        """Append a record; the next offset is the default."""
         cdef int64_t at = self.last_offset + 1 if offset is None else offset
-        if self.count == 0:
-            self.base_offset = at
-            self.base_timestamp = timestamp
-        cdef int64_t offset_delta = at - self.base_offset
+        self.write(timestamp, at, as_bytes(key), as_bytes(value), encoded_headers(headers))
+
+    cdef int write(
+        self, int64_t timestamp, int64_t offset, bytes key, bytes value, list encoded
+    ) except -1:
+        """Append a record without running any Python code, unless it raises."""
+        cdef int64_t base = offset if self.count == 0 else self.base_offset
+        cdef int64_t first = timestamp if self.count == 0 else self.base_timestamp
+        cdef int64_t offset_delta = offset - base
         cdef int64_t timestamp_delta
-        if at < 0 or offset_delta < 0 or offset_delta > INT32_MAX or (
-            self.count > 0 and at <= self.last_offset
+        if offset < 0 or offset_delta < 0 or offset_delta > INT32_MAX or (
+            self.count > 0 and offset <= self.last_offset
         ):
-            raise LocalProtocolError(f"offset {at} cannot follow {self.last_offset} in a batch")
-        if __builtin_sub_overflow(timestamp, self.base_timestamp, &timestamp_delta):
+            raise LocalProtocolError(f"offset {offset} cannot follow {self.last_offset} in a batch")
+        if __builtin_sub_overflow(timestamp, first, &timestamp_delta):
             raise LocalProtocolError(f"timestamp {timestamp} is too far from the batch's first")
-        key = _as_bytes(key)
-        value = _as_bytes(value)
-        cdef list encoded = _encoded_headers(headers)
+        cdef int64_t names = 0 if encoded is None else len(encoded) // 2
         cdef int64_t body = (
             1 + varint_size(timestamp_delta) + varint_size(offset_delta)
-            + _bytes_size(key) + _bytes_size(value) + varint_size(len(encoded) // 2)
+            + _bytes_size(key) + _bytes_size(value) + varint_size(names)
         )
-        for item in encoded:
-            body += _bytes_size(item)
+        if names:
+            for item in encoded:
+                body += _bytes_size(item)
         if body > INT32_MAX - self.size - 64:
             raise LocalProtocolError(f"record of {body} bytes does not fit into its batch")
         self._reserve(varint_size(body) + body)
@@ -79,18 +88,52 @@ cdef class RecordWriter:
         out = write_varint(out, offset_delta)
         out = _write_bytes(out, key)
         out = _write_bytes(out, value)
-        out = write_varint(out, len(encoded) // 2)
-        for item in encoded:
-            out = _write_bytes(out, item)
+        out = write_varint(out, names)
+        if names:
+            for item in encoded:
+                out = _write_bytes(out, item)
         self.size = out - self._data
-        self.count += 1
-        self.last_offset = at
-        if self.count == 1 or timestamp > self.max_timestamp:
+        if self.count == 0:
+            self.base_offset = base
+            self.base_timestamp = first
+        if self.count == 0 or timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
+        self.count += 1
+        self.last_offset = offset
+        return 0
 
     def records(self):
         """Return the bytes written so far."""
         return PyBytes_FromStringAndSize(<const char*>self._data, self.size)
+
+    def assemble(self, int32_t leader_epoch, bytes head, bytes compressed=None):
+        """Return the whole batch, copied and summed without the interpreter's lock.
+
+        Args:
+            leader_epoch: Leader epoch of the batch.
+            head: The header from the attributes on.
+            compressed: What `records` became; None for the records as they are.
+        """
+        cdef const uint8_t* source = self._data
+        cdef Py_ssize_t size = self.size
+        if compressed is not None:
+            source = <const uint8_t*>PyBytes_AS_STRING(compressed)
+            size = PyBytes_GET_SIZE(compressed)
+        cdef Py_ssize_t middle = PyBytes_GET_SIZE(head)
+        cdef const uint8_t* given = <const uint8_t*>PyBytes_AS_STRING(head)
+        if size > INT32_MAX - 128:
+            raise LocalProtocolError(f"records of {size} bytes do not fit into one batch")
+        cdef bytes whole = PyBytes_FromStringAndSize(NULL, _CRC_END + middle + size)
+        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(whole)
+        with nogil:
+            _write_number(out, self.base_offset, 8)
+            _write_number(out + 8, _CRC_END - _LENGTH_END + middle + size, 4)
+            _write_number(out + 12, leader_epoch, 4)
+            out[16] = _MAGIC
+            memcpy(out + _CRC_END, given, middle)
+            memcpy(out + _CRC_END + middle, source, size)
+            _write_number(out + 17, crc32c_extend(0, out + _CRC_END, middle + size), 4)
+        return whole
 
     cdef int _reserve(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t needed = self.size + more
@@ -105,7 +148,7 @@ cdef class RecordWriter:
         return 0
 
 
-cdef inline bytes _as_bytes(data):
+cdef bytes as_bytes(data):
     if data is None or type(data) is bytes:
         return data
     try:
@@ -116,7 +159,7 @@ cdef inline bytes _as_bytes(data):
         ) from None
 
 
-cdef list _encoded_headers(headers):
+cdef list encoded_headers(headers):
     """Return names and values in turn, as bytes; most records have none."""
     cdef list encoded = []
     for name, value in headers:
@@ -124,7 +167,7 @@ cdef list _encoded_headers(headers):
             encoded.append(name.encode())
         except (AttributeError, UnicodeEncodeError):
             raise LocalProtocolError(f"header name {name!r:.80} is not text") from None
-        encoded.append(_as_bytes(value))
+        encoded.append(as_bytes(value))
     return encoded
 
 

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
-from kohort.wire.records._crc32c import crc32c
 from kohort.wire.records._objects import RecordReader, RecordWriter
 from kohort.wire.records.compression import compress, decompress
 from kohort.wire.records.header import (
     HEADER_SIZE,
-    LENGTH_END,
     MIN_RECORD_SIZE,
     Compression,
     TimestampType,
@@ -22,7 +20,6 @@ from kohort.wire.records.header import (
 from kohort.wire.records.record import Record
 from kohort.wire.schema import Buffer
 
-_BEFORE_CRC = struct.Struct(">qiibI")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 
 _LOG_APPEND_TIME = 0x08
@@ -81,11 +78,8 @@ class RecordBatchBuilder(RecordWriter):
             base_sequence,
             self.count,
         )
-        records = compress(codec, self.records())
-        length = HEADER_SIZE - LENGTH_END + len(records)
-        crc = crc32c(records, crc32c(head))
-        start = _BEFORE_CRC.pack(self.base_offset, length, leader_epoch, 2, crc)
-        return b"".join((start, head, records))
+        packed = None if codec is Compression.NONE else compress(codec, self.records())
+        return self.assemble(leader_epoch, head, packed)
 
 
 def encode_batch(
