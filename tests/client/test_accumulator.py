@@ -25,9 +25,16 @@ class Opened(OpenBatches):
     def __init__(self, **settings: int) -> None:
         self.now = 0
         self.news = 0
-        given = {"batch_size": 200, "largest_batch": 200, "linger_ms": 5, **settings}
-        given = {"buffer_memory": 10**6, "largest_record": 10**6, **given}
-        super().__init__(Batch, lambda: self.now, self.told, **given)
+        super().__init__(
+            Batch,
+            lambda: self.now,
+            self.told,
+            batch_size=settings.get("batch_size", 200),
+            largest_batch=settings.get("largest_batch", 200),
+            linger_ms=5,
+            buffer_memory=settings.get("buffer_memory", 10**6),
+            largest_record=10**6,
+        )
         self.set_partitions("t", 2)
 
     def told(self) -> None:

@@ -47,7 +47,7 @@ LONG_S = 30
 # Calls are short, or a topic that is not there would be waited for.
 COMMON: dict[str, Any] = {"default_api_timeout_ms": 300}
 MEMBER: dict[str, Any] = COMMON | {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-WRITER: dict[str, Any] = COMMON | {
+WRITER: dict[str, Any] = {
     "max_block_ms": 300,
     "delivery_timeout_ms": 1_000,
     "linger_ms": 0,

@@ -11,12 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.client import Consumer
+from kohort.client import Consumer, Producer, RebalanceListener
+from kohort.client.listener import Told
 from kohort.errors import ConfigError, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.assignors.interface import Assignment, GroupMetadata, RebalanceProtocol
@@ -341,3 +342,77 @@ def test_an_event_listener_that_calls_back_is_refused_and_changes_nothing(embedd
     with member.consumer:
         member.until_read()
     assert refused
+
+
+# -------------------------------------------------------------------------------------- listeners
+
+
+class Listening(RebalanceListener):
+    """Does something with what it is assigned."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        self.deed: Callable[[], object] = deed
+        self.threads: list[str] = []
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+        self.threads.append(threading.current_thread().name)
+        return cast("Told", self.deed()) if partitions else None
+
+
+@pytest.mark.parametrize("nonsense", [5, "text", [1]], ids=repr)
+def test_a_listener_that_returns_nonsense_is_told_and_records_come(
+    member: Member, nonsense: object
+) -> None:
+    listener = Listening(lambda: nonsense)
+    member.consumer.subscribe([member.topic], listener=listener)
+    with pytest.raises(TypeError):
+        member.until_read()
+    member.until_read()
+    assert set(listener.threads) == {threading.current_thread().name}
+
+
+def test_a_listener_that_raises_is_heard_once_and_records_come(member: Member) -> None:
+    member.consumer.subscribe([member.topic], listener=Listening(fail))
+    with pytest.raises(ArithmeticError, match="not today"):
+        member.until_read()
+    member.until_read()
+
+
+# ------------------------------------------------------------------------ serializers and the like
+
+
+def test_a_deserializer_runs_in_the_thread_that_polls_and_may_call_back(embedded: str) -> None:
+    threads: list[str] = []
+    members: list[Member] = []
+
+    def shown(data: bytes) -> str:
+        threads.append(threading.current_thread().name)
+        assert members[0].consumer.assignment()
+        return data.decode()
+
+    member = Member(embedded, "eager", value_deserializer=shown)
+    members.append(member)
+    with member.consumer:
+        member.until_read()
+    assert threads == [threading.current_thread().name] * RECORDS
+
+
+def test_a_deserializer_that_raises_is_heard(embedded: str) -> None:
+    member = Member(embedded, "eager", value_deserializer=fail)
+    with member.consumer, pytest.raises(Exception, match="not today"):
+        member.until_read()
+
+
+def test_a_serializer_that_raises_or_returns_nonsense_is_heard_and_spoils_nothing(
+    embedded: str,
+) -> None:
+    topic = foreign.new_topic(embedded)
+    deeds: list[Callable[[object], object]] = [fail, lambda _: 5]
+    with Producer(bootstrap_servers=embedded, value_serializer=lambda v: deeds[0](v)) as producer:
+        with pytest.raises(ArithmeticError, match="not today"):
+            producer.send(topic, "a")
+        deeds.pop(0)
+        with pytest.raises((TypeError, KohortError)):
+            producer.send(topic, "b").result(DEADLINE_S)
+        deeds[0] = str.encode  # type: ignore[assignment]  # what it should have been
+        assert producer.send(topic, "c").result(DEADLINE_S).offset == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import time as virtual  # nothing waits here: a simulated listener's sleep takes virtual time
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kohort.client import RebalanceListener
-from kohort.errors import ConfigError
+from kohort.client import Consumer, RebalanceListener
+from kohort.errors import CommitFailedError, ConfigError, LocalProtocolError
 from kohort.group.assignors import (
     BUILTIN_ASSIGNORS,
     Assignor,
@@ -16,7 +18,7 @@ from kohort.group.assignors import (
 )
 from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.subscription import Subscription
-from kohort.testing import SimulationFailedError, simulate
+from kohort.testing import SimulatedConsumer, SimulationFailedError, simulate
 from kohort.types import TopicPartition
 
 FEW = range(3)
@@ -197,3 +199,133 @@ def test_several_assignors_and_those_of_kafka() -> None:
 def test_wrong_arguments_are_named(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         simulate(**arguments)  # type: ignore[arg-type]  # they are wrong on purpose
+
+
+# ------------------------------------------------------------------------------ with a consumer
+
+
+class CommitsWhatIsLost(RebalanceListener):
+    """The commonest bug: the method for revoked partitions serves for lost ones."""
+
+    def __init__(self, consumer: SimulatedConsumer) -> None:
+        self.consumer = consumer
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.consumer.commit()
+
+
+class CommitsOnlyWhatIsRevoked(CommitsWhatIsLost):
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+def test_a_commit_of_what_is_lost_is_found_and_the_calls_before_are_shown(protocol: str) -> None:
+    with pytest.raises(SimulationFailedError) as caught:
+        simulate(CommitsWhatIsLost, protocol=protocol, faults=["pause", "stall"], members=3)
+    assert caught.value.verdict == "CommitFailedError"
+    said = str(caught.value)
+    assert "what listeners were told, and called, last:" in said
+    lost = said.index("on_partitions_lost(")
+    assert 0 <= said.index("on_partitions_assigned(") < lost
+    assert "commit(" in said[lost:]
+    assert len(said) < 3_000
+
+
+@pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer", "draft"])
+def test_a_commit_of_what_is_revoked_is_right(protocol: str) -> None:
+    outcomes = simulate(CommitsOnlyWhatIsRevoked, protocol=protocol, seeds=FEW)
+    assert all(outcome.is_ok for outcome in outcomes)
+    again = simulate(CommitsOnlyWhatIsRevoked, protocol=protocol, seeds=FEW)
+    assert [each.events for each in again] == [each.events for each in outcomes]
+
+
+def test_a_listener_that_sleeps_takes_virtual_time_up_to_what_a_poll_may() -> None:
+    class Slow(RebalanceListener):
+        seconds = 2.0
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            virtual.sleep(self.seconds)
+
+    class Stuck(Slow):
+        seconds = 86_400.0
+
+    assert all(each.is_ok for each in simulate(Slow, seeds=FEW, protocol="classic"))
+    with pytest.raises(SimulationFailedError, match=r"max\.poll\.interval\.ms") as caught:
+        simulate(Stuck, seeds=FEW, protocol="classic")
+    assert caught.value.verdict == "TimeoutError"
+    assert "on_partitions_revoked slept for 86400000 ms" in str(caught.value)
+
+
+class Asks(RebalanceListener):
+    """Calls everything that it may, and what it may not."""
+
+    calls = 0
+
+    def __init__(self, consumer: SimulatedConsumer) -> None:
+        self.consumer = consumer
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        consumer = self.consumer
+        assert partitions <= consumer.assignment()
+        assert {each.topic for each in partitions} <= consumer.subscription()
+        stored = consumer.committed(*partitions)
+        for each in sorted(partitions):
+            at = consumer.position(each)
+            assert at == (stored[each].offset if each in stored else 0)
+            assert at <= consumer.end_offsets([each])[each]
+            consumer.seek(each, at)
+            assert consumer.position(each) == at
+        consumer.pause(*partitions)
+        assert partitions <= consumer.paused()
+        consumer.resume(*partitions)
+        assert not consumer.paused()
+        calls = (consumer.poll, consumer.poll_membership, consumer.unsubscribe, consumer.close)
+        for call in calls:
+            with pytest.raises(LocalProtocolError, match="inside a listener"):
+                call()
+        with pytest.raises(LocalProtocolError, match="not assigned"):
+            consumer.seek(TopicPartition("nowhere", 0), 1)
+        with pytest.raises(ValueError, match="negative"):
+            consumer.seek(TopicPartition("nowhere", 0), -1)
+        type(self).calls += 1
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.consumer.commit_async()
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        assert isinstance(self.consumer.commit_async().exception(0), CommitFailedError)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+def test_a_listener_may_call_what_it_may_call_of_a_real_consumer(protocol: str) -> None:
+    Asks.calls = 0
+    simulate(Asks, protocol=protocol, seeds=range(5), faults=["pause", "stall", "kill"])
+    assert Asks.calls
+
+
+def test_a_listener_that_seeks_past_records_is_found() -> None:
+    class Skips(CommitsOnlyWhatIsRevoked):
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            for each, end in self.consumer.end_offsets(partitions).items():
+                self.consumer.seek(each, end + 3)
+
+    with pytest.raises(SimulationFailedError, match="handed out") as caught:
+        simulate(Skips, seeds=FEW)
+    assert "seek(" in str(caught.value)
+
+
+def test_the_simulated_consumer_has_the_signatures_of_the_real_one() -> None:
+    for name, method in vars(SimulatedConsumer).items():
+        if name.startswith("_") or isinstance(method, property) or name == "when_committed":
+            continue
+        mine = list(inspect.signature(method).parameters)
+        theirs = list(inspect.signature(getattr(Consumer, name)).parameters)
+        assert mine == theirs[: len(mine)], name
+
+
+def test_outcomes_and_scenarios_are_short_to_read() -> None:
+    (outcome,) = simulate(Open, seeds=[3])
+    assert repr(outcome.scenario).startswith("<Scenario seed=3, protocol='classic', ")
+    assert repr(outcome.scenario) in repr(outcome)
+    assert len(repr(outcome)) < 250

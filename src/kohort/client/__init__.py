@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
     from kohort.client.consumer import Consumer
+    from kohort.client.delivery_future import DeliveryFuture
     from kohort.client.listener import RebalanceListener
     from kohort.client.offsets import OffsetAndTimestamp
     from kohort.client.producer import Producer, RecordMetadata
@@ -36,6 +37,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "ConsumerSettings",
+    "DeliveryFuture",
     "GroupDescription",
     "GroupListing",
     "NewTopic",
@@ -59,6 +61,7 @@ __getattr__ = importer(
         "AsyncConsumer": ".async_consumer",
         "AsyncProducer": ".async_producer",
         "Consumer": ".consumer",
+        "DeliveryFuture": ".delivery_future",
         "RebalanceListener": ".listener",
         "OffsetAndTimestamp": ".offsets",
         "Producer": ".producer",

@@ -16,5 +16,5 @@ cdef class Delivery:
     cdef Fate _fate
     cdef int64_t _index
     cdef int64_t _timestamp
-    cdef readonly bint is_watched
+    cdef public bint is_watched
     cdef Fate _current(self)

@@ -90,6 +90,8 @@ cdef class Delivery:
         """Follow the record into the part of a divided batch that has it now."""
         cdef Fate part
         cdef int64_t first
+        if self._fate is None:
+            raise RuntimeError("this record is in no batch")
         while self._fate._parts is not None:
             for start, candidate in reversed(self._fate._parts):
                 first = start

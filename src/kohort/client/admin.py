@@ -17,9 +17,10 @@ from kohort.client.admin_values import (
 )
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.config import AdminConfig, from_kafka
+from kohort.client.faces import BlockingFace
+from kohort.client.lifecycle import Farewell
 from kohort.client.loop_thread import LoopThread
 from kohort.client.metadata import Node, PartitionMetadata
-from kohort.errors import LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-class AdminClient:
+class AdminClient(BlockingFace):
     """Looks after topics and groups.
 
         with AdminClient(bootstrap_servers="localhost:9092") as admin:
@@ -54,8 +55,8 @@ class AdminClient:
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._client = AsyncAdminClient(**settings)
-        self._thread = LoopThread("kohort-admin")
-        self._is_closed = False
+        self._client.is_owned = True
+        super().__init__("kohort-admin")
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -266,17 +267,12 @@ class AdminClient:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            self._thread.run(self._client.close)
-        finally:
-            self._thread.close()
+        self._thread.close(lambda _: self._client.close())
+
+    def _farewell(self) -> Farewell | None:
+        return self._client.farewell()
 
     @property
     def _open(self) -> LoopThread:
         """What runs the calls, as long as the client is open."""
-        if self._is_closed:
-            raise LocalProtocolError("the admin client is closed")
         return self._thread

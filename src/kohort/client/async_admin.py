@@ -19,6 +19,8 @@ from kohort.client.admin_values import (
 )
 from kohort.client.backoff import Deadline
 from kohort.client.config import AdminConfig, from_kafka, make
+from kohort.client.faces import AsyncFace
+from kohort.client.lifecycle import Farewell
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client.settings import AdminSettings
 
 
-class AsyncAdminClient:
+class AsyncAdminClient(AsyncFace):
     """Looks after topics and groups.
 
         async with AsyncAdminClient(bootstrap_servers="localhost:9092") as admin:
@@ -41,6 +43,8 @@ class AsyncAdminClient:
     Raises:
         ConfigError: A setting is unknown or malformed.
     """
+
+    _kind = "admin client"
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._config = make(AdminConfig, settings)
@@ -171,15 +175,22 @@ class AsyncAdminClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._made is not None:
+            self._at_home()
         self._is_closed = True
         made, self._made = self._made, None
         if made is not None:
             await made.close()
 
+    def farewell(self) -> Farewell | None:
+        """Return what is to be done when nobody closes this."""
+        return None if self._made is None or self._is_closed else self._made.close
+
     @property
     def _core(self) -> AdminCore:
         if self._is_closed:
             raise LocalProtocolError("the admin client is closed")
+        self._at_home()
         if self._made is None:
             self._made = AdminCore(self._config)
         return self._made

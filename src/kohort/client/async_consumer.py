@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
@@ -15,14 +16,17 @@ from kohort.client.backoff import Deadline
 from kohort.client.callbacks import Caller
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
 from kohort.client.core import ConsumerCore
-from kohort.client.listener import Listens, refuse_in_listener
+from kohort.client.faces import AsyncFace, Given, Relay
+from kohort.client.lifecycle import Farewell
+from kohort.client.listener import ListenerRelay, Listens, refuse_in_listener
 from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, PartitionState
-from kohort.client.reading import Records
+from kohort.client.reading import Reader, Records
 from kohort.client.records import ConsumerRecord
 from kohort.errors import LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +43,11 @@ CommitOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
 POLL_EVERY_S = 0.1
 LONGEST_WAIT_MS = 1_000
 
+# How long a consumer that nobody has closed may take to leave its group.
+_FAREWELL_MS = 5_000
 
-class AsyncConsumer:
+
+class AsyncConsumer(AsyncFace):
     """Reads topics, alone or as a member of a consumer group.
 
         async with AsyncConsumer("flights", bootstrap_servers="...", group_id="delays") as consumer:
@@ -57,6 +64,8 @@ class AsyncConsumer:
         ConfigError: A setting is unknown or malformed.
     """
 
+    _kind = "consumer"
+
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._config = make(ConsumerConfig, settings)
         self._first_topics = arguments.topics(topics)
@@ -64,6 +73,10 @@ class AsyncConsumer:
         self._is_closed = False
         self._is_polling = False
         self._poll_due = 0.0
+        self._reader: Reader | None = None
+        self._listener: Given[Listens] | None = None
+        self._given: list[Given[object]] = []
+        self._is_woken = False
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -101,11 +114,48 @@ class AsyncConsumer:
         """What does the work; made when it is first needed, on the running loop."""
         if self._is_closed:
             raise LocalProtocolError("the consumer is closed")
+        self._at_home()
         if self._core is None:
-            self._core = ConsumerCore(self._config)
+            self._core = ConsumerCore(self._relayed())
+            self._reader = Reader(self._core.partitions, self._config)
             if self._first_topics:
                 self._core.subscribe(self._first_topics, None, None)
+            if self._is_woken:
+                self._core.wakeup()
         return self._core
+
+    @property
+    def reader(self) -> Reader:
+        """What hands out records; made with `core`."""
+        assert self._reader is not None
+        return self._reader
+
+    def _relayed(self) -> ConsumerConfig:
+        """Return the settings without what the application has given, which may refer to this."""
+        config = self._config
+        return replace(
+            config,
+            key_deserializer=None,
+            value_deserializer=None,
+            on_commit=self._relay(config.on_commit),
+            event_listener=self._relay(config.event_listener),
+        )
+
+    def _relay(self, function: T) -> T:
+        if function is None:
+            return function
+        given: Given[object] = Given(function)
+        self._given.append(given)
+        return cast("T", Relay(given))
+
+    def farewell(self) -> Farewell | None:
+        """Return what is to be done when nobody closes this: the group is left.
+
+        What the last poll handed out is not committed, and no listener is called.
+        """
+        if self._core is None or self._is_closed:
+            return None
+        return partial(_leave, self._core)
 
     # ------------------------------------------------------------------------ what to read
 
@@ -135,7 +185,10 @@ class AsyncConsumer:
             raise ValueError("give topics or a pattern, one of them")
         is_ours = self._config.group_protocol != "consumer"
         found = arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
-        self.core.subscribe(names, found, arguments.listener_or_none(listener, "listener"))
+        told = arguments.listener_or_none(listener, "listener")
+        given = None if told is None else Given(told)
+        self.core.subscribe(names, found, None if given is None else ListenerRelay(given))
+        self._listener = given or self._listener
 
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
@@ -169,7 +222,8 @@ class AsyncConsumer:
             RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
-        return (await self._ready(timeout_ms)).reader.poll(count)
+        await self._ready(timeout_ms)
+        return self.reader.poll(count)
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -185,7 +239,8 @@ class AsyncConsumer:
             RemoteProtocolError: As `poll`.
         """
         count = arguments.records_or_none(max_records)
-        return (await self._ready(timeout_ms)).reader.columns(count)
+        await self._ready(timeout_ms)
+        return self.reader.columns(count)
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -200,8 +255,8 @@ class AsyncConsumer:
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
-        self._is_polling = True
         core = self.core
+        self._is_polling = True
         try:
             await core.ready(deadline, DIRECT)
         finally:
@@ -230,7 +285,7 @@ class AsyncConsumer:
         while record is None:
             core = await self._ready(deadline.left_ms(LONGEST_WAIT_MS))
             self._poll_due = time.monotonic() + POLL_EVERY_S
-            record = None if core.was_woken else core.reader.next()
+            record = None if core.was_woken else self.reader.next()
             if record is None and (core.was_woken or deadline.over):
                 raise StopAsyncIteration
         return record
@@ -241,11 +296,16 @@ class AsyncConsumer:
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
-        return core.reader.next()
+        return self.reader.next()
 
     def wakeup(self) -> None:
-        """End the poll or the iteration that waits, or the next one; on the consumer's loop."""
-        self.core.wakeup()
+        """End the poll that waits, or the next one.
+
+        Never raises and takes no lock: any thread may call it, and handlers of signals.
+        """
+        self._is_woken = True
+        if self._core is not None and self._home is not None and not self._is_closed:
+            self._home.call_soon(self._core.wakeup)
 
     # --------------------------------------------------------------------------- positions
 
@@ -556,4 +616,16 @@ class _Direct:
         return function()
 
 
+class _Silent:
+    """Calls nobody: the application has forgotten the consumer."""
+
+    async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # as `Caller` has it
+        return cast("T", None)
+
+
 DIRECT = _Direct()
+
+
+async def _leave(core: ConsumerCore) -> None:
+    deadline = Deadline(_FAREWELL_MS)
+    await core.close(deadline, _Silent(), GroupMembershipOperation.DEFAULT, is_done=False)

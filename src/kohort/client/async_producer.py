@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
-from kohort.client._deliveries import Delivery
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.delivery import RecordMetadata, tell_all
+from kohort.client.faces import AsyncFace
+from kohort.client.late_records import LateRecords
+from kohort.client.lifecycle import Farewell
 from kohort.client.sender import Sender
-from kohort.errors import LocalProtocolError, RequestTimedOutError
+from kohort.errors import LocalProtocolError
+from kohort.values import replace
 from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
     from kohort.client.settings import ProducerSettings
 
+# How long connections may take to close.
+CLOSING_S = 2.0
+
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncFace):
     """Sends records to Kafka, in batches and in order.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
@@ -36,10 +44,15 @@ class AsyncProducer:
         ConfigError: A setting is unknown or does not fit.
     """
 
+    _kind = "producer"
+
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
-        self._cluster = Cluster(self._config)
+        # What runs in the background must not refer to what the application has given.
+        self._bare = replace(self._config, key_serializer=None, value_serializer=None)
+        self._cluster = Cluster(self._bare)
         self._sender: Sender | None = None
+        self._late: LateRecords | None = None
         self._is_closed = False
 
     @classmethod
@@ -93,12 +106,7 @@ class AsyncProducer:
         sender = self.sender()
         value, key = serialized(self._config, value, key)
         given = topic, value, key, headers, partition, timestamp_ms
-        deadline = Deadline(self._config.max_block_ms)
-        while (delivery := sender.batches.add(Delivery, *given)) is None:
-            if sender.lacks(topic, partition):
-                await sender.topics.find(arguments.topic(topic), partition, deadline)
-            elif not await sender.room(sender.batches.size_of(value, key, headers), deadline):
-                raise no_room(self._config)
+        delivery = await sender.add(given, Deadline(self._config.max_block_ms))
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         if not delivery.watch(future):
             tell_all([(delivery, future)])
@@ -115,7 +123,8 @@ class AsyncProducer:
         """
         timeout = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
-            await self._sender.flush(timeout)
+            self._at_home()
+            await _flush(self._sender, self._late, timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
         """Send everything, then close; what is not acknowledged in time fails.
@@ -126,19 +135,64 @@ class AsyncProducer:
         timeout = arguments.timeout_s_or_none(timeout)
         if self._is_closed:
             return
-        self._is_closed = True
         if self._sender is not None:
-            await self._sender.close(timeout)
-        await self._cluster.close()
+            self._at_home()
+        self._is_closed = True
+        await _close(self._sender, self._late, self._cluster, timeout)
+
+    def farewell(self) -> Farewell | None:
+        """Return what is to be done when nobody closes this: what is there is sent."""
+        if self._sender is None or self._is_closed:
+            return None
+        timeout_s = self._config.delivery_timeout_ms / 1000
+        return partial(_close_alone, self._sender, self._late, self._cluster, timeout_s)
 
     def sender(self, notify: Callable[[Callable[[], object]], object] | None = None) -> Sender:
         """Return what sends; made on first use, on the running loop."""
         if self._is_closed:
             raise LocalProtocolError("the producer is closed")
+        self._at_home()
         if self._sender is None:
-            self._sender = Sender(self._config, self._cluster, notify or (lambda call: call()))
+            self._sender = Sender(self._bare, self._cluster, notify or (lambda call: call()))
             self._sender.start()
         return self._sender
+
+    def late_records(self) -> LateRecords:
+        """Return what waits for room on the loop."""
+        if self._late is None:
+            self._late = LateRecords(self._bare, self.sender())
+        return self._late
+
+
+async def _flush(sender: Sender, late: LateRecords | None, timeout_s: float | None) -> None:
+    deadline = Deadline(None if timeout_s is None else timeout_s * 1000)
+    if late is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await late.passed_on()
+    await sender.flush(deadline.left_s())
+
+
+async def _close(
+    sender: Sender | None, late: LateRecords | None, cluster: Cluster, timeout_s: float | None
+) -> None:
+    deadline = Deadline(None if timeout_s is None else timeout_s * 1000)
+    if late is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await late.passed_on()
+        await late.close()
+    if sender is not None:
+        await sender.close(deadline.left_s())
+    await cluster.close()
+
+
+async def _close_alone(
+    sender: Sender, late: LateRecords | None, cluster: Cluster, timeout_s: float
+) -> None:
+    """Send what is there; what cannot be sent is told to the log, for nobody looks at futures."""
+    sender.is_alone = True
+    await _close(sender, late, cluster, timeout_s)
 
 
 def serialized(config: ProducerConfig, value: object, key: object) -> tuple[object, object]:
@@ -148,11 +202,3 @@ def serialized(config: ProducerConfig, value: object, key: object) -> tuple[obje
     if value is not None and config.value_serializer is not None:
         value = config.value_serializer(value)
     return value, key
-
-
-def no_room(config: ProducerConfig) -> RequestTimedOutError:
-    """Return the error of a record for which no memory became free."""
-    return RequestTimedOutError(
-        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
-        " records are added faster than the brokers take them"
-    )

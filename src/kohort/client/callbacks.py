@@ -152,13 +152,10 @@ class Callbacks:
     async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
         """Have its assignor called where the listener is: it may block, and it may call back."""
         assert self.membership is not None
-        member = self.membership.member
-        if not callback.assignor:
-            return
+        tell = self.membership.member.tell_assignor
         try:
-            await caller.call(
-                lambda: call_listener(lambda _: member.tell_assignor(callback), frozenset())
-            )
+            if callback.assignor:
+                await caller.call(lambda: call_listener(lambda _: tell(callback), frozenset()))
         except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self._note_call_error(error)
 

@@ -252,9 +252,11 @@ class Cluster:
         response = await self.send_any(request)
         self.metadata = from_response(response)
         self._settle_bootstrap()
-        partitions = self.watched_partitions()
-        source = self._shown_servers()
-        self._topic_troubles.judge(self.metadata, names or (), partitions, source)
+        if not self._closed:
+            self._keeper.start()
+        self._topic_troubles.judge(
+            self.metadata, names or (), self.watched_partitions(), self._shown_servers()
+        )
         for callback in self.on_metadata:
             callback()
 
@@ -413,7 +415,8 @@ class Cluster:
         if node is None:
             self.request_refresh()
             raise BrokerUnavailableError(f"broker {node_id} is not known any more")
-        pause, not_before = self._backoffs.setdefault(node_id, (self._reconnect_backoff(), 0.0))
+        first = Backoff(self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms)
+        pause, not_before = self._backoffs.setdefault(node_id, (first, 0.0))
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, not_before - loop.time()))
         try:
@@ -448,15 +451,10 @@ class Cluster:
         made.on_first_answer = partial(self._reachability.answered, made.address)
         return made
 
-    def _reconnect_backoff(self) -> Backoff:
-        config = self.config
-        return Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
-
     def _by_load(self) -> list[Node]:
         """Return the known brokers: connected ones by load, then the others, failed ones last."""
-        nodes = list(self.metadata.nodes.values())
-        random.shuffle(nodes)
-        return sorted(nodes, key=self._load)
+        nodes = tuple(self.metadata.nodes.values())
+        return sorted(random.sample(nodes, len(nodes)), key=self._load)
 
     def _load(self, node: Node) -> tuple[bool, float, int]:
         task = self._connections.get((node.node_id, Purpose.CONTROL))
@@ -471,9 +469,8 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        background = [task for task in (self._keeper.task, self._refreshing) if task is not None]
         openings = [*self._connections.values(), *self._bootstrap.values()]
-        tasks = [*background, *openings]
+        tasks = [task for task in (self._keeper.task, self._refreshing, *openings) if task]
         running = [task for task in tasks if not task.done()]
         for task in running:
             task.cancel()
@@ -482,11 +479,10 @@ class Cluster:
             if _is_open(opened):
                 opened.result().close()
         for task in tasks:
-            if not task.cancelled():
-                task.exception()  # nobody waits for it any more
+            _seen(task)
 
 
-def _seen(task: _Opening | asyncio.Task[None]) -> None:
+def _seen(task: asyncio.Task[object]) -> None:
     """Keep asyncio from complaining when whoever waited for the task has given up."""
     if not task.cancelled():
         task.exception()

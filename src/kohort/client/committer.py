@@ -68,15 +68,19 @@ class Committer:
         cluster: The brokers.
         coordinator: The group's coordinator.
         group_instance_id: Of a static member.
+        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
 
     Attributes:
         membership: The member in whose name offsets are stored; None: in nobody's.
         told: Called with the offsets of each auto-commit, and None or why they are not stored.
-        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
     """
 
     def __init__(
-        self, cluster: Cluster, coordinator: Coordinator, group_instance_id: str | None
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        group_instance_id: str | None,
+        topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None,
     ) -> None:
         self.membership: Membership | None = None
         self._cluster = cluster
@@ -84,7 +88,7 @@ class Committer:
         self._group_instance_id = group_instance_id
         self._what = f"the commit to group {coordinator.group_id}"
         self.told: Callable[[Offsets, KohortError | None], object] = lambda *_: None
-        self.topic_id_of: Callable[[TopicPartition], UUID | None] = lambda _: None
+        self._topic_id_of = topic_id_of
         # Stored, or given up because the topic does not exist any more.
         self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
@@ -186,7 +190,7 @@ class Committer:
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the topic that an offset belongs to; None when the brokers do not say."""
-        return self.topic_id_of(partition) or self._present_id(partition)
+        return self._topic_id_of(partition) or self._present_id(partition)
 
     def _present_id(self, partition: TopicPartition) -> UUID | None:
         return self._cluster.metadata.topic_id(partition.topic)

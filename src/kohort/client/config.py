@@ -275,6 +275,12 @@ class AdminConfig(ClientConfig):
 _KINDS: tuple[type[ClientConfig], ...] = (ConsumerConfig, ProducerConfig, AdminConfig)
 
 
+# What all clients have and one of them does nothing with, and what to set there.
+_WITHOUT_EFFECT: dict[type[ClientConfig], dict[str, str]] = {
+    ProducerConfig: {"default_api_timeout_ms": "max.block.ms or delivery.timeout.ms"}
+}
+
+
 def make(kind: type[C], settings: Mapping[str, object]) -> C:
     """Make a configuration of keyword arguments.
 
@@ -283,6 +289,10 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
     """
     known = _names([kind])
     for name in settings:
+        if name in _WITHOUT_EFFECT.get(kind, ()):
+            raise ConfigError(
+                f"{dotted(name)} has no effect here: set {_WITHOUT_EFFECT[kind][name]}"
+            )
         if name not in known:
             raise _unknown(name, known, lambda each: each)
     values: dict[str, Any] = {name: _typed(kind, name, value) for name, value in settings.items()}
@@ -333,7 +343,7 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
         name = key.replace(".", "_")
         if name not in any_client or "_" in key:
             raise _unknown(key, any_client, dotted)
-        if name in own:
+        if name in own and name not in _WITHOUT_EFFECT.get(kind, ()):
             taken[name] = value
     return taken
 

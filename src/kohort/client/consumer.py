@@ -27,8 +27,10 @@ from kohort.client.async_consumer import (
 from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka
 from kohort.client.core import ConsumerCore
+from kohort.client.faces import BlockingFace
+from kohort.client.lifecycle import Farewell
 from kohort.client.listener import Listens, refuse_in_listener
-from kohort.client.loop_thread import LoopThread, Serve
+from kohort.client.loop_thread import Serve
 from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(BlockingFace):
     """Reads topics, alone or as a member of a consumer group.
 
         with Consumer("flights", bootstrap_servers="localhost:9092", group_id="delays") as consumer:
@@ -65,8 +67,9 @@ class Consumer:
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._async = AsyncConsumer(*topics, **settings)
+        self._async.is_owned = True
         self._config = self._async.config
-        self._thread = LoopThread("kohort-consumer")
+        super().__init__("kohort-consumer")
         self._polling = threading.Lock()
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0
@@ -139,7 +142,8 @@ class Consumer:
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
         with self._alone("poll"):
-            return self._ready(timeout_ms).reader.poll(count)
+            self._ready(timeout_ms)
+            return self._async.reader.poll(count)
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:
         """Return the next records as columns, those of Spark's own Kafka source.
@@ -154,7 +158,8 @@ class Consumer:
         """
         count = arguments.records_or_none(max_records)
         with self._alone("poll_arrow"):
-            return self._ready(timeout_ms).reader.columns(count)
+            self._ready(timeout_ms)
+            return self._async.reader.columns(count)
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -193,14 +198,14 @@ class Consumer:
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
-        return core.reader.next()
+        return self._async.reader.next()
 
     def _awaited(self) -> ConsumerRecord:
         deadline = Deadline(self._config.consumer_timeout_ms)
         while True:
             core = self._ready(deadline.left_ms(LONGEST_WAIT_MS))
             self._poll_due = time.monotonic() + POLL_EVERY_S
-            record = None if core.was_woken else core.reader.next()
+            record = None if core.was_woken else self._async.reader.next()
             if record is not None:
                 return record
             if core.was_woken or deadline.over:
@@ -208,6 +213,7 @@ class Consumer:
 
     def _ready(self, timeout_ms: float, *, reads: bool = True) -> ConsumerCore:
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
+        self._thread.check()
         if reads and self._core is not None and self._core.handover.wait(deadline):
             return self._core
         self._core = self._thread.run_serving(
@@ -235,12 +241,12 @@ class Consumer:
             raise LocalProtocolError("another poll of this consumer is running")
 
     def wakeup(self) -> None:
-        """End the poll that waits, or the next one; any thread may call it."""
-        self._thread.call_soon(self._wakeup)
+        """End the poll that waits, or the next one.
 
-    def _wakeup(self) -> None:
-        if not self._async.is_closed:
-            self._async.wakeup()
+        Never raises and takes no lock: any thread may call it, and handlers of signals, at any
+        time. It does nothing after `close`, and in a forked child.
+        """
+        self._thread.call_soon(self._async.wakeup)
 
     # --------------------------------------------------------------------------- positions
 
@@ -387,6 +393,9 @@ class Consumer:
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
+
+        Any number of threads may call it. In the handler of a signal it ends the poll that the
+        signal interrupted, which then raises LocalProtocolError; `wakeup` is gentler.
         """
         self._end(timeout_s, operation, is_done=sys.exc_info()[1] is None)
 
@@ -400,15 +409,19 @@ class Consumer:
         refuse_in_listener("close")
         arguments.timeout_s(timeout_s, "timeout_s")
         arguments.instance(operation, "operation", GroupMembershipOperation)
-        if self._async.is_closed:
-            return
         self._core = None
-        try:
-            self._thread.run_serving(
-                lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done)
-            )
-        finally:
-            self._thread.close()
+        self._thread.close(
+            lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done), timeout_s
+        )
+
+    def _farewell(self) -> Farewell | None:
+        return self._async.farewell()
+
+    def forked(self) -> object:
+        """In a forked child: give up what belongs to the parent, its buffered records too."""
+        parents = super().forked()
+        self._core, self._polling = None, threading.Lock()
+        return parents
 
     def _on_loop(self, function: Callable[[], T]) -> T:
         async def call() -> T:

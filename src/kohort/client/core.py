@@ -27,7 +27,7 @@ from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
-from kohort.client.reading import Reader, failure_to_raise
+from kohort.client.reading import failure_to_raise
 from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.member.commits import CommitIdentity
@@ -54,17 +54,16 @@ class ConsumerCore:
         self.cluster.on_metadata.append(self._on_metadata)
         self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
         self.cluster.watched_partitions = lambda: self.partitions.assigned
-        self.reader = Reader(self.partitions, config)
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
         )
         self.committer = (
             None
             if self.coordinator is None
-            else Committer(self.cluster, self.coordinator, config.group_instance_id)
+            else Committer(
+                self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
+            )
         )
-        if self.committer is not None:
-            self.committer.topic_id_of = self.partitions.topic_id
         self.auto_commit = (
             None
             if self.committer is None

@@ -36,14 +36,14 @@ class Completable(Protocol):
     def set_result(self, result: RecordMetadata, /) -> None:
         """Take where the record went."""
 
-    def set_exception(self, exception: KohortError, /) -> None:
+    def set_exception(self, exception: Exception, /) -> None:
         """Take why it did not."""
 
     def done(self) -> bool:
         """Whether it was cancelled."""
 
 
-def tell(future: Completable, outcome: RecordMetadata | KohortError) -> None:
+def tell(future: Completable, outcome: RecordMetadata | Exception) -> None:
     """Complete a future, unless its owner has cancelled it."""
     try:
         if isinstance(outcome, RecordMetadata):

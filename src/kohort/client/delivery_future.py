@@ -27,6 +27,14 @@ class DeliveryFuture(Delivery, Future[RecordMetadata]):
     Cancelling a future does not take its record back.
     """
 
+    @classmethod
+    def detached(cls) -> Self:
+        """Make the future of a record that is in no batch yet; whoever has the record tells it."""
+        future = cls()
+        Future.__init__(future)
+        future.is_watched = True
+        return future
+
     def __getattr__(self, name: str) -> object:
         """Make the state of the future when it is first needed."""
         if name not in _STATE:
@@ -94,7 +102,7 @@ class DeliveryFuture(Delivery, Future[RecordMetadata]):
             return self.result(timeout)
         except FutureTimeoutError as error:
             if self.done():
-                raise
+                return self.result(0)
             raise RequestTimedOutError(
                 f"the record was not acknowledged in {timeout} s; it may still be"
             ) from error

@@ -42,6 +42,11 @@ class MetadataKeeper:
         self._stale = asyncio.Event()
         self._hurried = asyncio.Event()
 
+    def start(self) -> None:
+        """Begin to look after the metadata that there is."""
+        if self.task is None:
+            self.task = asyncio.create_task(self._run())
+
     def request(self, *, at_once: bool = False) -> None:
         """Have the metadata fetched anew soon.
 
@@ -51,14 +56,16 @@ class MetadataKeeper:
         self._stale.set()
         if at_once:
             self._hurried.set()
-        if self.task is None:
-            self.task = asyncio.create_task(self._run())
+        self.start()
 
     async def _run(self) -> None:
         config = self._config
         pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         known = self._present()
+        await _is_set_within(self._stale, pause.next_s())
         while True:
+            if not (self._stale.is_set() or self._lacks_something()):
+                await self._wait_until_stale(pause)
             self._stale.clear()
             self._hurried.clear()
             try:
@@ -69,8 +76,6 @@ class MetadataKeeper:
             if self._present() != known:
                 known = self._present()
                 pause.reset()
-            if not (self._stale.is_set() or self._lacks_something()):
-                await self._wait_until_stale(pause)
             if await _is_set_within(self._hurried, pause.next_s()):
                 pause.reset()
 

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias, cast
+from weakref import ref
 
+from kohort.client.faces import Given
 from kohort.errors import LocalProtocolError
 from kohort.group.events import Ownership
 from kohort.types import TopicPartition
@@ -57,6 +59,33 @@ def method_for(listener: Listens, change: Ownership) -> Callable[[frozenset[Topi
         lost = getattr(listener, "on_partitions_lost", revoked)
         return cast("Callable[[frozenset[TopicPartition]], Told]", lost)
     return revoked
+
+
+class ListenerRelay(RebalanceListener):
+    """Passes calls on to a listener as long as the face is there that has it.
+
+    Args:
+        given: The listener, as the face has it.
+    """
+
+    def __init__(self, given: Given[Listens]) -> None:
+        self._given = ref(given)
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Pass it on."""
+        return self._pass_on(Ownership.REVOKED, partitions)
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Pass it on."""
+        return self._pass_on(Ownership.ASSIGNED, partitions)
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
+        """Pass it on."""
+        return self._pass_on(Ownership.LOST, partitions)
+
+    def _pass_on(self, change: Ownership, partitions: frozenset[TopicPartition]) -> Told:
+        given = self._given()
+        return None if given is None else method_for(given.thing, change)(partitions)
 
 
 _inside: ContextVar[bool] = ContextVar("kohort_listener", default=False)

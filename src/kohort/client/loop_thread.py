@@ -1,15 +1,32 @@
-"""A loop in a thread of its own: what stands behind the blocking faces."""
+"""A loop in a thread of its own: what stands behind the blocking faces.
+
+No lock guards anything here. The handler of a signal runs in the main thread between any two
+bytecodes, and may call in again: a lock that the interrupted call holds would never be released.
+What happens once is decided by `dict.setdefault`, threads wait on `queue.SimpleQueue`, whose `put`
+may interrupt its `get`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from contextvars import Context
+from threading import get_ident
 from typing import TypeVar, cast
 
+from kohort.client import lifecycle
+from kohort.client.backoff import Deadline
+from kohort.client.lifecycle import Farewell
 from kohort.errors import LocalProtocolError
+from kohort.values import dataclass
+
+log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -17,142 +34,444 @@ R = TypeVar("R")
 # What the loop wants done in the application's thread.
 _Call = tuple[Callable[[], object], "asyncio.Future[object]"]
 
+# How much longer than asked for closing may take: connections close after the group was left.
+_GRACE_S = 2.0
+# Tasks that do not end when they are cancelled are left behind after this time.
+_CANCEL_S = 5.0
+
+
+class _TooLongError(Exception):
+    """The loop did not do in time what it was given."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Running:
+    """A loop that runs in a thread.
+
+    Attributes:
+        loop: The loop.
+        thread: The thread.
+        pid: The process; in any other one both are nobody's.
+        context: What callbacks run in. Not the caller's: whatever it refers to would live on.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+    pid: int
+    context: Context
+
+    @property
+    def is_here(self) -> bool:
+        return self.pid == os.getpid()
+
+    def post(self, function: Callable[..., object], *args: object) -> bool:
+        """Have the loop call a function; return whether it can."""
+        try:
+            self.loop.call_soon_threadsafe(function, *args, context=self.context)
+        except RuntimeError:  # it is closed
+            return False
+        return True
+
+
+class _Claim:
+    """Who does what only one may do, and how others wait for it."""
+
+    def __init__(self) -> None:
+        self.owner = get_ident()
+        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def end(self) -> None:
+        self._over.put(None)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        with suppress(queue.Empty):
+            self._over.get(timeout=timeout_s)
+        self._over.put(None)  # for whoever else waits
+
 
 class LoopThread:
-    """Runs coroutines of one client in a background thread.
+    """Runs coroutines of one client in a background thread, started when it is first needed.
 
     Args:
         name: Name of the thread.
     """
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._started = False
+        self._name = name
+        self._running: _Running | None = None
+        self._claims: dict[str, _Claim] = {}
+        self._early: deque[Callable[[], object]] = deque()
+        self._waiting: set[Serve] = set()
+        self._farewell: asyncio.Task[None] | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._ended = False
+
+    def __str__(self) -> str:
+        return self._name
+
+    # -------------------------------------------------------------------------------- calls
 
     def run(self, make: Callable[[], Coroutine[object, object, T]]) -> T:
         """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            LocalProtocolError: It is called from the loop itself, which would wait for ever.
+            LocalProtocolError: The client is closed, the call comes from the loop itself, which
+                would wait for ever, or from a forked child.
         """
-        return _result(self.submit(make).result)
-
-    def submit(self, make: Callable[[], Coroutine[object, object, T]]) -> Future[T]:
-        """Start a coroutine on the loop."""
-        return self._post(lambda: asyncio.run_coroutine_threadsafe(make(), self._loop))
+        return self.run_serving(lambda _: make())
 
     def run_serving(self, make: Callable[[Serve], Coroutine[object, object, T]]) -> T:
-        """Run a coroutine that may have calls made in this thread meanwhile, and wait for it."""
-        serve = Serve(self._loop)
-        self._post(lambda: serve.start(make))
-        serve.until_finished()
-        return cast("T", _result(serve.result))
+        """Run a coroutine that may have calls made in this thread meanwhile, and wait for it.
 
-    def _post(self, post: Callable[[], T]) -> T:
-        """Have something called that hands work to the running loop."""
-        if threading.current_thread() is self._thread:
-            raise LocalProtocolError("a blocking call was made from the client's own thread")
-        with self._lock:
-            if self._closed:
-                raise LocalProtocolError("the client is closed")
-            if not self._started:
-                self._started = True
-                self._thread.start()
-            return post()
+        Raises:
+            LocalProtocolError: As `run`.
+        """
+        return cast("T", self._serve(self._reach(), make, Deadline(None)))
+
+    def _serve(
+        self,
+        running: _Running,
+        make: Callable[[Serve], Coroutine[object, object, T]],
+        deadline: Deadline,
+    ) -> object:
+        serve = Serve(running)
+        self._waiting.add(serve)
+        try:
+            # One of the two is seen: that the thread has ended, or, at its end, that this waits.
+            if self._ended or not serve.start(make):
+                raise _closed()
+            serve.until_finished(deadline)
+        except BaseException:
+            serve.cancel()
+            raise
+        finally:
+            self._waiting.discard(serve)
+        return serve.result()
+
+    def _reach(self) -> _Running:
+        if self._closed:
+            raise _closed()
+        running = self._running or self._begun()
+        if not running.is_here:
+            raise lifecycle.forked()
+        if get_ident() == running.thread.ident:
+            raise lifecycle.in_own_thread()
+        return running
+
+    def check(self) -> None:
+        """Refuse what a forked child or the loop itself may not do; what is not there yet starts.
+
+        Raises:
+            LocalProtocolError: As `run`.
+        """
+        self._reach()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a thread, in this process, that nobody has closed."""
+        return self._running is not None and not self._closed and self._running.is_here
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller runs on the loop."""
+        return self._running is not None and get_ident() == self._running.thread.ident
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function; does nothing once it is closed."""
-        with self._lock:
-            if self._started and not self._closed:
-                self._loop.call_soon_threadsafe(function)
+        """Have the loop call a function, once there is one; does nothing when it is closed.
 
-    def close(self) -> None:
-        """End the thread; calls of other threads that still wait raise LocalProtocolError."""
-        with self._lock:
+        Never raises and takes no lock: handlers of signals may call it, in forked children, too.
+        """
+        running = self._running
+        if running is None:
+            self._early.append(function)
+            if self._running is not None:  # it was started meanwhile
+                self._running.post(self._call_early)
+        elif running.is_here:
+            running.post(function)
+
+    def _call_early(self) -> None:
+        while self._early:
+            self._early.popleft()()
+
+    # -------------------------------------------------------------------------------- start
+
+    def _begun(self) -> _Running:
+        """Return what runs; start it if nobody else does."""
+        while self._running is None:
             if self._closed:
-                return
-            self._closed = True
-            if not self._started:
-                self._loop.close()
-                return
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+                raise _closed()
+            mine = _Claim()
+            claim = self._claims.setdefault("start", mine)
+            if claim is mine:
+                try:
+                    self._start()
+                finally:
+                    if self._running is None:
+                        self._claims.pop("start", None)
+                    claim.end()
+            elif claim.owner == mine.owner:
+                raise LocalProtocolError(
+                    "a handler of a signal made a blocking call while it interrupted the start of"
+                    " the client; in handlers call wakeup()"
+                )
+            else:
+                claim.wait()
+        return self._running
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    def _start(self) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
         try:
-            self._loop.run_forever()
+            thread.start()
+        except BaseException as error:
+            if thread.ident is None:
+                loop.close()
+            else:
+                loop.call_soon_threadsafe(loop.stop)
+            if isinstance(error, RuntimeError):
+                raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
+            raise
+        self._running = running = _Running(loop, thread, os.getpid(), Context())
+        running.post(self._call_early)
+        lifecycle.hook_process()
+        if self._closed:
+            running.post(loop.stop)
+            raise _closed()
+
+    # ---------------------------------------------------------------------------------- end
+
+    def close(
+        self,
+        make: Callable[[Serve], Coroutine[object, object, object]] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """End the thread; calls that still wait raise LocalProtocolError.
+
+        Any number of threads may call it, and handlers of signals; it happens once. In a forked
+        child it does nothing but forget the parent's client.
+
+        Args:
+            make: Makes what is to be done before.
+            timeout_s: How long that may take; a little later this returns in any case.
+
+        Raises:
+            LocalProtocolError: It is called from the loop itself.
+            Exception: Whatever the coroutine raises.
+        """
+        if self.is_started and self.is_inside:
+            raise lifecycle.in_own_thread()
+        mine = _Claim()
+        claim = self._claims.setdefault("close", mine)
+        if claim is not mine:
+            if claim.owner != mine.owner:  # else a handler of a signal interrupted `close`
+                claim.wait(None if timeout_s is None else timeout_s + _GRACE_S)
+            return
+        deadline = Deadline(None if timeout_s is None else (timeout_s + _GRACE_S) * 1000)
+        try:
+            self._close(make, deadline)
         finally:
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+            claim.end()
+
+    def _close(
+        self,
+        make: Callable[[Serve], Coroutine[object, object, object]] | None,
+        deadline: Deadline,
+    ) -> None:
+        running = self._running
+        try:
+            if make is not None and self.is_started:
+                assert running is not None
+                self._cancel_interrupted()
+                self._serve(running, make, deadline)
+        except _TooLongError:
+            log.warning("%s did not close in time; its connections are cut off", self)
+        finally:
+            self._closed = True
+            running = self._running
+            if running is not None and running.is_here:
+                running.post(running.loop.stop)
+                if not self.join(deadline.left_s()):
+                    log.warning(
+                        "%s goes on after close: something blocks it, event_listener maybe", self
+                    )
+
+    def _cancel_interrupted(self) -> None:
+        """End calls of this very thread: it is in the handler of a signal that interrupted them."""
+        for serve in list(self._waiting):
+            if serve.owner == get_ident():
+                serve.cancel()
+
+    def abandon(self, farewell: Farewell | None, timeout_s: float) -> None:
+        """Have the thread end on its own, after a farewell; waits for nothing and takes no lock.
+
+        Finalizers call it: in any thread, this one too, between any two bytecodes.
+
+        Args:
+            farewell: What to do before.
+            timeout_s: How long the end of the process waits for it.
+        """
+        running, self._closed = self._running, True
+        if running is None or not running.is_here:
+            return
+        lifecycle.begins_to_end(self, timeout_s)
+        if not running.post(self._say, farewell, running.loop):
+            lifecycle.has_ended(self)
+
+    def _say(self, farewell: Farewell | None, loop: asyncio.AbstractEventLoop) -> None:
+        if farewell is None:
+            loop.stop()
+            return
+
+        def said(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                log.warning("%s was not closed, and could not end well: %s", self, task.exception())
+            loop.stop()
+
+        self._farewell = loop.create_task(farewell())
+        self._farewell.add_done_callback(said)
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait for the end of the thread; return whether it has ended."""
+        assert self._running is not None
+        self._running.thread.join(timeout_s)
+        return not self._running.thread.is_alive()
+
+    def forked(self) -> object:
+        """In a forked child: have no thread, and let no call wait for it."""
+        self._early.clear()
+        self._claims.clear()
+        waiting = list(self._waiting)
+        for serve in waiting:
+            serve.abandon()
+        return self._running and (self, waiting)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(_cancel_all(loop))
+            self._closed = self._ended = True
+            loop.close()
+            while self._waiting:
+                with suppress(KeyError):
+                    self._waiting.pop().abandon()
+            lifecycle.has_ended(self)
+
+
+async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_CANCEL_S)
+    for task in left:
+        if task.done() and not task.cancelled():
+            task.exception()  # nobody waits for it any more
+    await loop.shutdown_asyncgens()
 
 
 class Serve:
     """A coroutine on a loop, which has functions called in the thread that waits for it.
 
     Args:
-        loop: The loop; it runs in another thread.
+        running: The loop; it runs in another thread.
+
+    Attributes:
+        owner: Which thread waits.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, running: _Running) -> None:
+        self.owner = get_ident()
+        self._running = running
         self._task: asyncio.Task[object] | None = None
+        self._failure: BaseException | None = None
+        self._is_cancelled = False
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
 
-    def start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> None:
-        """Start the coroutine; in the waiting thread."""
-        self._loop.call_soon_threadsafe(self._start, make)
+    def start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> bool:
+        """Start the coroutine, in the waiting thread; return whether there is a loop for it."""
+        return self._running.post(self._start, make)
 
     def _start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> None:
-        self._task = self._loop.create_task(make(self))
-        self._task.add_done_callback(lambda _: self._calls.put(None))
+        if self._is_cancelled:
+            self.abandon()
+            return
+        try:
+            self._task = self._running.loop.create_task(make(self))
+        except BaseException as error:  # noqa: BLE001  # raised where the result is waited for
+            self._failure = error
+            self.abandon()
+        else:
+            self._task.add_done_callback(lambda _: self.abandon())
 
     async def call(self, function: Callable[[], R]) -> R:
         """Call a function in the waiting thread and return what it returns."""
-        done: asyncio.Future[object] = self._loop.create_future()
+        done: asyncio.Future[object] = self._running.loop.create_future()
         self._calls.put((function, done))
         return cast("R", await done)
 
-    def until_finished(self) -> None:
-        """Make calls until the coroutine is finished; in the waiting thread."""
-        try:
-            while (item := self._calls.get()) is not None:
-                self._make(*item)
-        except BaseException:  # an interrupt from the keyboard
-            self._loop.call_soon_threadsafe(self._cancel)
-            raise
+    def until_finished(self, deadline: Deadline) -> None:
+        """Make calls until the coroutine is finished; in the waiting thread.
+
+        Raises:
+            _TooLongError: It is not, and the time is up.
+        """
+        while True:
+            try:
+                item = self._calls.get(timeout=deadline.left_s())
+            except queue.Empty:
+                raise _TooLongError from None
+            if item is None:
+                return
+            self._make(*item)
 
     def _make(self, function: Callable[[], object], done: asyncio.Future[object]) -> None:
+        if done.done():  # it was cancelled
+            return
         try:
             result = function()
         except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
-            self._loop.call_soon_threadsafe(_fail, done, error)
+            self._answer(_fail, done, error)
         else:
-            self._loop.call_soon_threadsafe(_succeed, done, result)
+            self._answer(_succeed, done, result)
+
+    def _answer(self, *call: object) -> None:
+        if not self._running.is_here:  # the function has forked, and this is the child
+            raise lifecycle.forked()
+        function, *args = call
+        self._running.post(cast("Callable[..., object]", function), *args)
+
+    def cancel(self) -> None:
+        """Have the coroutine end; in the waiting thread."""
+        self._is_cancelled = True
+        if self._running.is_here:
+            self._running.post(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
+    def abandon(self) -> None:
+        """Let the waiting thread go on."""
+        self._calls.put(None)
+
     def result(self) -> object:
         """Return what the coroutine returned, or raise what it raised."""
-        assert self._task is not None
-        return self._task.result()
+        if not self._running.is_here:
+            raise lifecycle.forked()
+        if self._failure is not None:
+            raise self._failure
+        if self._task is None or not self._task.done():
+            raise _closed("the client was closed meanwhile")
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:  # only `close` cancels what is waited for
+            raise _closed("the client was closed meanwhile") from None
 
 
-def _result(get: Callable[[], T]) -> T:
-    try:
-        return get()
-    except (CancelledError, asyncio.CancelledError):  # only `close` cancels what is waited for
-        raise LocalProtocolError("the client was closed meanwhile") from None
+def _closed(text: str = "the client is closed") -> LocalProtocolError:
+    return LocalProtocolError(text)
 
 
 def _succeed(done: asyncio.Future[object], result: object) -> None:

@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
-from kohort.client.async_producer import AsyncProducer, Headers, no_room, serialized
+from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, serialized
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.delivery import RecordMetadata
 from kohort.client.delivery_future import DeliveryFuture
-from kohort.client.loop_thread import LoopThread
-from kohort.client.sender import Sender
-from kohort.errors import LocalProtocolError
+from kohort.client.faces import BlockingFace
+from kohort.client.lifecycle import Farewell
+from kohort.client.sender import Sender, no_room
 
 if TYPE_CHECKING:
     from kohort.client.settings import ProducerSettings
@@ -24,7 +24,7 @@ __all__ = ["DeliveryFuture", "Producer", "RecordMetadata"]
 _Add: TypeAlias = Callable[..., DeliveryFuture | None]
 
 
-class Producer:
+class Producer(BlockingFace):
     """Sends records to Kafka, in batches and in order; any number of threads may use it.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
@@ -44,13 +44,14 @@ class Producer:
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
         self._core = AsyncProducer(**settings)
-        self._thread = LoopThread("kohort-producer")
+        self._core.is_owned = True
+        super().__init__("kohort-producer")
+        self._exit_s = self._config.delivery_timeout_ms / 1000 + CLOSING_S
         self._sender: Sender | None = None
         self._add: _Add = _not_started
         self._serializes = (
             self._config.key_serializer is not None or self._config.value_serializer is not None
         )
-        self._is_closed = False
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -119,11 +120,13 @@ class Producer:
         """Add a record once topic, partition and memory are there."""
         sender = self._sender or self._start()
         given = topic, value, key, headers, partition, timestamp_ms
+        if self._thread.is_inside:  # a callback of a delivery
+            return self._core.late_records().add(given)
+        self._thread.check()
         size = sender.batches.size_of(value, key, headers)
         deadline = Deadline(self._config.max_block_ms)
         while (future := sender.batches.add(DeliveryFuture, *given)) is None:
             if sender.lacks(topic, partition):
-                arguments.topic(topic)
                 self._thread.run(lambda: sender.topics.find(topic, partition, deadline))
             elif not sender.wait_for_room(size, deadline):
                 raise no_room(self._config)
@@ -139,7 +142,7 @@ class Producer:
             RequestTimedOutError: It took longer.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
-        if self._sender is not None:
+        if self._thread.is_started:
             self._thread.run(lambda: self._core.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
@@ -149,22 +152,26 @@ class Producer:
             timeout: Seconds to wait at most.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
-        if self._is_closed:
-            return
-        self._is_closed = True
-        started, self._sender, self._add = self._sender, None, _not_started
-        try:
-            if started is not None:
-                self._thread.run(lambda: self._core.close(wait_s))
-        finally:
-            self._thread.close()
+        self._thread.close(lambda _: self._core.close(wait_s), wait_s)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._sender, self._add = None, _not_started
+
+    def _farewell(self) -> Farewell | None:
+        return self._core.farewell()
+
+    def forked(self) -> object:
+        """In a forked child: give up what belongs to the parent."""
+        parents = super().forked()
+        self._forget()
+        return parents
 
     def _start(self) -> Sender:
-        if self._is_closed:
-            raise LocalProtocolError("the producer is closed")
+        notify = self._thread.call_soon
 
         async def make_sender() -> Sender:
-            return self._core.sender(self._thread.call_soon)
+            return self._core.sender(notify)
 
         sender = self._sender = self._thread.run(make_sender)
         self._add = sender.batches.add

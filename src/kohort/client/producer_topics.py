@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kohort.client import arguments
 from kohort.client._open_batches import OpenBatches
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
@@ -47,7 +48,9 @@ class ProducerTopics:
 
         Raises:
             KafkaError: It is not there in time, may not be used, or no broker answers.
+            ValueError: No topic can have that name.
         """
+        arguments.topic(topic)
         self._searched[topic] = self._searched.get(topic, 0) + 1
         try:
             await self._find(topic, partition, deadline)
@@ -74,8 +77,9 @@ class ProducerTopics:
                 raise error
             try:
                 await self._cluster.refresh(deadline)
-            except KafkaError as unreachable:
-                raise unreachable from error
+            except KafkaError as late:
+                # A broker that answered before is only late: what it said is the better reason.
+                raise (self._cluster.unreachable or error) from late
         count = self._count(topic)
         self._batches.set_partitions(topic, count)
         if partition is not None and partition >= count:

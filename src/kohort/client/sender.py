@@ -11,8 +11,10 @@ import logging
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
+from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
 from kohort.client.accumulator import Accumulator, Batch, Identity
 from kohort.client.backoff import Deadline
@@ -39,6 +41,7 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
+from kohort.wire.schema import Buffer
 
 log = logging.getLogger("kohort.client")
 
@@ -48,10 +51,18 @@ _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
 # How many times its size a batch may grow while the brokers, or this process, do not keep up.
 GROWTH = 16
 
+# So many partitions and causes are named when records are lost.
+_MOST_LOST = 10
+
 _MAX_INT32 = 0x7FFFFFFF
 _ENOUGH_ROOM = 1_048_576
 # Partitions that a message names.
 _SHOWN = 5
+
+NewRecord: TypeAlias = tuple[
+    str, object, object, Sequence[tuple[str, Buffer | None]] | None, int | None, int | None
+]
+"""Topic, value, key, headers, partition and timestamp of a record, as `send` takes them."""
 
 
 class Sender:
@@ -97,6 +108,9 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._no_identity: KohortError | None = None
         self._loop_task: asyncio.Task[None] | None = None
+        # Nobody looks at the futures any more: the log is told what could not be delivered.
+        self.is_alone = False
+        self._lost: Counter[tuple[TopicPartition, str]] = Counter()
         cluster.on_metadata.append(self._wake.set)
 
     # --------------------------------------------------------------------- from any thread
@@ -126,6 +140,7 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._loop_task = asyncio.create_task(self._run())
+        self._cluster.request_refresh()  # from now on every metadata.max.age.ms
 
     async def room(self, size: int, deadline: Deadline) -> bool:
         """Wait until there is room for `size` bytes; return whether there is."""
@@ -137,6 +152,22 @@ class Sender:
         except TimeoutError:
             return False
         return True
+
+    async def add(self, given: NewRecord, deadline: Deadline) -> Delivery:
+        """Add a record once topic, partition and memory are there.
+
+        Raises:
+            KafkaError: They are not there in time, or the record cannot be sent.
+            TypeError: An argument has a type that does not fit.
+            ValueError: A number is out of its range.
+        """
+        topic, value, key, headers, partition, _ = given
+        while (delivery := self.batches.add(Delivery, *given)) is None:
+            if self.lacks(topic, partition):
+                await self.topics.find(topic, partition, deadline)
+            elif not await self.room(self.batches.size_of(value, key, headers), deadline):
+                raise no_room(self._config)
+        return delivery
 
     async def flush(self, timeout_s: float | None) -> None:
         """Wait until the fate of all records added so far is known.
@@ -173,6 +204,7 @@ class Sender:
         self._abandon(closed)
         for batch in self._accumulator.undone():  # a task that never began has told nobody
             self._give_up(batch, closed)
+        self._log_lost()
 
     async def _run(self) -> None:
         while True:
@@ -341,6 +373,7 @@ class Sender:
             )
             for each in errors
         }
+        self._note_lost(batch, KafkaError(code, where))
         self._accumulator.gave_up(batch)
         self._released()
         why = f"{where}: another record of the same batch is refused"
@@ -388,7 +421,21 @@ class Sender:
         self._accumulator.gave_up(batch)
         self._fail(batch, error)
 
+    def _note_lost(self, batch: Batch, error: KohortError) -> None:
+        if self.is_alone:
+            self._lost[batch.partition, str(error)] += batch.builder.count
+
+    def _log_lost(self) -> None:
+        for (partition, why), count in self._lost.most_common(_MOST_LOST):
+            where = f"{partition.topic}-{partition.partition}"
+            log.warning("%d records for %s are lost: %s", count, where, why)
+        if self._lost:
+            log.warning(
+                "%d records are lost in all, of a producer that was not closed", self._lost.total()
+            )
+
     def _fail(self, batch: Batch, error: KohortError) -> None:
+        self._note_lost(batch, error)
         self._released()
         tell_all(batch.fate.failed(error))
         self._pulse()
@@ -448,3 +495,11 @@ class Sender:
 
 def _closed() -> LocalProtocolError:
     return LocalProtocolError("the producer is closed")
+
+
+def no_room(config: ProducerConfig) -> RequestTimedOutError:
+    """Return the error of a record for which no memory became free."""
+    return RequestTimedOutError(
+        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
+        " records are added faster than the brokers take them"
+    )

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from kohort.client.addresses import literal, look_up
+from kohort.client.addresses import Address, literal, look_up
 from kohort.client.connection import (
     Answered,
     BecameReady,
@@ -24,6 +24,7 @@ from kohort.errors import (
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
+    RequestTimedOutError,
 )
 from kohort.values import dataclass
 from kohort.wire.schema import Message, Request
@@ -308,13 +309,13 @@ async def connect(
                 made.close()
                 raise
             return made
-    except TimeoutError:
+    except (TimeoutError, RequestTimedOutError):
         raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
 
 
 async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
     loop = asyncio.get_running_loop()
-    found = literal(host, port) or await loop.run_in_executor(None, look_up, host, port)
+    found = literal(host, port) or await _looked_up(host, port)
     attempt.phase = "nobody accepted the connection"
     causes: list[str] = []
     for family, kind, protocol, _, address in found:
@@ -333,6 +334,14 @@ async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
         else:
             return sock
     raise BrokerUnavailableError("; ".join(causes))
+
+
+async def _looked_up(host: str, port: int) -> Sequence[Address]:
+    try:
+        asked = asyncio.get_running_loop().run_in_executor(None, look_up, host, port)
+    except RuntimeError:  # the process ends, and no thread can be started any more
+        return look_up(host, port)
+    return await asked
 
 
 def _shown(host: str, port: int, address: str | int) -> str:

@@ -51,6 +51,7 @@ class Application:
         positions: Offset of the next record to read; None while that is being found out.
         consumed: Offset after the last record that it is done with.
         stored: What it knows to be committed.
+        paused: Partitions of which it wants no records for now.
         stalled_until: Until when it does not come back to poll.
         listener: What its next calls do: "" returns, "raises", "commits", "rejoins"; "is refused":
             its member may not be in the group any more.
@@ -62,6 +63,7 @@ class Application:
         self.positions: dict[TopicPartition, int | None] = {}
         self.consumed: dict[TopicPartition, int] = {}
         self.stored: dict[TopicPartition, int] = {}
+        self.paused: frozenset[TopicPartition] = frozenset()
         self.stalled_until = 0
         self.listener = ""
         self.slow_ms = 0
@@ -190,7 +192,7 @@ class Application:
                 self._lives[partition] = self._lives.get(partition, 0) + 1
             self._listen(change)
         elif change is Ownership.REVOKED and self.client.plan.commit == "auto":
-            self._commit_news(callback.partitions, partial(self._listen_after, change))
+            self._commit_news(callback.partitions, self._listen_after)
         else:
             self._listen(change)
 
@@ -201,9 +203,9 @@ class Application:
             return Ownership.LOST
         return callback.change
 
-    def _listen_after(self, change: Ownership, _stored: bool) -> None:
+    def _listen_after(self, _stored: bool) -> None:
         if self.calling is not None:
-            self._listen(change)
+            self._listen(self._change(self.calling))
 
     def _listen(self, change: Ownership) -> None:
         callback, client = self.calling, self.client
@@ -235,6 +237,7 @@ class Application:
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
         """Take note that partitions are somebody else's."""
         self.believes -= partitions
+        self.paused -= partitions
         for partition in sorted(partitions):
             self.positions.pop(partition, None)
             self.consumed.pop(partition, None)
@@ -313,6 +316,12 @@ class Application:
         """Return where to begin, given the committed offset or -1."""
         return offset
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from an offset; what is being looked up for the partition counts no more."""
+        self.positions[partition] = self.consumed[partition] = offset
+        self._lives[partition] = self._lives.get(partition, 0) + 1
+        self._fetching.discard(partition)
+
     # ------------------------------------------------------------------------------- records
 
     def _deliver(self) -> None:
@@ -322,7 +331,7 @@ class Application:
         delivered = False
         for partition in sorted(client.machine.fetchable):
             position = self.positions.get(partition)
-            if position is None or not left:
+            if position is None or not left or partition in self.paused:
                 continue
             end = world.topics.end(partition)
             if position > end:
@@ -379,11 +388,12 @@ class Application:
         }
         tell = done if done is not None else _nobody
         if offsets:
-            self._commit(offsets, tell, self.client.world.engine.now + _COMMIT_PATIENCE_MS)
+            self.commit(offsets, tell, self.client.world.engine.now + _COMMIT_PATIENCE_MS)
         else:
             tell(True)
 
-    def _commit(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
+    def commit(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
+        """Commit, trying until a time; say whether it was stored."""
         client = self.client
         try:
             request = client.machine.commit_request(offsets)
@@ -425,7 +435,7 @@ class Application:
         """Try again, with what it still owns: it may have begun to close meanwhile."""
         own = {each: offset for each, offset in offsets.items() if each in self.believes}
         if own:
-            self._commit(own, done, until)
+            self.commit(own, done, until)
         else:
             done(False)
 

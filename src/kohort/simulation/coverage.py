@@ -61,6 +61,7 @@ RARE = (
 )
 
 _ALONE = "a group back from KIP-848 has no leader for a moment, and has to be loaded just then"
+_YOURS = "only assignors of applications are asked by a job; tests/testing brings some"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
 _FOREIGN = "needs a client that commits while it waits for its assignment, as ours do not"
@@ -68,6 +69,10 @@ _FOREIGN = "needs a client that commits while it waits for its assignment, as ou
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
 NOT_REQUIRED: dict[str, str] = {
+    "PREPARING_REBALANCE JobDone [is_failed] -> cannot_speak": _YOURS,
+    "PREPARING_REBALANCE JobDone -> join_as_said": _YOURS,
+    "JobDone [has_failed] -> ask_later": _YOURS,
+    "JobDone [is_said] -> note_said": _YOURS,
     "LoadFinished [was_never_led] -> begin_again": _ALONE,
     "NONE,PREPARE_FOR_REBALANCE,STEADY DraftJobDone -> pass_over": _SLOW,
     "COMPLETING_REBALANCE OffsetCommitRequest -> send_back": _FOREIGN,

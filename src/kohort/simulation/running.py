@@ -52,6 +52,13 @@ class Outcome:
     notes: Counter[str]
     lines: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """Return what matters of it on one line."""
+        return (
+            f"<Outcome {self.verdict!r} of {self.scenario!r}: {self.events} events,"
+            f" {self.rebalances} rebalances, {self.repeated} records read again>"
+        )
+
     @property
     def is_ok(self) -> bool:
         """Whether nothing was wrong."""

@@ -140,6 +140,14 @@ class Scenario:
     weather: Weather = Weather()
     faults: tuple[Fault, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what tells it apart; `to_toml` writes all of it down."""
+        parts = (
+            f"seed={self.seed}, protocol={self.protocol!r}, {len(self.members)} members,"
+            f" {len(self.topics)} topics, {len(self.faults)} faults, {self.minutes} minutes"
+        )
+        return f"<Scenario {parts}>"
+
     @property
     def duration_ms(self) -> int:
         """Length of the phase in which faults happen, in milliseconds."""

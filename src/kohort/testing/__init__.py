@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kohort.testing.consumer import SimulatedConsumer
 from kohort.testing.simulated import SimulationFailedError, simulate
 
-__all__ = ["SimulationFailedError", "simulate"]
+__all__ = ["SimulatedConsumer", "SimulationFailedError", "simulate"]

@@ -10,9 +10,15 @@ seed at which it happened.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from copy import copy
+from functools import partial
+from inspect import Parameter, signature
+from typing import SupportsIndex, cast
 
 from kohort.client.listener import Listens, RebalanceListener, Told
 from kohort.errors import ConfigError, KohortError, Portable
@@ -28,10 +34,11 @@ from kohort.simulation.client import Client
 from kohort.simulation.running import Outcome, run_world
 from kohort.simulation.scenario import Scenario
 from kohort.simulation.world import World
+from kohort.testing.consumer import CallLog, SimulatedConsumer, call_text
 from kohort.types import TopicPartition
 from kohort.values import replace
 
-MakeListener = Callable[[], Listens]
+MakeListener = Callable[[], Listens] | Callable[[SimulatedConsumer], Listens]
 
 
 class SimulationFailedError(Portable, AssertionError):
@@ -63,7 +70,9 @@ def simulate(
 
     Args:
         listener: Makes a listener, for example its class: each member gets one of its own for each
-            time that its process starts. Its methods must return at once.
+            time that its process starts. If it takes an argument, that is the member's consumer,
+            which has the methods that a listener may call; see `SimulatedConsumer`. Methods of the
+            listener are functions, not coroutines; `time.sleep` in them takes virtual time.
         assignors: Assignors of all members, the best liked first; none: those of the protocol.
         protocol: "classic", "cooperative", "consumer", "client-side" (KIP-848, with assignors that
             run in members), "draft", or "migration" (from classic to consumer and back).
@@ -102,43 +111,58 @@ def _with(scenario: Scenario, own: tuple[_Watched, ...]) -> Scenario:
 def _run(scenario: Scenario, listener: MakeListener | None, own: tuple[_Watched, ...]) -> Outcome:
     world = World(scenario, checkers=CHECKERS, assignors={each.name: each for each in own})
     errors: list[KohortError] = []
-    world.application = _tested(listener, errors)
+    log = CallLog()
+    world.application = _tested(listener, errors, log)
     try:
         outcome = run_world(world)
     except _RaisedError as error:
         cause = error.__cause__
         assert cause is not None
-        complaint = f"{error}: {cause!r}"
+        complaint = _with_log(f"{error}: {cause!r}", log.shown(error.member))
         raise SimulationFailedError(scenario, type(cause).__name__, complaint) from cause
     if not outcome.is_ok:
         complaint = outcome.complaint
         if errors:
             complaint += f"\nthe last error that a poll raised: {errors[-1]}"
-        raise SimulationFailedError(scenario, outcome.verdict, complaint)
+        shown = log.shown() if listener is not None else ""
+        raise SimulationFailedError(scenario, outcome.verdict, _with_log(complaint, shown))
     return outcome
+
+
+def _with_log(complaint: str, shown: str) -> str:
+    return f"{complaint}\n{shown}" if shown else complaint
 
 
 class _RaisedError(BaseException):
     """Carries what the code under test raised past everything that would live with it."""
 
+    def __init__(self, where: str, member: str | None = None) -> None:
+        super().__init__(where)
+        self.member = member
+
 
 # ------------------------------------------------------------------------------------- listeners
 
 
-def _tested(make: MakeListener | None, errors: list[KohortError]) -> type[Application]:
+def _tested(
+    make: MakeListener | None, errors: list[KohortError], log: CallLog
+) -> type[Application]:
     """Return a class of applications that have a listener.
 
     Args:
         make: Makes the listener of one application.
         errors: Where they write down what their polls raise.
+        log: Where they write down what listeners are told, and call.
     """
 
     class Tested(Application):
-        """An application with a listener."""
+        """An application with a listener, which has a consumer to call."""
 
         def __init__(self, client: Client) -> None:
             super().__init__(client)
-            self._listener = make() if make is not None else RebalanceListener()
+            self._consumer = SimulatedConsumer(self, log)
+            self._listener = _made(make, self._consumer)
+            self._slept_ms = 0
 
         def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
             """Write down what a poll is going to raise."""
@@ -147,14 +171,76 @@ def _tested(make: MakeListener | None, errors: list[KohortError]) -> type[Applic
 
         def listen(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
             """Call the listener as the client does."""
+            method, name = _method(self._listener, change), f"on_partitions_{change.name.lower()}"
+            now, who = self.client.world.engine.now, self.client.name
+            log.note(now, who, call_text(name, partitions))
             try:
-                _call(_method(self._listener, change), partitions)
+                with _virtual_sleep() as slept:
+                    _call(method, partitions)
+                self._slept_ms = slept()
+                _check_time(name, self._slept_ms, self.client.plan.max_poll_interval_ms)
             except Exception as error:
-                now = self.client.world.engine.now
-                where = f"at {now} ms the listener of {self.client.name} raised"
-                raise _RaisedError(where) from error
+                where = f"at {now} ms the listener of {who} raised"
+                raise _RaisedError(where, who) from error
+
+        def takes_ms(self, change: Ownership) -> int:
+            """A listener takes as long as it slept, too."""
+            slept_ms, self._slept_ms = self._slept_ms, 0
+            return super().takes_ms(change) + slept_ms
+
+        def _told(self, change: Ownership) -> None:
+            """It has returned once what it committed is answered."""
+            if not self._consumer.when_committed(partial(self._told, change)):
+                super()._told(change)
 
     return Tested
+
+
+def _made(make: MakeListener | None, consumer: SimulatedConsumer) -> Listens:
+    """Make a listener; one that takes a consumer is handed it."""
+    if make is None:
+        return RebalanceListener()
+    if _takes_consumer(make):
+        return cast("Callable[[SimulatedConsumer], Listens]", make)(consumer)
+    return cast("Callable[[], Listens]", make)()
+
+
+def _takes_consumer(make: MakeListener) -> bool:
+    """Whether a function needs an argument, or has one of that name."""
+    try:
+        parameters = signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    chosen = [each for each in parameters if each.kind in positional]
+    return bool(chosen) and (chosen[0].default is Parameter.empty or chosen[0].name == "consumer")
+
+
+@contextmanager
+def _virtual_sleep() -> Iterator[Callable[[], int]]:
+    """Let `time.sleep` of this thread take virtual time; what is given says how much, in ms."""
+    real, here, slept_s = time.sleep, threading.get_ident(), 0.0
+
+    def sleep(seconds: float | SupportsIndex) -> None:
+        nonlocal slept_s
+        if threading.get_ident() == here:
+            slept_s += float(seconds)
+        else:
+            real(seconds)
+
+    time.sleep = sleep
+    try:
+        yield lambda: int(slept_s * 1000)
+    finally:
+        time.sleep = real
+
+
+def _check_time(name: str, slept_ms: int, limit_ms: int) -> None:
+    if slept_ms >= limit_ms:
+        raise TimeoutError(
+            f"{name} slept for {slept_ms} ms, which max.poll.interval.ms ({limit_ms}) does not"
+            " allow: the group removes its member, and gives its partitions to others"
+        )
 
 
 def _call(

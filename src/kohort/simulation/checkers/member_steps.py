@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
+from kohort.group.effects import SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member.classic.session import MemberSession, MemberState
 from kohort.group.member.commits import CommitIdentity
@@ -379,13 +380,15 @@ def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | N
 
 
 def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L8: the leader's work is done."""
+    """L2, L8: the assignors have said what they have to say, or the leader's work is done."""
     event = cast("JobDone", told.event)
     if was.job is None or was.job.token != event.token:
         return None
     if event.assignments is None:
         retries = after.state is S.UNJOINED and told.effects.raised
         return None if retries else "has no assignment and does not try again"
+    if isinstance(was.job, SubscriptionJob):
+        return None if sends(told, JoinGroupRequest) else "has asked, and does not join"
     return None if sends(told, SyncGroupRequest) else "keeps the assignment for itself"
 
 

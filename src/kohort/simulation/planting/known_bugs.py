@@ -18,7 +18,7 @@ from kohort.group.coordinator.consumer.group import Member
 from kohort.group.coordinator.records import LogState
 from kohort.group.coordinator.shard import Lifecycle, Shard
 from kohort.group.effects import Callback, Send
-from kohort.group.events import GroupEvent, Ownership
+from kohort.group.events import GroupEvent
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import JobDone
 from kohort.group.subscription import Subscription, decode_subscription, encode_subscription
@@ -194,9 +194,9 @@ def _withheld(
 class StallsAfterFailedCommit(Application):
     """Does not go on with a revocation before which a commit has failed."""
 
-    def _listen_after(self, change: Ownership, stored: bool) -> None:
+    def _listen_after(self, stored: bool) -> None:
         if stored:
-            super()._listen_after(change, stored)
+            super()._listen_after(stored)
 
 
 class HangsInCommit(Application):

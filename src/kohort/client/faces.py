@@ -1,0 +1,137 @@
+"""What the faces of all clients have in common: an end, also when nobody closes them.
+
+What a client runs in the background must not refer to its face, or the face is never collected:
+what the application has given to a client (listeners, deserializers), which mostly refers back to
+it, is kept by the face alone and called through relays.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar, Generic, TypeVar
+from weakref import ref
+
+from kohort.client import lifecycle
+from kohort.client.lifecycle import Farewell, Home
+from kohort.client.loop_thread import LoopThread
+
+G = TypeVar("G")
+
+# How long the end of the process waits for a client that has no records to send.
+_EXIT_S = 2.0
+
+
+class Given(Generic[G]):
+    """Something of the application's, kept alive by a face alone.
+
+    Attributes:
+        thing: What it is.
+    """
+
+    __slots__ = ("__weakref__", "thing")
+
+    def __init__(self, thing: G) -> None:
+        self.thing = thing
+
+
+class Relay:
+    """Calls a function of the application's as long as the face is there that has it.
+
+    Args:
+        given: The function, as the face has it.
+    """
+
+    def __init__(self, given: Given[object]) -> None:
+        self._given = ref(given)
+
+    def __call__(self, *args: object) -> object:
+        """Call the function."""
+        given = self._given()
+        return given.thing(*args) if given is not None and callable(given.thing) else None
+
+
+class BlockingFace:
+    """A client with a thread of its own.
+
+    Args:
+        name: Name of the thread.
+    """
+
+    _exit_s: float = _EXIT_S
+
+    def __init__(self, name: str) -> None:
+        self._thread = LoopThread(name)
+        lifecycle.watch_client(self)
+
+    def _farewell(self) -> Farewell | None:
+        """Return what the thread does before it ends; it must not refer to this object."""
+        return None
+
+    def end_at_exit(self) -> None:
+        """Begin to end; the process ends."""
+        if self._thread.is_started:
+            self._thread.abandon(self._farewell(), self._exit_s)
+
+    def forked(self) -> object:
+        """In a forked child: give up what belongs to the parent, and return it."""
+        parents = self._thread.forked()
+        return parents and (self, parents)
+
+    def __del__(self) -> None:
+        """Have the thread end when nobody has closed the client."""
+        thread = getattr(self, "_thread", None)
+        if thread is not None and thread.is_started:
+            thread.abandon(self._farewell(), self._exit_s)
+            _warn(self, "close()")
+
+
+class AsyncFace:
+    """A client on a loop of the application's."""
+
+    is_owned = False
+    """Whether this is part of a blocking client, which looks after its end."""
+
+    _home: Home | None = None
+    _kind: ClassVar[str] = "client"
+
+    def farewell(self) -> Farewell | None:
+        """Return what the loop is to do when nobody has closed the client."""
+        return None
+
+    def _at_home(self) -> Home:
+        """Return the loop of this client, which is the running one if it had none.
+
+        Raises:
+            LocalProtocolError: This is another loop or process.
+        """
+        if self._home is None:
+            self._home = Home(self._kind)
+            if not self.is_owned:
+                lifecycle.watch_client(self)
+        else:
+            self._home.check()
+        return self._home
+
+    def end_at_exit(self) -> None:
+        """Do nothing: the loop does not run any more."""
+
+    def forked(self) -> object:
+        """In a forked child: return what belongs to the parent."""
+        return self._home and (self, self._home)
+
+    def __del__(self) -> None:
+        """Have the loop close what nobody has closed."""
+        home = self._home
+        if home is None or self.is_owned or not home.is_here:
+            return
+        farewell = self.farewell()
+        if farewell is None:
+            return
+        home.end_after(farewell)
+        _warn(self, "await close()")
+
+
+def _warn(client: object, how: str) -> None:
+    name = type(client).__name__
+    text = f"unclosed {name}: {how} it, or use it in a with block"
+    warnings.warn(text, ResourceWarning, stacklevel=3, source=client)

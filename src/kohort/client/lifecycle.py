@@ -1,0 +1,193 @@
+"""What happens to clients that nobody closes: when the process ends, and when it forks.
+
+A forked child shares sockets and the selector of its parent's clients, and has none of their
+threads. It must never touch them: not even by collecting them as garbage, which would take sockets
+out of the selector that the parent waits on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from typing import Protocol, TypeAlias
+from weakref import WeakSet
+
+from kohort.errors import LocalProtocolError
+
+log = logging.getLogger("kohort.client")
+
+Farewell: TypeAlias = Callable[[], Coroutine[object, object, None]]
+"""What a client does before it ends; refers to nothing that the application has."""
+
+
+class Runs(Protocol):
+    """What runs a client in a thread."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; return whether it has ended."""
+
+
+class Owns(Protocol):
+    """A client."""
+
+    def end_at_exit(self) -> None:
+        """Begin to end, without waiting; the process ends."""
+
+    def forked(self) -> object:
+        """In a forked child: give up what belongs to the parent, and return it."""
+
+
+_clients: WeakSet[Owns] = WeakSet()
+# Threads that say goodbye, and until when (`time.monotonic`) the end of the process waits for them.
+_ending: dict[Runs, float] = {}
+_hooked: set[int] = set()
+_goodbyes: set[asyncio.Task[None]] = set()
+
+
+def watch_client(client: Owns) -> None:
+    """End a client when the process ends, and tell it when the process was forked."""
+    _clients.add(client)
+
+
+def hook_process() -> None:
+    """Have this process end its clients; at their first use, for forked children have no hooks."""
+    pid = os.getpid()
+    if pid not in _hooked:
+        _hooked.add(pid)
+        _hook_multiprocessing()
+
+
+def begins_to_end(thread: Runs, timeout_s: float) -> None:
+    """Have the end of the process wait for a thread, so long at most."""
+    _ending[thread] = time.monotonic() + timeout_s
+
+
+def has_ended(thread: Runs) -> None:
+    """Note that there is nothing to wait for any more."""
+    _ending.pop(thread, None)
+
+
+def _end_all() -> None:
+    """End what nobody has closed. Neither a thread nor an executor can be started any more."""
+    for client in list(_clients):
+        client.end_at_exit()
+    try:
+        for thread, until in list(_ending.items()):
+            if not thread.join(max(0.0, until - time.monotonic())):
+                log.warning("%s was not closed, and could not end before the process did", thread)
+            has_ended(thread)
+    except BaseException:  # an interrupt from the keyboard
+        names = ", ".join(map(str, _ending))
+        log.warning("the end of the process does not wait for %s: unsent records are lost", names)
+        raise
+
+
+def _hook_multiprocessing() -> None:
+    """A process of `multiprocessing` leaves without the hooks of `atexit`; it has its own."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, _end_all, exitpriority=0)
+
+
+def _after_fork() -> None:
+    kept = [*(client.forked() for client in list(_clients)), *_ending]
+    _ending.clear()
+    if any(each is not None for each in kept):
+        import ctypes
+
+        # For ever, even while the interpreter ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def forked(what: str = "the client") -> LocalProtocolError:
+    """Return the error of a call in a forked child."""
+    return LocalProtocolError(
+        f"{what} was used before this process was forked, and belongs to the parent process:"
+        " make a client of its own in each process, after the fork"
+    )
+
+
+class Home:
+    """The loop that a client belongs to: the one it was first used on.
+
+    Args:
+        what: What the client is called in errors.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pid = os.getpid()
+        self.loop = asyncio.get_running_loop()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is still the process of the loop."""
+        return self._pid == os.getpid()
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Have the loop call a function, unless it is closed or the parent's.
+
+        Never raises and takes no lock: any thread may call it, finalizers and signal handlers.
+        """
+        if self.is_here:
+            with suppress(RuntimeError):  # it is closed
+                self.loop.call_soon_threadsafe(function, *args, context=Context())
+
+    def end_after(self, farewell: Farewell) -> None:
+        """Have the loop say goodbye; any thread may call it, and finalizers."""
+        self.call_soon(self._say, farewell)
+
+    def _say(self, farewell: Farewell) -> None:
+        task = self.loop.create_task(farewell())
+        _goodbyes.add(task)
+        task.add_done_callback(_said)
+
+    def check(self) -> None:
+        """Refuse a call from somewhere else.
+
+        Raises:
+            LocalProtocolError: Another loop runs here, or this is a forked child.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self.loop and self.is_here:
+            return
+        if not self.is_here:
+            raise forked(f"the {self._what}")
+        if running is not None:
+            raise LocalProtocolError(
+                f"the {self._what} belongs to the event loop it was first used on, and another one"
+                " runs here: make a client of its own for each loop"
+            )
+
+
+def _said(task: asyncio.Task[None]) -> None:
+    _goodbyes.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        log.warning("a client that nobody closed could not end well: %s", task.exception())
+
+
+def in_own_thread() -> LocalProtocolError:
+    """Return the error of a blocking call from the thread that it would wait for."""
+    name = threading.current_thread().name
+    return LocalProtocolError(
+        f"a blocking call was made from the client's own thread ({name}), in which event_listener,"
+        " coroutines of listeners and callbacks of deliveries run: it would wait for itself. Have"
+        " another thread make it; a producer's send is allowed"
+    )
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_after_fork)

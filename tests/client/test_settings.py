@@ -1,0 +1,438 @@
+"""Each setting of each client changes something that can be seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from kohort import AdminClient, Consumer, Producer
+from kohort.broker import EmbeddedBroker
+from kohort.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, make
+from kohort.errors import ConfigError
+from kohort.group.assignors.range import RangeAssignor
+from kohort.values import defaults
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest
+from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from kohort.wire.messages.produce import ProduceRequest
+from kohort.wire.messages.producer_ids import InitProducerIdRequest
+from kohort.wire.schema import Message
+from tests.broker.processes import DEADLINE_S, eventually
+from tests.client.observing import (
+    HOUR_MS,
+    PLACE,
+    Kind,
+    Recorder,
+    a_call,
+    bounded,
+    error_of,
+    fetches,
+    idle,
+    in_words,
+    listening,
+    more_than,
+    records_of,
+    refusal,
+    to_the_leader,
+    together,
+)
+
+KINDS: dict[type[ClientConfig], Kind] = {
+    ConsumerConfig: Consumer,
+    ProducerConfig: Producer,
+    AdminConfig: AdminClient,
+}
+Settings: TypeAlias = dict[str, object]
+Observe: TypeAlias = Callable[[Recorder, Kind, Settings], object]
+Case: TypeAlias = tuple[object, object, Observe]
+
+
+def settings_of(recorder: Recorder, given: Settings) -> Settings:
+    return {"bootstrap_servers": recorder.bootstrap_servers, **given}
+
+
+# ----------------------------------------------------------------------------- every client
+
+
+def which_server(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    short = {**bounded(kind, 2_000), **given}
+    with contextlib.closing(kind(**settings_of(recorder, short))) as client:
+        return error_of(lambda: a_call(client))
+
+
+def client_ids(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with contextlib.closing(kind(**settings_of(recorder, given))) as client:
+        a_call(client)
+    return frozenset(recorder.client_ids)
+
+
+def silence(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """How long a server may be silent that has accepted the connection."""
+    with listening(lambda _: None) as (address, _):
+        short = {**bounded(kind, 3_000), "bootstrap_servers": address, **given}
+        with contextlib.closing(kind(**short)) as client:
+            return in_words(r"in [\d.]+ s", error_of(lambda: a_call(client)))
+
+
+def length_of_a_call(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with contextlib.closing(kind(**{"bootstrap_servers": "127.0.0.1:1", **given})) as client:
+        return in_words(r"longer than \d+ ms", error_of(lambda: a_call(client)))
+
+
+def attempts(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether a topic that is missing is asked for often."""
+    base = {**bounded(kind, 1_000), "retry_backoff_ms": HOUR_MS, "retry_backoff_max_ms": HOUR_MS}
+    if kind is Consumer:
+        base["allow_auto_create_topics"] = False
+    with contextlib.closing(kind(**settings_of(recorder, {**base, **given}))) as client:
+        error_of(lambda: a_call(client, "is-not-there"))
+    return len(recorder.asked(MetadataRequest)) > 2
+
+
+def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether a broker that hangs up is connected to often."""
+    base = {**bounded(kind, 1_500), "retry_backoff_max_ms": 20, "retry_backoff_ms": 20}
+    base |= {"reconnect_backoff_ms": 4_000, "reconnect_backoff_max_ms": 4_000}
+    if kind is Producer:
+        base |= {"delivery_timeout_ms": 1_500, "enable_idempotence": False}
+    with listening(lambda client: client.close()) as (address, accepted):
+        host, _, port = address.rpartition(":")
+        recorder.advertised = host, int(port)
+        client = kind(**settings_of(recorder, {**base, **given}))
+        error_of(lambda: to_the_leader(client))
+        client.close()
+        return len(accepted) > 2
+
+
+def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    base = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10, **given}
+    with contextlib.closing(kind(**settings_of(recorder, base))) as client:
+        a_call(client)
+        before = len(recorder.asked(MetadataRequest))
+        return more_than(before + 3, lambda: len(recorder.asked(MetadataRequest)), idle)
+
+
+def unanswered(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether several requests of a connection wait for answers at the same time."""
+    base = {"linger_ms": 0} if kind is Producer else {}
+    with contextlib.closing(kind(**settings_of(recorder, {**base, **given}))) as client:
+        a_call(client)
+        asked: type[Message] = ProduceRequest if kind is Producer else MetadataRequest
+        before = len(recorder.asked(asked))
+        recorder.held.clear()
+        numbers = iter(range(100))
+
+        def call() -> object:
+            if isinstance(client, Producer):
+                return client.send("t", b"value", partition=next(numbers) % 4)
+            return client.topics() if isinstance(client, Consumer) else client.list_topics()
+
+        calls = together(3, call)
+        next(calls)
+
+        def step() -> None:
+            if isinstance(client, Producer):
+                client.send("t", b"more", partition=next(numbers) % 4)
+            idle()
+
+        found = more_than(before + 1, lambda: len(recorder.asked(asked)), step)
+        recorder.held.set()
+        next(calls, None)
+        return found
+
+
+def is_refused(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    return refusal(kind, settings_of(recorder, given))
+
+
+COMMON: dict[str, Case] = {
+    "bootstrap_servers": (None, "127.0.0.1:1", which_server),
+    "client_id": ("one", "two", client_ids),
+    "request_timeout_ms": (200, 400, silence),
+    "socket_connection_setup_timeout_ms": (200, 400, silence),
+    "default_api_timeout_ms": (200, 300, length_of_a_call),
+    "retry_backoff_ms": (10, HOUR_MS, attempts),
+    "retry_backoff_max_ms": (10, HOUR_MS, attempts),
+    "reconnect_backoff_ms": (10, 4_000, reconnects),
+    "reconnect_backoff_max_ms": (10, 4_000, reconnects),
+    "metadata_max_age_ms": (20, HOUR_MS, refreshes),
+    "max_in_flight_requests_per_connection": (1, 5, unanswered),
+    "security_protocol": ("PLAINTEXT", "SSL", is_refused),
+}
+
+# ----------------------------------------------------------------------------- the consumer
+
+
+def member(recorder: Recorder, given: Settings, step: Callable[[Consumer], bool]) -> list[Message]:
+    """What a member asks until something holds of it."""
+    group = f"g-{uuid.uuid4().hex}"
+    base: Settings = {"group_id": group, "auto_offset_reset": "earliest", **given}
+    with Consumer(**settings_of(recorder, base)) as client:
+        client.subscribe(["t"])
+        eventually(lambda: step(client), "a member")
+    return list(recorder.requests)
+
+
+def assigned(client: Consumer) -> bool:
+    client.poll(50)
+    return bool(client.assignment())
+
+
+def joins(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    member(recorder, given, assigned)
+    join, *_ = recorder.asked(JoinGroupRequest)
+    protocols = tuple((each.name, bytes(each.metadata)) for each in join.protocols)
+    times = join.session_timeout_ms, join.rebalance_timeout_ms
+    named = join.group_id if "group_id" in given else None
+    return named, join.group_instance_id, times, protocols
+
+
+def beats(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    member(recorder, {"group_protocol": "consumer", **given}, assigned)
+    found = recorder.asked(ConsumerGroupHeartbeatRequest)
+    if not found:
+        return None
+    names = tuple(each.name for each in found[0].client_assignors or ())
+    return found[0].server_assignor, names
+
+
+def heartbeats(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    def often(client: Consumer) -> bool:
+        if not assigned(client):
+            return False
+        found.append(more_than(2, lambda: len(recorder.asked(HeartbeatRequest)), idle))
+        return True
+
+    found: list[bool] = []
+    member(recorder, given, often)
+    return found
+
+
+def commits(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    def stored(client: Consumer) -> bool:
+        if not client.poll(50):
+            return False
+        client.poll(0)
+        before = len(recorder.asked(OffsetCommitRequest))
+        found.append(
+            more_than(
+                before, lambda: len(recorder.asked(OffsetCommitRequest)), lambda: client.poll(20)
+            )
+        )
+        return True
+
+    found: list[bool] = []
+    member(recorder, {"max_poll_records": 1, **given}, stored)
+    return found, bool(recorder.asked(OffsetCommitRequest))
+
+
+def facts(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    told: list[object] = []
+    listener = told.append if given["event_listener"] else None
+    member(recorder, {"event_listener": listener}, assigned)
+    return bool(told)
+
+
+def subscribed(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with Consumer(
+        **settings_of(recorder, {"group_id": f"g-{uuid.uuid4().hex}", **given})
+    ) as client:
+        client.subscribe(pattern=".*")
+        eventually(lambda: assigned(client), "the topics that match")
+        return {each.topic for each in client.assignment()}
+
+
+def read(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """The first poll that returns something; nothing when no poll does for a while."""
+    base = {"auto_offset_reset": "earliest", **given}
+    with Consumer(**settings_of(recorder, base)) as client:
+        client.assign([PLACE])
+        found: list[tuple[object, object]] = []
+
+        def poll() -> None:
+            records = client.poll(50).get(PLACE, [])
+            found.extend((each.key, each.value) for each in records)
+
+        more_than(0, lambda: len(found), poll)
+        return tuple(found)
+
+
+def fetched(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    read(recorder, kind, given)
+    fetch = fetches(recorder)
+    size = fetch.topics[0].partitions[0].partition_max_bytes
+    limits = fetch.min_bytes, fetch.max_wait_ms, fetch.max_bytes, size
+    return limits, fetch.isolation_level
+
+
+def may_create(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with Consumer(**settings_of(recorder, given)) as client:
+        a_call(client)
+    return {each.allow_auto_topic_creation for each in recorder.asked(MetadataRequest)}
+
+
+def damaged(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    recorder.damages = True
+    base = {"auto_offset_reset": "earliest", **given}
+    with Consumer(**settings_of(recorder, base)) as client:
+        client.assign([PLACE])
+        rows = 0
+
+        def poll() -> None:
+            nonlocal rows
+            rows += client.poll_arrow(50).num_rows
+
+        return error_of(lambda: more_than(0, lambda: rows, poll)) == ""
+
+
+CONSUMER: dict[str, Case] = {
+    "group_id": ("one", "two", joins),
+    "group_instance_id": (None, "me", joins),
+    "group_protocol": ("classic", "consumer", beats),
+    "group_remote_assignor": (None, "range", beats),
+    "group_local_assignors": ((), (RangeAssignor(),), beats),
+    "session_timeout_ms": (10_000, 20_000, joins),
+    "heartbeat_interval_ms": (50, 40_000, heartbeats),
+    "max_poll_interval_ms": (10_000, 20_000, joins),
+    "max_poll_records": (1, 3, read),
+    "partition_assignment_strategy": ("range", "cooperative-sticky", joins),
+    "enable_auto_commit": (True, False, commits),
+    "auto_commit_interval_ms": (50, HOUR_MS, commits),
+    "auto_offset_reset": ("earliest", "latest", read),
+    "isolation_level": ("read_committed", "read_uncommitted", fetched),
+    "fetch_min_bytes": (1, 2, fetched),
+    "fetch_max_wait_ms": (50, 100, fetched),
+    "fetch_max_bytes": (1_000_000, 2_000_000, fetched),
+    "max_partition_fetch_bytes": (1_000, 2_000, fetched),
+    "check_crcs": (True, False, damaged),
+    "client_rack": (None, "a", joins),
+    "allow_auto_create_topics": (True, False, may_create),
+    "exclude_internal_topics": (True, False, subscribed),
+    "key_deserializer": (None, bytes.decode, read),
+    "value_deserializer": (None, bytes.decode, read),
+    "event_listener": (False, True, facts),
+}
+
+# ----------------------------------------------------------------------------- the producer
+
+
+def produced(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    key = b"k" if given.get("key_serializer") is None else "a longer key"
+    value = b"v" * 1_000 if given.get("value_serializer") is None else "value"
+    with Producer(**settings_of(recorder, given)) as client:
+        error = error_of(lambda: client.send("t", value, key=key).result(DEADLINE_S))
+    acks = [each.acks for each in recorder.asked(ProduceRequest)]
+    lengths = [len(each) for each in records_of(recorder.asked(ProduceRequest))]
+    return error, acks, lengths, bool(recorder.asked(InitProducerIdRequest))
+
+
+def at_once(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether records are sent without being flushed."""
+    base = {"linger_ms": HOUR_MS, "delivery_timeout_ms": 2 * HOUR_MS, **given}
+    with Producer(**settings_of(recorder, base)) as client:
+        for _ in range(5):
+            client.send("t", bytes(100), partition=0)
+        return more_than(0, lambda: len(recorder.asked(ProduceRequest)), idle)
+
+
+def refused(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with Producer(**settings_of(recorder, given)) as client:
+        return error_of(lambda: client.send("t", bytes(2_000)).result(DEADLINE_S))
+
+
+def blocked(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with Producer(**{"bootstrap_servers": "127.0.0.1:1", **given}) as client:
+        return in_words(r"longer than \d+ ms", error_of(lambda: client.send("t", b"v")))
+
+
+def given_up(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with Producer(**settings_of(recorder, {"linger_ms": 0, **given})) as client:
+        recorder.advertised = "127.0.0.1", 1
+        text = error_of(lambda: client.send("t", b"v").result(DEADLINE_S))
+        return in_words(r"\d+ ms", text)
+
+
+PRODUCER: dict[str, Case] = {
+    "acks": ("all", 1, produced),
+    "enable_idempotence": (True, False, produced),
+    "compression_type": ("none", "gzip", produced),
+    "linger_ms": (0, HOUR_MS, at_once),
+    "batch_size": (150, 100_000, at_once),
+    "buffer_memory": (1_000, 1_000_000, refused),
+    "max_request_size": (1_000, 1_000_000, refused),
+    "max_block_ms": (200, 300, blocked),
+    "delivery_timeout_ms": (300, 400, given_up),
+    "key_serializer": (None, str.encode, produced),
+    "value_serializer": (None, str.encode, produced),
+}
+
+# -------------------------------------------------------------------------- the admin client
+
+
+def of_group(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    with AdminClient(**settings_of(recorder, given)) as client:
+        client.list_group_offsets()
+    return [group.group_id for each in recorder.asked(OffsetFetchRequest) for group in each.groups]
+
+
+ADMIN: dict[str, Case] = {"group_id": ("one", "two", of_group)}
+
+OWN: dict[type[ClientConfig], dict[str, Case]] = {
+    ConsumerConfig: CONSUMER,
+    ProducerConfig: PRODUCER,
+    AdminConfig: ADMIN,
+}
+# What goes with a value, for it is refused alone.
+WITH: dict[str, Settings] = {"acks": {"enable_idempotence": False}}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("embedded")
+    with EmbeddedBroker(folder, auto_create_topics=False) as started:
+        started.create_topic("t", partitions=4)
+        with Producer(bootstrap_servers=started.bootstrap_servers) as writer:
+            for number in range(10):
+                writer.send("t", b"value %d" % number, key=b"key", partition=0)
+        yield started.bootstrap_servers
+
+
+def cases() -> Iterator[tuple[type[ClientConfig], str]]:
+    for config in KINDS:
+        for name, default in defaults(config).items():
+            if "has no effect" not in error_of(lambda: make(config, {name: default})):  # noqa: B023  # called at once
+                yield config, name
+
+
+@pytest.mark.parametrize(("config", "name"), list(cases()))
+def test_a_setting_changes_something(broker: str, config: type[ClientConfig], name: str) -> None:
+    case = OWN[config].get(name) or COMMON.get(name)
+    assert case is not None, f"no observation for {name} of {config.__name__}"
+    first, second, observe = case
+    seen = []
+    for value in (first, second):
+        given = {name: value, **WITH.get(name, {})}
+        if name == "bootstrap_servers" and value is None:
+            given = {}
+        with Recorder(broker) as recorder:
+            seen.append(observe(recorder, KINDS[config], given))
+    assert seen[0] != seen[1], f"{name} changes nothing: {seen[0]!r}"
+
+
+def test_nothing_is_observed_that_is_no_setting() -> None:
+    for config, own in OWN.items():
+        assert own.keys() <= defaults(config).keys()
+        assert COMMON.keys() <= defaults(config).keys()
+
+
+def test_what_would_have_no_effect_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set max\.block\.ms or delivery\.timeout\.ms"):
+        Producer(default_api_timeout_ms=1)
+    shared = {"default.api.timeout.ms": "1000", "bootstrap.servers": "127.0.0.1:1"}
+    Producer.from_config(shared).close()
