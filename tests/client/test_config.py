@@ -122,6 +122,6 @@ def test_an_address_may_name_its_protocol_and_stand_in_any_collection() -> None:
 
 def test_settings_of_kafkas_keys_are_a_mapping_of_strings() -> None:
     with pytest.raises(TypeError, match="settings must be a mapping"):
-        make_from_kafka(AdminConfig, [("client.id", "c")])  # type: ignore[arg-type]
+        make_from_kafka(AdminConfig, [("client.id", "c")])  # type: ignore[arg-type]  # that is the point
     with pytest.raises(ConfigError, match="name must be a string, not 5"):
-        make_from_kafka(AdminConfig, {5: "c"})  # type: ignore[dict-item]
+        make_from_kafka(AdminConfig, {5: "c"})  # type: ignore[dict-item]  # that is the point

@@ -47,7 +47,7 @@ LONG_S = 30
 # Calls are short, or a topic that is not there would be waited for.
 COMMON: dict[str, Any] = {"default_api_timeout_ms": 300}
 MEMBER: dict[str, Any] = COMMON | {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-WRITER: dict[str, Any] = COMMON | {
+WRITER: dict[str, Any] = {
     "max_block_ms": 300,
     "delivery_timeout_ms": 1_000,
     "linger_ms": 0,
@@ -58,13 +58,13 @@ WRITER: dict[str, Any] = COMMON | {
 
 TOPIC = ConfigResource("topic", "scratch")
 ODD: tuple[object, ...] = (
-    *(None, True, object(), object, len, ..., re.compile(b"x")),
+    *(None, True, object(), ..., re.compile(b"x")),
     *(-(2**70), -(2**31), -7, -1, 0, 1, 3, 2**31, 2**63, 2**70),
     *(0.5, 1e300, math.nan, -math.inf),
     *("", "t", "scratch", "a b", "..", "\ud800", "\0", "x" * 300, "y" * 40_000),
     *(b"", b"scratch", bytearray(b"x"), memoryview(b"abcd").cast("I")),
-    *(SCRATCH, TopicPartition("scratch", -1), TopicPartition(5, 0), TopicPartition("", 2**31)),  # type: ignore[arg-type]
-    *(OffsetAndMetadata(-1), OffsetAndMetadata(1, None), OffsetAndMetadata(1, "m", 2**40)),  # type: ignore[arg-type]
+    *(SCRATCH, TopicPartition("scratch", -1), TopicPartition(5, 0), TopicPartition("", 2**31)),  # type: ignore[arg-type]  # that is the point
+    *(OffsetAndMetadata(-1), OffsetAndMetadata(1, None), OffsetAndMetadata(1, "m", 2**40)),  # type: ignore[arg-type]  # that is the point
 )
 SHAPES: tuple[Callable[[object, object], object], ...] = (
     lambda one, other: one,

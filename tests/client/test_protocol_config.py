@@ -38,7 +38,7 @@ def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
     with Consumer(group_id="g") as consumer:
         assert consumer._config.group_protocol == "classic"
     with pytest.raises(ConfigError, match=r"group\.protocol"):
-        AsyncConsumer(group_id="g", group_protocol="streams")  # type: ignore[arg-type]
+        AsyncConsumer(group_id="g", group_protocol="streams")  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.admin_values import (
@@ -61,7 +61,8 @@ class AdminClient(BlockingFace):
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
-        return cls(**from_kafka(AdminConfig, settings))
+        known = cast("AdminSettings", from_kafka(AdminConfig, settings))
+        return cls(**known)
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.admin_configs import checked_changes
@@ -54,7 +54,8 @@ class AsyncAdminClient(AsyncFace):
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
-        return cls(**from_kafka(AdminConfig, settings))
+        known = cast("AdminSettings", from_kafka(AdminConfig, settings))
+        return cls(**known)
 
     async def __aenter__(self) -> Self:
         return self

@@ -85,7 +85,8 @@ class AsyncConsumer(AsyncFace):
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
         """
-        return cls(*topics, **from_kafka(ConsumerConfig, settings))
+        known = cast("ConsumerSettings", from_kafka(ConsumerConfig, settings))
+        return cls(*topics, **known)
 
     async def __aenter__(self) -> Self:
         return self

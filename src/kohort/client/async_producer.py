@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.backoff import Deadline
@@ -61,7 +61,8 @@ class AsyncProducer(AsyncFace):
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**from_kafka(ProducerConfig, settings))
+        known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
+        return cls(**known)
 
     async def __aenter__(self) -> Self:
         return self

@@ -326,7 +326,7 @@ def _refuse_what_draft_lacks(values: Mapping[str, object]) -> None:
             raise ConfigError(f"{dotted(name)} has no effect with group.protocol=draft")
 
 
-def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, Any]:
+def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
     """Return Kafka's own keys as keyword arguments of a configuration.
 
     Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
@@ -336,7 +336,7 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
         ConfigError: A key is unknown or not supported.
     """
     own, any_client = _names([kind]), _names(_KINDS)
-    taken: dict[str, Any] = {}
+    taken: dict[str, object] = {}
     for key, value in mapping(settings, "settings").items():
         if not isinstance(key, str):
             raise ConfigError(f"a setting's name must be a string, not {shown(key)}")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.async_consumer import (
@@ -81,7 +81,8 @@ class Consumer(BlockingFace):
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
         """
-        return cls(*topics, **from_kafka(ConsumerConfig, settings))
+        known = cast("ConsumerSettings", from_kafka(ConsumerConfig, settings))
+        return cls(*topics, **known)
 
     def __enter__(self) -> Self:
         return self

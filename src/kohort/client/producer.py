@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client import arguments
 from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, serialized
@@ -61,7 +61,8 @@ class Producer(BlockingFace):
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
         """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
-        return cls(**from_kafka(ProducerConfig, settings))
+        known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
+        return cls(**known)
 
     def __enter__(self) -> Self:
         return self

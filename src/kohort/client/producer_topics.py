@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kohort.client import arguments
 from kohort.client._open_batches import OpenBatches
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
@@ -47,7 +48,9 @@ class ProducerTopics:
 
         Raises:
             KafkaError: It is not there in time, may not be used, or no broker answers.
+            ValueError: No topic can have that name.
         """
+        arguments.topic(topic)
         self._searched[topic] = self._searched.get(topic, 0) + 1
         try:
             await self._find(topic, partition, deadline)
