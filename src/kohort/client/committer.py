@@ -373,7 +373,7 @@ def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | 
     topic = found.topics.get(partition.topic)
     if topic is None or topic.error_code:
         is_gone = topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return "the topic was deleted" if is_gone else ""
+        return "the topic does not exist" if is_gone else ""
     if before and topic.topic_id.int and topic.topic_id != before:
         return _made_anew(before, topic.topic_id)
     return "" if partition.partition in topic.partitions else "there is no such partition"
