@@ -21,7 +21,11 @@ from tests.usage.around import topic_with, unique, until
 
 def forget(bootstrap: str, topic: str, group: str, protocol: str) -> None:
     consumer = Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
     )
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)

@@ -120,7 +120,7 @@ class Producer(BlockingFace):
         Raises:
             RequestTimedOutError: It took longer.
         """
-        if self._thread.is_started:
+        if self._thread.is_used:
             self._thread.run(lambda: self._core.flush(timeout))
 
     def close(self, timeout: float | None = None) -> None:
