@@ -25,6 +25,7 @@ def forget(bootstrap: str, topic: str, group: str, protocol: Protocol) -> None:
         group_id=group,
         group_protocol=protocol,
         enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
     while not consumer.assignment():
         consumer.poll(timeout_ms=100)

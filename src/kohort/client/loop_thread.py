@@ -167,8 +167,13 @@ class LoopThread:
         self._reach()
 
     @property
+    def is_used(self) -> bool:
+        """Whether there is a thread that nobody has closed, in this process or in its parent."""
+        return self._running is not None and not self._closed
+
+    @property
     def is_started(self) -> bool:
-        """Whether there is a thread, in this process, that nobody has closed."""
+        """Whether there is a thread that nobody has closed, in this process."""
         return self._running is not None and not self._closed and self._running.is_here
 
     @property
@@ -362,9 +367,11 @@ class LoopThread:
 async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     left = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in left:
-        task.cancel()
+        if not task.cancelling():  # else it is closing connections, which must not be interrupted
+            task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_S)
+        await asyncio.sleep(0)  # sockets close in the next turn
     for task in left:
         if task.done() and not task.cancelled():
             task.exception()  # nobody waits for it any more

@@ -197,7 +197,7 @@ class Producer(BlockingFace):
             RequestTimedOutError: It took longer.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
-        if self._thread.is_started:
+        if self._thread.is_used:
             self._thread.run(lambda: self._core.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
