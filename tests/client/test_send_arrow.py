@@ -60,7 +60,7 @@ def second_to_last_letter(_topic: str, key: bytes | None, partitions: int) -> in
 
 
 @pytest.mark.parametrize(
-    "partitioner", ["murmur2", "consistent_random", second_to_last_letter], ids=str
+    "partitioner", ["murmur2", "consistent_random", second_to_last_letter], ids=["murmur2", "librdkafka", "own"]
 )
 def test_partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner) -> None:
     scenarios.partitions_are_those_of_send(bootstrap, partitioner)
