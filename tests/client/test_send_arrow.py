@@ -60,7 +60,9 @@ def second_to_last_letter(_topic: str, key: bytes | None, partitions: int) -> in
 
 
 @pytest.mark.parametrize(
-    "partitioner", ["murmur2", "consistent_random", second_to_last_letter], ids=["murmur2", "librdkafka", "own"]
+    "partitioner",
+    ["murmur2", "consistent_random", second_to_last_letter],
+    ids=["murmur2", "librdkafka", "own"],
 )
 def test_partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner) -> None:
     scenarios.partitions_are_those_of_send(bootstrap, partitioner)
@@ -145,7 +147,7 @@ def test_a_topic_that_is_no_text(bootstrap: str, topic: object) -> None:
     table = pa.record_batch({"value": ["v"]})
     with Producer(bootstrap_servers=bootstrap) as producer:
         with pytest.raises(TypeError, match="the topic is a"):
-            producer.send_arrow(topic, table)  # type: ignore[arg-type]
+            producer.send_arrow(topic, table)  # type: ignore[arg-type]  # that is the point
         assert producer.send_arrow(new_topic(bootstrap), table).result(30).rows == 1
 
 
