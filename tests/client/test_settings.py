@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -48,7 +49,7 @@ KINDS: dict[type[ClientConfig], Kind] = {
     ProducerConfig: Producer,
     AdminConfig: AdminClient,
 }
-Settings: TypeAlias = dict[str, object]
+Settings: TypeAlias = dict[str, Any]
 Observe: TypeAlias = Callable[[Recorder, Kind, Settings], object]
 Case: TypeAlias = tuple[object, object, Observe]
 
@@ -286,9 +287,28 @@ def damaged(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
         def poll() -> None:
             nonlocal rows
-            rows += client.poll_arrow(50).num_rows
+            rows += sum(map(len, client.poll(50).values()))
 
         return error_of(lambda: more_than(0, lambda: rows, poll)) == ""
+
+
+def ends(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether a loop ends by itself when no record comes."""
+    with Consumer(**settings_of(recorder, given)) as client:
+        client.assign([PLACE])
+        looping = threading.Thread(target=lambda: list(client))
+        looping.start()
+        ended = more_than(0, lambda: not looping.is_alive(), idle)
+        client.wakeup()
+        looping.join()
+        return ended
+
+
+def told_of_commits(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    told: list[object] = []
+    on_commit = (lambda offsets, _: told.append(offsets)) if given["on_commit"] else None
+    member(recorder, {"on_commit": on_commit}, lambda client: bool(client.poll(50)))
+    return bool(told)
 
 
 CONSUMER: dict[str, Case] = {
@@ -304,6 +324,7 @@ CONSUMER: dict[str, Case] = {
     "partition_assignment_strategy": ("range", "cooperative-sticky", joins),
     "enable_auto_commit": (True, False, commits),
     "auto_commit_interval_ms": (50, HOUR_MS, commits),
+    "enable_auto_offset_store": (True, False, commits),
     "auto_offset_reset": ("earliest", "latest", read),
     "isolation_level": ("read_committed", "read_uncommitted", fetched),
     "fetch_min_bytes": (1, 2, fetched),
@@ -316,6 +337,8 @@ CONSUMER: dict[str, Case] = {
     "exclude_internal_topics": (True, False, subscribed),
     "key_deserializer": (None, bytes.decode, read),
     "value_deserializer": (None, bytes.decode, read),
+    "consumer_timeout_ms": (50, HOUR_MS, ends),
+    "on_commit": (False, True, told_of_commits),
     "event_listener": (False, True, facts),
 }
 
@@ -368,6 +391,7 @@ PRODUCER: dict[str, Case] = {
     "max_request_size": (1_000, 1_000_000, refused),
     "max_block_ms": (200, 300, blocked),
     "delivery_timeout_ms": (300, 400, given_up),
+    "partitioner": ("murmur2", lambda _topic, _key, count: count, produced),
     "key_serializer": (None, str.encode, produced),
     "value_serializer": (None, str.encode, produced),
 }
