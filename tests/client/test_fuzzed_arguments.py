@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -124,7 +125,7 @@ MEANT: dict[str, st.SearchStrategy[object]] = {
     "resources": st.just([TOPIC]),
     "changes": st.sampled_from([{TOPIC: {"retention.ms": "5"}}, {TOPIC: {"retention.ms": None}}]),
     "validate_only": st.booleans(),
-    "record_batch": st.none(),
+    "table": st.just(pa.record_batch({"value": ["fuzz"]})),
 }
 WRITTEN = MEANT | {"partition": st.sampled_from([None, 0, 9])}
 CREATED = MEANT | {"topics": st.just([NewTopic("another", 1)])}

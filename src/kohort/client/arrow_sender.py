@@ -6,7 +6,6 @@ each when there is memory for it, in the caller's thread; only ready batches cro
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from kohort.client.arrow_delivery import NOT_ADDED, ArrowFate, ArrowFuture
+from kohort.client.backoff import CHANCE
 from kohort.client.config import Partitioner, ProducerConfig
 from kohort.client.ready_batch import ReadyBatch, numbered
 from kohort.client.sender import Sender
@@ -177,7 +177,7 @@ class ArrowSend:
 
     def _all_parts(self) -> Iterator[tuple[int, Groups]]:
         """Yield rows grouped by partition, and the row that their numbers count from."""
-        start = random.randrange(self._partitions)
+        start = CHANCE.randrange(self._partitions)
         while self._unopened:
             first, columns = self._unopened.popleft()
             for at in range(0, columns.rows, _ROWS_AT_ONCE):

@@ -9,6 +9,9 @@ from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, Reque
 
 JITTER = 0.2
 
+# Not the interpreter's own: an application that seeds that one gets its numbers undisturbed.
+CHANCE = random.SystemRandom()
+
 
 class Backoff:
     """Growing pauses: each twice the last one, up to a limit, with a jitter of a fifth (KIP-580).
@@ -27,7 +30,7 @@ class Backoff:
         """Return the next pause, in seconds."""
         pause: int = min(self._first_ms * 2**self._attempts, self._max_ms)
         self._attempts = min(self._attempts + 1, 30)
-        return pause / 1000 * random.uniform(1 - JITTER, 1 + JITTER)
+        return pause / 1000 * CHANCE.uniform(1 - JITTER, 1 + JITTER)
 
     def reset(self) -> None:
         """Begin with the first pause again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
 from enum import Enum
@@ -12,7 +11,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from kohort.client.auth import Authenticator, NoAuthentication
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import CHANCE, Backoff, Deadline
 from kohort.client.config import ClientConfig
 from kohort.client.connection import Connection
 from kohort.client.frames import Allocate, plain_buffer
@@ -331,7 +330,7 @@ class Cluster:
 
     async def _send_bootstrap(self, request: Request[R], causes: list[str]) -> R:
         servers = self.config.addresses()
-        random.shuffle(servers)
+        CHANCE.shuffle(servers)
         strangers = 0
         for host, port in servers:
             try:
@@ -454,7 +453,7 @@ class Cluster:
     def _by_load(self) -> list[Node]:
         """Return the known brokers: connected ones by load, then the others, failed ones last."""
         nodes = tuple(self.metadata.nodes.values())
-        return sorted(random.sample(nodes, len(nodes)), key=self._load)
+        return sorted(CHANCE.sample(nodes, len(nodes)), key=self._load)
 
     def _load(self, node: Node) -> tuple[bool, float, int]:
         task = self._connections.get((node.node_id, Purpose.CONTROL))

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
-from kohort.client.backoff import JITTER
+from kohort.client.backoff import CHANCE, JITTER
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
@@ -326,7 +325,7 @@ def member_config(config: ConsumerConfig) -> MemberConfig:
         max_poll_interval_ms=config.max_poll_interval_ms,
         retry_backoff_ms=config.retry_backoff_ms,
         retry_backoff_max_ms=config.retry_backoff_max_ms,
-        jitter=random.uniform(1 - JITTER, 1 + JITTER),
+        jitter=CHANCE.uniform(1 - JITTER, 1 + JITTER),
         rack_id=config.client_rack,
         server_assignor=config.group_remote_assignor,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import TypeAlias
 from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
 from kohort.client.accumulator import Accumulator, Batch, Identity
-from kohort.client.backoff import Deadline
+from kohort.client.backoff import CHANCE, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import tell_all
@@ -412,7 +411,7 @@ class Sender:
 
     def _backoff_ms(self, attempts: int) -> int:
         first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
-        return int(min(most, first * 2 ** min(attempts - 1, 20)) * random.uniform(0.8, 1.2))
+        return int(min(most, first * 2 ** min(attempts - 1, 20)) * CHANCE.uniform(0.8, 1.2))
 
     # ----------------------------------------------------------------------------- outcome
 
