@@ -73,7 +73,7 @@ class AsyncConsumer(AsyncFace):
         self._poll_due = 0.0
         self._reader: Reader | None = None
         self._listener: Given[Listens] | None = None
-        self._given: list[Given[object]] = []
+        self._given: set[Given[object]] = set()
         self._is_woken = False
 
     @classmethod
@@ -138,12 +138,10 @@ class AsyncConsumer(AsyncFace):
             event_listener=self._relay(config.event_listener),
         )
 
-    def _relay(self, function: T) -> T:
+    def _relay(self, function: T, *, is_once: bool = False) -> T:
         if function is None:
             return function
-        given: Given[object] = Given(function)
-        self._given.append(given)
-        return cast("T", Relay(given))
+        return cast("T", Relay(Given(function, self._given), is_once=is_once))
 
     def farewell(self) -> Farewell | None:
         """Return what is to be done when nobody closes this: the group is left.
@@ -423,7 +421,7 @@ class AsyncConsumer(AsyncFace):
         core = self.core
         core.committing()
         wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
-        told = on_commit or self._config.on_commit
+        told = self._relay(on_commit or self._config.on_commit, is_once=True)
         return core.start(core.commit(wanted, self._deadline(None), told))
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
