@@ -119,7 +119,7 @@ def test_the_admin_client_and_what_is_missing(servers: str) -> None:
 def test_a_commit_for_a_topic_that_is_missing(servers: str) -> None:
     missing = {TopicPartition("is-not-there", 0): OffsetAndMetadata(1)}
     with consumer(servers, enable_auto_commit=False) as reader:
-        with pytest.raises(KafkaError, match="commit to group .*: is-not-there-0 ") as caught:
+        with pytest.raises(KafkaError, match=r"commit to group .*: is-not-there-0 ") as caught:
             reader.commit(missing, timeout_ms=NEVER_MS)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -157,7 +157,7 @@ def test_a_producer_says_which_topic_is_missing(tmp_path: Path) -> None:
         EmbeddedBroker(tmp_path, auto_create_topics=False) as broker,
         Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=SOON_MS) as writer,
     ):
-        with pytest.raises(KafkaError, match="no topic is-not-there.*1000 ms") as caught:
+        with pytest.raises(KafkaError, match=r"no topic is-not-there.*1000 ms") as caught:
             writer.send("is-not-there", b"value")
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

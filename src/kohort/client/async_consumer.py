@@ -75,7 +75,7 @@ class AsyncConsumer(AsyncPositions):
         self._poll_due = 0.0
         self._reader: Reader | None = None
         self._listener: Given[Listens] | None = None
-        self._given: list[Given[object]] = []
+        self._given: set[Given[object]] = set()
         self._is_woken = False
 
     @classmethod
@@ -140,12 +140,10 @@ class AsyncConsumer(AsyncPositions):
             event_listener=self._relay(config.event_listener),
         )
 
-    def _relay(self, function: T) -> T:
+    def _relay(self, function: T, *, is_once: bool = False) -> T:
         if function is None:
             return function
-        given: Given[object] = Given(function)
-        self._given.append(given)
-        return cast("T", Relay(given))
+        return cast("T", Relay(Given(function, self._given), is_once=is_once))
 
     def farewell(self) -> Farewell | None:
         """Return what is to be done when nobody closes this: the group is left.
@@ -347,7 +345,8 @@ class AsyncConsumer(AsyncPositions):
         core = self.core
         core.committing()
         wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
-        told = arguments.function_or_none(on_commit, "on_commit") or self._config.on_commit
+        given = arguments.function_or_none(on_commit, "on_commit") or self._config.on_commit
+        told = self._relay(given, is_once=True)
         return core.start(core.commit(wanted, self._deadline(None), told))
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:

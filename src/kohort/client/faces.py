@@ -24,14 +24,26 @@ _EXIT_S = 2.0
 class Given(Generic[G]):
     """Something of the application's, kept alive by a face alone.
 
+    Args:
+        thing: What it is.
+        kept: Where the face keeps it.
+
     Attributes:
         thing: What it is.
     """
 
-    __slots__ = ("__weakref__", "thing")
+    __slots__ = ("__weakref__", "_kept", "thing")
 
-    def __init__(self, thing: G) -> None:
+    def __init__(self, thing: G, kept: set[Given[G]] | None = None) -> None:
         self.thing = thing
+        self._kept = kept
+        if kept is not None:
+            kept.add(self)
+
+    def forget(self) -> None:
+        """Have the face keep it no longer."""
+        if self._kept is not None:
+            self._kept.discard(self)
 
 
 class Relay:
@@ -39,15 +51,21 @@ class Relay:
 
     Args:
         given: The function, as the face has it.
+        is_once: Whether it is called once only; the face forgets it then.
     """
 
-    def __init__(self, given: Given[object]) -> None:
+    def __init__(self, given: Given[object], *, is_once: bool = False) -> None:
         self._given = ref(given)
+        self._is_once = is_once
 
     def __call__(self, *args: object) -> object:
         """Call the function."""
         given = self._given()
-        return given.thing(*args) if given is not None and callable(given.thing) else None
+        if given is None or not callable(given.thing):
+            return None
+        if self._is_once:
+            given.forget()
+        return given.thing(*args)
 
 
 class BlockingFace:

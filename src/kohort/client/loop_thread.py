@@ -224,7 +224,8 @@ class LoopThread:
         return self._running
 
     def _start(self) -> None:
-        loop = asyncio.new_event_loop()
+        context = Context()
+        loop = context.run(asyncio.new_event_loop)
         thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
         try:
             thread.start()
@@ -236,7 +237,7 @@ class LoopThread:
             if isinstance(error, RuntimeError):
                 raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
             raise
-        self._running = running = _Running(loop, thread, os.getpid(), Context())
+        self._running = running = _Running(loop, thread, os.getpid(), context)
         running.post(self._call_early)
         lifecycle.hook_process()
         if self._closed:
@@ -371,7 +372,7 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
             task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_S)
-        await asyncio.sleep(0)  # sockets close in the next turn
+    await asyncio.sleep(0)  # sockets close in the next turn
     for task in left:
         if task.done() and not task.cancelled():
             task.exception()  # nobody waits for it any more
