@@ -13,11 +13,11 @@ from kohort.client import arguments
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import RecordMetadata, tell_all
+from kohort.client.delivery import RecordMetadata, no_room, tell_all
 from kohort.client.faces import AsyncFace
 from kohort.client.late_records import LateRecords
 from kohort.client.lifecycle import Farewell
-from kohort.client.sender import Sender, no_room
+from kohort.client.sender import Sender
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.values import replace
 from kohort.wire.schema import Buffer

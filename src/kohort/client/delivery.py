@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kohort.errors import KohortError
+from kohort.errors import KohortError, RequestTimedOutError
 
 if TYPE_CHECKING:
     from kohort.client._deliveries import Watcher
+    from kohort.client.config import ProducerConfig
 
 log = logging.getLogger("kohort.client")
 
@@ -71,3 +72,11 @@ def _where(outcome: RecordMetadata | KohortError) -> str:
     if isinstance(outcome, RecordMetadata):
         return f"{outcome.topic}-{outcome.partition} at offset {outcome.offset}"
     return f"a partition ({outcome})"
+
+
+def no_room(config: ProducerConfig) -> RequestTimedOutError:
+    """Return the error of a record for which no memory became free."""
+    return RequestTimedOutError(
+        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
+        " records are added faster than the brokers take them"
+    )

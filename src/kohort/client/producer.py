@@ -11,11 +11,11 @@ from kohort.client import arguments
 from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, serialized
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import RecordMetadata
+from kohort.client.delivery import RecordMetadata, no_room
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
-from kohort.client.sender import Sender, no_room
+from kohort.client.sender import Sender
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from kohort.client.accumulator import Accumulator, Batch, Identity
 from kohort.client.backoff import CHANCE, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import tell_all
+from kohort.client.delivery import no_room, tell_all
 from kohort.client.partitioner import partitioner_named
 from kohort.client.producer_topics import ProducerTopics
 from kohort.errors import (
@@ -498,11 +498,3 @@ class Sender:
 
 def _closed() -> LocalProtocolError:
     return LocalProtocolError("the producer is closed")
-
-
-def no_room(config: ProducerConfig) -> RequestTimedOutError:
-    """Return the error of a record for which no memory became free."""
-    return RequestTimedOutError(
-        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
-        " records are added faster than the brokers take them"
-    )
