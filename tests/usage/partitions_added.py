@@ -1,8 +1,5 @@
 """A topic gets more partitions while a consumer runs: their records are read, from the first on.
 
-Also with `auto_offset_reset="latest"`, as in production: what was written to a new partition before
-the consumer heard of it is part of what it subscribed to.
-
 Prints:
     read 10 of 1 partition
     read 40 of 4 partitions

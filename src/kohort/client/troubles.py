@@ -46,6 +46,10 @@ class Troubles:
             told.add(cause)
             log.warning("%s", text)
 
+    def forget(self, key: Hashable) -> None:
+        """Forget a trouble that nobody looks at any more: whether it is over is not known."""
+        self._told.pop(key, None)
+
     def over(self, key: Hashable, text: str) -> None:
         """Log that a trouble is over, if it was logged that there was one."""
         if self._told.pop(key, None):
@@ -78,10 +82,15 @@ class TopicTroubles:
             partitions: Which partitions are to be read.
             source: Who was asked, for people.
         """
+        topics, partitions = list(topics), list(partitions)
         lacking = _lacking(metadata, topics, partitions)
+        wanted = {f"topic {name}" for name in topics} | {_shown(each) for each in partitions}
         for name in self._answers.keys() - lacking.keys():
             del self._answers[name]
-            self._troubles.over(name, f"{name} is there now")
+            if name in wanted:
+                self._troubles.over(name, f"{name} is there now")
+            else:
+                self._troubles.forget(name)
         for name, cause in lacking.items():
             self._answers[name] = self._answers.get(name, 0) + 1
             is_led = cause != ErrorCode.LEADER_NOT_AVAILABLE.name
@@ -104,9 +113,13 @@ def _lacking(
         topic = metadata.topics.get(partition.topic)
         if topic is None or topic.error_code:
             continue
-        where = f"partition {partition.topic}-{partition.partition}"
+        where = _shown(partition)
         if partition.partition not in topic.partitions:
             found[where] = f"{unknown}, the topic has {len(topic.partitions)} partitions"
         elif metadata.leader(partition) is None:
             found[where] = ErrorCode.LEADER_NOT_AVAILABLE.name
     return found
+
+
+def _shown(partition: TopicPartition) -> str:
+    return f"partition {partition.topic}-{partition.partition}"
