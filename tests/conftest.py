@@ -23,6 +23,7 @@ LONGEST = tuple(
         "real_kafka/test_java_clients.py",
         "dialogues/test_dialogues.py",
         "member_dialogues/test_member_dialogues.py",
+        "usage/test_usage.py",
     )
 )
 

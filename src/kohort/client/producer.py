@@ -39,6 +39,15 @@ class Producer(BlockingFace):
             future = producer.send("topic", b"value", key=b"key")
             print(future.result())
 
+    When the process ends, what was sent is delivered within `delivery_timeout_ms` even if nobody
+    calls `close`; what is not is in the log. `os._exit`, and a signal without a handler as SIGTERM
+    is by default, end a process without that: a handler that raises SystemExit helps.
+
+    Callbacks of deliveries run on the producer's own thread. They may `send`, which does not wait
+    there: the record waits elsewhere for metadata and memory, and as much as `buffer_memory` may.
+
+    Make a producer in the process that uses it: one used before a fork is the parent's.
+
     Args:
         settings: Kafka's producer settings as keyword arguments, see `ProducerConfig`.
 

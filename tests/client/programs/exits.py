@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from kohort import Producer
 
@@ -88,7 +89,8 @@ def by_forkserver(bootstrap: str, topic: str) -> None:
 
 
 def _in_process(method: str, bootstrap: str, topic: str) -> None:
-    process = multiprocessing.get_context(method).Process(target=send, args=(bootstrap, topic))
+    context: Any = multiprocessing.get_context(method)
+    process = context.Process(target=send, args=(bootstrap, topic))
     process.start()
     process.join()
     assert process.exitcode == 0

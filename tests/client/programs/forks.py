@@ -54,7 +54,7 @@ def refused(name: str, call: Callable[[], object]) -> None:
     assert time.monotonic() - begun < 30
 
 
-def main(bootstrap: str) -> None:
+def main(bootstrap: str) -> None:  # noqa: C901  # one child after the other
     warnings.simplefilter("ignore", DeprecationWarning)  # of `os.fork` beside threads
     topic, settings = uuid.uuid4().hex, {"bootstrap_servers": bootstrap}
     lazy = Producer(**settings)
