@@ -417,6 +417,8 @@ cdef list _names_and_values(headers):
     if headers is None or headers is _NOTHING:
         return None
     try:
+        if isinstance(headers, dict):
+            raise TypeError("a dict was given, but a name may occur twice: use list(headers.items())")
         return encoded_headers(headers)
     except (LocalProtocolError, TypeError, ValueError) as error:
         raise TypeError(
