@@ -10,7 +10,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
@@ -18,7 +18,6 @@ from confluent_kafka import Message
 
 from kohort.client import AsyncProducer, Consumer, Producer
 from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
-from kohort.client.config import Partitioner
 from kohort.client.partitioner import partition_for_key
 from kohort.errors import ErrorCode, KafkaError
 from tests.client.cutting_proxy import CuttingProxy
@@ -280,7 +279,7 @@ def batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
     assert [row.value for row in stored(bootstrap, topic, 1)] == small[1::2]
 
 
-def partitions_are_those_of_send(bootstrap: str, partitioner: str | Partitioner) -> None:
+def partitions_are_those_of_send(bootstrap: str, partitioner: Any) -> None:
     topic = new_topic(bootstrap, partitions=7)
     keys = [b"key-%d" % number for number in range(300)]
     table = pa.record_batch({"key": keys, "value": keys})
@@ -349,7 +348,7 @@ def each_acks_delivers(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
     found = []
     for acks in (0, 1, "all"):
-        settings = {"acks": acks, "enable_idempotence": acks == "all"}
+        settings: dict[str, Any] = {"acks": acks, "enable_idempotence": acks == "all"}
         with Producer(bootstrap_servers=bootstrap, **settings) as producer:
             table = pa.record_batch({"value": [str(acks)] * 10})
             found.append(producer.send_arrow(topic, table).result(WAIT_S).partitions[0])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.errors import ConfigError, KohortError
@@ -164,7 +164,7 @@ def to_the_leader(client: Client) -> object:
     return client.list_group_offsets("g")
 
 
-def refusal(kind: Kind, settings: dict[str, object]) -> str | None:
+def refusal(kind: Kind, settings: dict[str, Any]) -> str | None:
     """Why settings are refused, None when they are not."""
     try:
         kind(**settings).close()

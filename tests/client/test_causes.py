@@ -59,12 +59,12 @@ def topic(servers: str) -> str:
 
 
 def consumer(servers: str, **settings: Any) -> Consumer:
-    settings: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "group_id": f"g-{uuid.uuid4().hex}",
         "allow_auto_create_topics": False,
         **settings,
     }
-    return Consumer(bootstrap_servers=servers, **settings)
+    return Consumer(bootstrap_servers=servers, **chosen)
 
 
 def timed_out(call: Callable[[], object]) -> RequestTimedOutError:

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ print("joined")
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_consumer_leaves_its_group_when_the_process_ends(
-    bootstrap: str, topic: str, protocol: str
+    bootstrap: str, topic: str, protocol: Any
 ) -> None:
     done = run(LEFT_OPEN, bootstrap, topic, protocol, script=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "joined\n", "")

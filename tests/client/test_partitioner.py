@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer as TheirProducer
@@ -109,7 +110,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def sent_to(bootstrap: str, partitions: int, **settings: object) -> dict[bytes | None, int | None]:
+def sent_to(bootstrap: str, partitions: int, **settings: Any) -> dict[bytes | None, int | None]:
     """Where our producer sends the keys."""
     topic = new_topic(bootstrap, partitions)
     with Producer(bootstrap_servers=bootstrap, **settings) as producer:
@@ -168,7 +169,7 @@ def test_a_partitioner_of_ones_own(bootstrap: str) -> None:
     ],
 )
 def test_nonsense_of_a_partitioner_is_raised_at_once(
-    bootstrap: str, answer: object, error: type[Exception], said: str
+    bootstrap: str, answer: Any, error: type[Exception], said: str
 ) -> None:
     topic = new_topic(bootstrap, 3)
     with Producer(bootstrap_servers=bootstrap, partitioner=lambda *_: answer) as producer:
@@ -178,6 +179,6 @@ def test_nonsense_of_a_partitioner_is_raised_at_once(
 
 
 @pytest.mark.parametrize("given", ["random", 5, None])
-def test_another_partitioner_is_refused(given: object) -> None:
+def test_another_partitioner_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"partitioner is .*murmur2, murmur2_random, consistent"):
         Producer(partitioner=given)

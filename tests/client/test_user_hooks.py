@@ -414,7 +414,7 @@ def test_a_serializer_that_raises_or_returns_nonsense_is_heard_and_spoils_nothin
     embedded: str,
 ) -> None:
     topic = foreign.new_topic(embedded)
-    deeds: list[Callable[[object], object]] = [fail, lambda _: 5]
+    deeds: list[Callable[[object], Any]] = [fail, lambda _: 5]
     with Producer(bootstrap_servers=embedded, value_serializer=lambda v: deeds[0](v)) as producer:
         with pytest.raises(ArithmeticError, match="not today"):
             producer.send(topic, "a")

@@ -68,11 +68,11 @@ def test_values_are_those_of_the_house() -> None:
 
 def test_tests_do_not_evade() -> None:
     # what tests/usage has beside its one test are programs of users, whose work may take its time
-    tests = [
+    tests = (
         path
         for path in select(".py", under=("tests/",))
         if not path.startswith("tests/usage/") or path.endswith("/test_usage.py")
-    ]
+    )
     assert complaints(checks.evasive_tests, tests) == []
 
 
