@@ -323,6 +323,7 @@ class AsyncConsumer(AsyncPositions):
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
+            PartialFailureError: Some partitions do not exist; the others are stored.
             KafkaError: The broker refuses, or does not answer in time.
         """
         self.core.committing()

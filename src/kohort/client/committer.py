@@ -21,6 +21,7 @@ from kohort.errors import (
     ErrorCode,
     KafkaError,
     KohortError,
+    PartialFailureError,
     RebalanceInProgressError,
 )
 from kohort.group.member import commits
@@ -119,13 +120,13 @@ class Committer:
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
-            KafkaError: There was no answer in time, the broker refuses, or a partition does not
-                exist (`UNKNOWN_TOPIC_OR_PARTITION`).
+            PartialFailureError: Some partitions do not exist; the others are stored.
+            KafkaError: There was no answer in time, or the broker refuses.
         """
         work = self._begin(offsets)
         await self._finish(work, deadline, is_ours=False)
         if work.gone:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._shown(work))
+            raise PartialFailureError({each: self._gone(each, work) for each in sorted(work.gone)})
 
     async def commit_quietly(
         self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
@@ -179,9 +180,8 @@ class Committer:
     def _end(self, news: Offsets, work: _Work) -> None:
         """Tell what an auto-commit that is over has stored, and what it gave up."""
         if work.gone:
-            log.warning(
-                "auto-commit has left out what does not exist any more: %s", self._shown(work)
-            )
+            gone = "; ".join(self._gone(each, work).message for each in sorted(work.gone))
+            log.warning("auto-commit has left out what does not exist any more: %s", gone)
         if news and not work.left:
             self.told({each: at for each, at in news.items() if each not in work.gone}, None)
 
@@ -301,12 +301,10 @@ class Committer:
             log.debug("topics of a commit: %s", error)
             return None
 
-    def _shown(self, work: _Work) -> str:
-        dropped = "; ".join(
-            f"{shown(partition)} at offset {position.offset}: {why}"
-            for partition, (position, why) in sorted(work.gone.items())
-        )
-        return f"commit to group {self._coordinator.group_id}: {dropped}"
+    def _gone(self, partition: TopicPartition, work: _Work) -> KafkaError:
+        position, why = work.gone[partition]
+        where = f"{self._what}: {shown(partition)} at offset {position.offset}"
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where}: {why}")
 
     # ------------------------------------------------------------------------------- the request
 

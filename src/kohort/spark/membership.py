@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.errors import BrokerUnavailableError, KafkaError
+from kohort.errors import BrokerUnavailableError, KafkaError, PartialFailureError
 from kohort.spark.manifest import Manifest
 from kohort.spark.progress import Progress
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -226,6 +226,8 @@ class Membership:
             return
         try:
             self._consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
+        except PartialFailureError as error:  # the rest is stored, and these never will be
+            log.warning("topics that the query read do not exist any more: %s", error)
         except KafkaError as error:
             log.info("commit of %s refused: %s", offsets, error)
             return
