@@ -44,7 +44,7 @@ class _TooLongError(Exception):
     """The loop did not do in time what it was given."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Running:
     """A loop that runs in a thread.
 
@@ -53,12 +53,14 @@ class _Running:
         thread: The thread.
         pid: The process; in any other one both are nobody's.
         context: What callbacks run in. Not the caller's: whatever it refers to would live on.
+        is_ending: Whether nothing more can be started.
     """
 
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
     pid: int
     context: Context
+    is_ending: bool = False
 
     @property
     def is_here(self) -> bool:
@@ -356,6 +358,8 @@ class LoopThread:
         try:
             loop.run_forever()
         finally:
+            if self._running is not None:
+                self._running.is_ending = True
             loop.run_until_complete(_cancel_all(loop))
             self._closed = self._ended = True
             loop.close()
@@ -402,7 +406,7 @@ class Serve:
         return self._running.post(self._start, make)
 
     def _start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> None:
-        if self._is_cancelled:
+        if self._is_cancelled or self._running.is_ending:
             self.abandon()
             return
         try:
