@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,15 @@ def test_a_broker_in_another_process_is_refused_too(tmp_path: Path) -> None:
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "in use by another broker" in second.stderr
     first.close()
+
+
+def test_a_child_that_is_being_started_does_not_keep_the_directory(tmp_path: Path) -> None:
+    """Between fork and exec it has everything open that its parent has."""
+    first = opened(tmp_path)
+    first._lock, twin = os.dup(first._lock), first._lock
+    first.close()
+    opened(tmp_path).close()
+    os.close(twin)
 
 
 def test_topics_their_settings_and_records_survive_a_restart(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class DataDirectory:
         try:
             self._open()
         except BaseException as error:
-            os.close(self._lock)
+            self._free_lock()
             if isinstance(error, OSError):
                 raise DataDirectoryError(f"cannot use {path} for data: {error}") from error
             raise
@@ -115,6 +115,11 @@ class DataDirectory:
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         return lock
+
+    def _free_lock(self) -> None:
+        # Closing is not enough: a child that this process is about to start has the file open, too.
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        os.close(self._lock)
 
     def _open(self) -> None:
         self.topics = self._read_topics()
@@ -340,7 +345,7 @@ class DataDirectory:
         finally:
             self._logs.clear()
             self._files.close()
-            os.close(self._lock)
+            self._free_lock()
 
 
 def _partition_metadata(topic_id: uuid.UUID) -> bytes:
