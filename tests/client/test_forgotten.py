@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -61,8 +62,8 @@ def end_of(bootstrap: str, topic: str) -> int:
         return consumer.end_offsets([partition])[partition]
 
 
-def member(bootstrap: str, topic: str, **settings: object) -> Consumer:
-    defaults: dict[str, object] = {
+def member(bootstrap: str, topic: str, **settings: Any) -> Consumer:
+    defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": topic,
         "auto_offset_reset": "earliest",
@@ -143,7 +144,7 @@ class Service:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.events = 0
-        settings = {"bootstrap_servers": bootstrap}
+        settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
         self.consumer = Consumer(
             group_id=topic,
             key_deserializer=self.made,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,8 @@ def topic() -> str:
     return f"topic-{uuid.uuid4().hex[:12]}"
 
 
-def consumer(bootstrap: str, *topics: str, **settings: object) -> Consumer:
-    defaults = {"bootstrap_servers": bootstrap, "group_id": uuid.uuid4().hex}
+def consumer(bootstrap: str, *topics: str, **settings: Any) -> Consumer:
+    defaults: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": uuid.uuid4().hex}
     return Consumer(*topics, **(defaults | settings))
 
 
@@ -182,7 +183,7 @@ def test_a_forked_child_beside_apache_kafka(real_kafka: RealKafka) -> None:
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 def test_another_loop_is_refused(bootstrap: str, topic: str, kind: str) -> None:
-    settings = {"bootstrap_servers": bootstrap}
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
     producer, reader = AsyncProducer(**settings), AsyncConsumer(**settings)
     admin = AsyncAdminClient(**settings)
 
