@@ -137,9 +137,8 @@ def test_a_consumer_leaves_its_group_when_the_process_ends(
 ) -> None:
     done = run(LEFT_OPEN, bootstrap, topic, protocol, script=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "joined\n", "")
-    with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=topic, group_protocol=protocol
-    ) as consumer:
+    settings: Any = {"group_protocol": protocol}
+    with Consumer(topic, bootstrap_servers=bootstrap, group_id=topic, **settings) as consumer:
         while not consumer.assignment():
             consumer.poll(100)
 

@@ -98,7 +98,7 @@ class Sender:
             max_in_flight=config.max_in_flight_requests_per_connection,
             delivery_timeout_ms=config.delivery_timeout_ms,
         )
-        self._room = threading.Condition(threading.Lock())
+        self._room = threading.Condition()  # re-entrant: a signal handler may send, too
         self._threads_waiting = 0
         self._now: Callable[[], float] = asyncio.get_running_loop().time
         self._wake = asyncio.Event()

@@ -11,6 +11,7 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from kohort import (
     AdminClient,
@@ -56,13 +57,14 @@ def refused(name: str, call: Callable[[], object]) -> None:
 
 def main(bootstrap: str) -> None:  # noqa: C901  # one child after the other
     warnings.simplefilter("ignore", DeprecationWarning)  # of `os.fork` beside threads
-    topic, settings = uuid.uuid4().hex, {"bootstrap_servers": bootstrap}
+    topic = uuid.uuid4().hex
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
     lazy = Producer(**settings)
     producer, admin = Producer(**settings), AdminClient(**settings)
     producer.send(topic, b"0").result(60)
     partition = TopicPartition(topic, 0)
     admin.list_topics()
-    group = {"group_id": uuid.uuid4().hex, "auto_offset_reset": "earliest"}
+    group: dict[str, Any] = {"group_id": uuid.uuid4().hex, "auto_offset_reset": "earliest"}
     consumer = Consumer(topic, max_poll_records=1, **settings, **group)
     seen = 0
     while not seen:
@@ -126,7 +128,7 @@ def main(bootstrap: str) -> None:  # noqa: C901  # one child after the other
 
 async def asyncs(bootstrap: str, topic: str) -> None:
     """Clients for asyncio, in a child with a loop of its own."""
-    settings = {"bootstrap_servers": bootstrap}
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
     async with (
         AsyncProducer(**settings) as producer,
         AsyncConsumer(**settings) as consumer,
