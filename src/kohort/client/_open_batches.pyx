@@ -7,7 +7,6 @@ collector tracks, because both may let another thread run. So objects are made f
 that everything is looked at again.
 """
 
-import random
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -19,6 +18,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from kohort.client._deliveries cimport Delivery, Fate
 from kohort.wire.records._objects cimport RecordWriter, encoded_headers
 
+from kohort.client.backoff import CHANCE
 from kohort.errors import ErrorCode, KafkaError, LocalProtocolError
 from kohort.types import TopicPartition
 
@@ -79,7 +79,7 @@ cdef class StickyPartitioner:
     def __init__(self, int64_t sticky_bytes, seed=None):
         self._sticky_bytes = max(1, sticky_bytes)
         self._chosen = -1
-        self._chance = random.getrandbits(64) if seed is None else seed
+        self._chance = CHANCE.getrandbits(64) if seed is None else seed
 
     def choose(self, int64_t partitions, int64_t size):
         """Return the partition of a record.

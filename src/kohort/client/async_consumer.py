@@ -23,7 +23,7 @@ from kohort.client.listener import ListenerRelay, Listens, refuse_in_listener
 from kohort.client.offsets import fetch_committed
 from kohort.client.reading import Reader, Records
 from kohort.client.records import ConsumerRecord
-from kohort.errors import LocalProtocolError
+from kohort.errors import ConfigError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -69,6 +69,8 @@ class AsyncConsumer(AsyncPositions):
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._config = make(ConsumerConfig, settings)
         self._first_topics = arguments.topics(topics)
+        if topics and self._config.group_id is None:
+            raise ConfigError("topics need a group_id to be subscribed to; assign does not")
         self._core: ConsumerCore | None = None
         self._is_closed = False
         self._is_polling = False

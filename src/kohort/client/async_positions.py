@@ -151,13 +151,13 @@ class AsyncPositions(AsyncFace):
     async def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when there is no such topic."""
+        """Return the numbers of a topic's partitions; None when there is no such topic.
+
+        Asking does not create the topic.
+        """
         name = arguments.topic(topic)
-        news = self.core.cluster.unwatched([name])
-        metadata = await self.core.cluster.ensure_topics([name], self._deadline(timeout_ms))
+        metadata = await self.core.cluster.describe([name], self._deadline(timeout_ms))
         found = metadata.topics.get(name)
-        if found is None or found.error_code:
-            self.core.cluster.forget_topics(news)
         return frozenset(found.partitions) if found and found.partitions else None
 
     async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:

@@ -13,7 +13,7 @@ from kohort.client import arguments
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import RecordMetadata, no_room, tell_all
+from kohort.client.delivery import RecordMetadata, tell_all
 from kohort.client.faces import AsyncFace
 from kohort.client.late_records import LateRecords
 from kohort.client.lifecycle import Farewell
@@ -159,7 +159,7 @@ class AsyncProducer(AsyncFace):
                 elif sender.lacks(topic, send.partition):
                     await sender.topics.find(topic, send.partition, deadline)
                 elif not await sender.room(need, deadline):
-                    raise no_room(self._config)
+                    raise sender.no_room()
         except (KohortError, ValueError) as error:
             send.stop(error)
         return future

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kohort.errors import KohortError, RequestTimedOutError
+from kohort.errors import KohortError
+from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client._deliveries import Watcher
-    from kohort.client.config import ProducerConfig
 
 log = logging.getLogger("kohort.client")
+
+# So many partitions and causes are named when records are lost.
+_MOST_LOST = 10
 
 
 class RecordMetadata(NamedTuple):
@@ -74,9 +78,21 @@ def _where(outcome: RecordMetadata | KohortError) -> str:
     return f"a partition ({outcome})"
 
 
-def no_room(config: ProducerConfig) -> RequestTimedOutError:
-    """Return the error of a record for which no memory became free."""
-    return RequestTimedOutError(
-        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
-        " records are added faster than the brokers take them"
-    )
+class LostRecords:
+    """Tells the log of records that were not delivered, where nobody looks at their futures."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[TopicPartition, str]] = Counter()
+
+    def note(self, partition: TopicPartition, count: int, error: KohortError) -> None:
+        """Count records."""
+        self._counts[partition, str(error)] += count
+
+    def log(self) -> None:
+        """Log how many there were, where and why."""
+        for (partition, why), count in self._counts.most_common(_MOST_LOST):
+            where = f"{partition.topic}-{partition.partition}"
+            log.warning("%d records for %s are lost: %s", count, where, why)
+        if self._counts:
+            total = self._counts.total()
+            log.warning("%d records are lost in all, of a producer that was not closed", total)

@@ -228,18 +228,19 @@ class LoopThread:
     def _start(self) -> None:
         context = Context()
         loop = context.run(asyncio.new_event_loop)
-        thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+        gate: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        thread = threading.Thread(target=self._run, args=(loop, gate), name=self._name, daemon=True)
         try:
             thread.start()
-        except BaseException as error:
-            if thread.ident is None:
-                loop.close()
-            else:
-                loop.call_soon_threadsafe(loop.stop)
-            if isinstance(error, RuntimeError):
-                raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
-            raise
-        self._running = running = _Running(loop, thread, os.getpid(), context)
+            self._running = _Running(loop, thread, os.getpid(), context)
+        except RuntimeError as error:
+            loop.close()
+            raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
+        finally:
+            # An interrupt may come while the thread starts: then this one goes, and the next call
+            # starts another.
+            gate.put(self._running is not None)
+        running = self._running
         running.post(self._call_early)
         lifecycle.hook_process()
         if self._closed:
@@ -353,7 +354,10 @@ class LoopThread:
             serve.abandon()
         return self._running and (self, waiting)
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[bool]) -> None:
+        if not gate.get():
+            loop.close()
+            return
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

@@ -11,7 +11,7 @@ from kohort.client import arguments
 from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, serialized
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
-from kohort.client.delivery import RecordMetadata, no_room
+from kohort.client.delivery import RecordMetadata
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
@@ -143,7 +143,7 @@ class Producer(BlockingFace):
             if sender.lacks(topic, partition):
                 self._find(sender, topic, partition, deadline)
             elif not sender.wait_for_room(size, deadline):
-                raise no_room(self._config)
+                raise sender.no_room()
         return future
 
     def send_arrow(self, topic: str, table: pa.RecordBatch | pa.Table) -> Future[ArrowDelivery]:
@@ -188,7 +188,7 @@ class Producer(BlockingFace):
                 elif sender.lacks(topic, send.partition):
                     self._find(sender, topic, send.partition, deadline)
                 elif not sender.wait_for_room(need, deadline):
-                    raise no_room(self._config)
+                    raise sender.no_room()
         except (KohortError, ValueError) as error:
             send.stop(error)
         return future

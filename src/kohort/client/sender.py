@@ -19,7 +19,7 @@ from kohort.client.accumulator import Accumulator, Batch, Identity
 from kohort.client.backoff import CHANCE, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import no_room, tell_all
+from kohort.client.delivery import LostRecords, tell_all
 from kohort.client.partitioner import partitioner_named
 from kohort.client.producer_topics import ProducerTopics
 from kohort.errors import (
@@ -49,9 +49,6 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # How many times its size a batch may grow while the brokers, or this process, do not keep up.
 GROWTH = 16
-
-# So many partitions and causes are named when records are lost.
-_MOST_LOST = 10
 
 _MAX_INT32 = 0x7FFFFFFF
 _ENOUGH_ROOM = 1_048_576
@@ -109,7 +106,7 @@ class Sender:
         self._loop_task: asyncio.Task[None] | None = None
         # Nobody looks at the futures any more: the log is told what could not be delivered.
         self.is_alone = False
-        self._lost: Counter[tuple[TopicPartition, str]] = Counter()
+        self._lost = LostRecords()
         cluster.on_metadata.append(self._wake.set)
 
     # --------------------------------------------------------------------- from any thread
@@ -169,7 +166,7 @@ class Sender:
             if self.lacks(topic, partition):
                 await self.topics.find(topic, partition, deadline)
             elif not await self.room(self.batches.size_of(value, key, headers), deadline):
-                raise no_room(self._config)
+                raise self.no_room()
         return delivery
 
     async def flush(self, timeout_s: float | None) -> None:
@@ -207,7 +204,7 @@ class Sender:
         self._abandon(closed)
         for batch in self._accumulator.undone():  # a task that never began has told nobody
             self._give_up(batch, closed)
-        self._log_lost()
+        self._lost.log()
 
     async def _run(self) -> None:
         while True:
@@ -426,16 +423,7 @@ class Sender:
 
     def _note_lost(self, batch: Batch, error: KohortError) -> None:
         if self.is_alone:
-            self._lost[batch.partition, str(error)] += batch.builder.count
-
-    def _log_lost(self) -> None:
-        for (partition, why), count in self._lost.most_common(_MOST_LOST):
-            where = f"{partition.topic}-{partition.partition}"
-            log.warning("%d records for %s are lost: %s", count, where, why)
-        if self._lost:
-            log.warning(
-                "%d records are lost in all, of a producer that was not closed", self._lost.total()
-            )
+            self._lost.note(batch.partition, batch.builder.count, error)
 
     def _fail(self, batch: Batch, error: KohortError) -> None:
         self._note_lost(batch, error)
@@ -483,6 +471,17 @@ class Sender:
             f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
             + (f": {cause}" if cause else "")
         )
+
+    def no_room(self) -> RequestTimedOutError:
+        """Return the error of a record for which no memory became free; from any thread."""
+        config, cause = self._config, self._why_undone()
+        why = cause or "records are added faster than the brokers take them"
+        error = RequestTimedOutError(
+            f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
+            f" {why}"
+        )
+        error.__cause__ = cause
+        return error
 
     def _why_undone(self) -> KohortError | None:
         causes = (self._trouble(batch) for batch in self._accumulator.undone())

@@ -88,7 +88,8 @@ def _controls(query: StreamingQuery, deadline: float) -> list[Path]:
     while query.isActive:
         progress = query.lastProgress
         if progress is not None:
-            reports = [json.loads(source["latestOffset"] or "{}") for source in progress["sources"]]
+            # a batch that is repeated after a restart has none, which PySpark writes as "null"
+            reports = [json.loads(s["latestOffset"] or "null") or {} for s in progress["sources"]]
             found = [Path(report["control"]) for report in reports if "control" in report]
             if found:
                 return found
