@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -17,6 +20,9 @@ from kohort import OffsetAndMetadata, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncConsumer, Consumer, ConsumerRecord
 from kohort.errors import (
+    BrokerUnavailableError,
+    CommitFailedError,
+    ConfigError,
     KafkaError,
     KohortError,
     LocalProtocolError,
@@ -468,6 +474,135 @@ def test_what_a_member_does_is_logged(
         poll(client)
     texts = [each.getMessage() for each in caplog.records if each.levelno == logging.INFO]
     group = config["group_id"]
-    for wanted in ("joined", "assigned", "revoked", "left"):
+    for wanted in ("joined", "assigned", "revoked", "ended its membership"):
         assert any(group in text and wanted in text for text in texts), (wanted, texts)
     assert any(f"{topic}-0" in text for text in texts)
+
+
+def test_asking_for_a_topic_does_not_create_it(bootstrap: str) -> None:
+    name = f"typo-{uuid.uuid4().hex}"
+    with Consumer(bootstrap_servers=bootstrap) as client:
+        assert client.partitions_for_topic(name) is None
+        assert client.partitions_for_topic(name) is None
+        assert name not in client.topics()
+
+
+def test_topics_need_a_group() -> None:
+    with pytest.raises(ConfigError, match="group_id"):
+        Consumer("t", bootstrap_servers="localhost:1")
+
+
+# ------------------------------------------------------------ what handlers of signals may break
+
+
+def test_a_handler_that_raises_takes_no_record_along(bootstrap: str, topic: str) -> None:
+    """An alarm whose handler raises, at random moments of a loop: each record comes once."""
+
+    class AlarmError(Exception):
+        pass
+
+    is_armed = rang = 0
+
+    def ring(*_: object) -> None:
+        nonlocal is_armed, rang
+        if is_armed:
+            is_armed, rang = 0, rang + 1
+            raise AlarmError
+
+    seen: list[int] = []
+    before = signal.signal(signal.SIGALRM, ring)
+    with Consumer(topic, **settings(bootstrap)) as client:
+        seen.append(next(client).offset)
+        signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+        while len(seen) < COUNT:
+            try:
+                is_armed = 1
+                for record in client:
+                    seen.append(record.offset)  # one by one is the point
+                    if len(seen) == COUNT:
+                        break
+                is_armed = 0
+            except AlarmError:
+                continue
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    assert rang
+    assert seen == list(range(COUNT))
+
+
+def test_a_wakeup_ends_one_poll_and_no_more(bootstrap: str, topic: str) -> None:
+    with Consumer(topic, **settings(bootstrap)) as client:
+        assert len(poll(client, max_records=5)) == 5
+        client.wakeup()
+        assert client.poll(LONG_MS) == {}
+        assert len(poll(client, max_records=5)) == 5
+        client.wakeup()
+        assert list(client) == []
+        assert next(client).offset == 10
+        client.wakeup()
+        assert client.poll_arrow(LONG_MS).num_rows == 0
+        assert client.poll_arrow(LONG_MS, max_records=3).num_rows == 3
+
+
+@pytest.mark.parametrize("call", ["seek", "unsubscribe"])
+def test_a_deserializer_may_call_back(bootstrap: str, topic: str, call: str) -> None:
+    first = TopicPartition(topic, 0)
+    calls: list[bytes] = []
+
+    def deserialize(value: bytes) -> bytes:
+        calls.append(value)
+        if len(calls) == 3:
+            if call == "seek":
+                client.seek(first, 200)
+            else:
+                client.unsubscribe()
+        return value
+
+    with Consumer(topic, **settings(bootstrap, value_deserializer=deserialize)) as client:
+        assert [record.offset for record in poll(client, max_records=5)] == [0, 1, 2, 3, 4]
+        if call == "seek":
+            assert client.position(first) == 200
+            assert poll(client)[0].offset == 200
+        else:
+            assert client.assignment() == frozenset()
+
+
+def test_a_close_from_another_thread_ends_the_poll_that_waits(bootstrap: str) -> None:
+    topic = foreign.new_topic(bootstrap)
+    client = Consumer(topic, **settings(bootstrap))
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                client.poll(LONG_MS)
+        except LocalProtocolError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not client.assignment():
+        pass
+    client.close()
+    waiting.join()
+    assert "closed" in str(errors[0])
+
+
+def test_a_loop_waits_for_a_broker_and_a_poll_says_that_there_is_none() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{bound.getsockname()[1]}"
+        config: dict[str, Any] = {
+            "bootstrap_servers": nobody,
+            "group_id": "g",
+            "consumer_timeout_ms": 2_500,
+        }
+        with Consumer("t", **config) as client:
+            with pytest.raises(BrokerUnavailableError):
+                client.poll(1_500)
+            begun = time.monotonic()
+            with pytest.raises(BrokerUnavailableError):
+                next(client)
+            assert time.monotonic() - begun > 2
+            with pytest.raises(CommitFailedError, match=r"not a member of its group now.*refused"):
+                client.commit({TopicPartition("t", 0): 1})

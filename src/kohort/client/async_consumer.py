@@ -23,7 +23,7 @@ from kohort.client.listener import ListenerRelay, Listens, refuse_in_listener
 from kohort.client.offsets import fetch_committed
 from kohort.client.reading import Reader, Records
 from kohort.client.records import ConsumerRecord
-from kohort.errors import ConfigError, LocalProtocolError
+from kohort.errors import BrokerUnavailableError, ConfigError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -126,6 +126,11 @@ class AsyncConsumer(AsyncPositions):
         return self._core
 
     @property
+    def handed_out(self) -> int:
+        """How often records were handed out."""
+        return 0 if self._reader is None else self._reader.handed_out
+
+    @property
     def reader(self) -> Reader:
         """What hands out records; made with `core`."""
         assert self._reader is not None
@@ -221,8 +226,8 @@ class AsyncConsumer(AsyncPositions):
             RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
-        await self._ready(timeout_ms)
-        return self.reader.poll(count)
+        core = await self._ready(timeout_ms)
+        return {} if core.was_woken else self.reader.poll(count)
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -238,8 +243,8 @@ class AsyncConsumer(AsyncPositions):
             RemoteProtocolError: As `poll`.
         """
         count = arguments.records_or_none(max_records)
-        await self._ready(timeout_ms)
-        return self.reader.columns(count)
+        core = await self._ready(timeout_ms)
+        return self.reader.columns(0 if core.was_woken else count)
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -282,7 +287,12 @@ class AsyncConsumer(AsyncPositions):
         record = None if self._is_polling else self._buffered()
         deadline = Deadline(self._config.consumer_timeout_ms)
         while record is None:
-            core = await self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            try:
+                core = await self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            except BrokerUnavailableError as error:
+                if deadline.over or error is not self.core.cluster.unreachable:
+                    raise
+                continue  # a loop waits; the log says for what
             self._poll_due = time.monotonic() + POLL_EVERY_S
             record = None if core.was_woken else self.reader.next()
             if record is None and (core.was_woken or deadline.over):

@@ -82,7 +82,8 @@ class Cluster:
         self.on_metadata: list[Callable[[], None]] = []
         self.wants_all_topics = False
         self.allow_auto_topic_creation = True
-        self.troubles = Troubles()
+        kind = type(config).__name__.removesuffix("Config").lower()
+        self.troubles = Troubles(f"{kind} {config.client_id}")
         self.watched_partitions: Callable[[], Iterable[TopicPartition]] = tuple
         self._reachability = Reachability(config, self.troubles)
         self._topic_troubles = TopicTroubles(self.troubles)

@@ -23,6 +23,7 @@ from kohort.errors import (
     KohortError,
     PartialFailureError,
     RebalanceInProgressError,
+    RequestTimedOutError,
 )
 from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
@@ -147,8 +148,25 @@ class Committer:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
             self._failed(news, error)
+        except asyncio.CancelledError:  # whoever leaves does not wait any longer
+            if work.left:
+                self._failed(news, self._given_up(work, deadline))
+            raise
         else:
             self._end(news, work)
+
+    def _given_up(self, work: _Work, deadline: Deadline) -> KafkaError:
+        where = ", ".join(
+            f"{shown(each)} at offset {at.offset}"
+            for each, at in itertools.islice(sorted(work.left.items()), _SHOWN)
+        )
+        cause = deadline.cause or self._cluster.unreachable
+        error = RequestTimedOutError(
+            f"{self._what} was given up, so what was read will be read again ({where})"
+            + (f": {cause}" if cause else "")
+        )
+        error.__cause__ = cause
+        return error
 
     async def try_quietly(self, offsets: Offsets) -> bool:
         """Commit once, for who comes again with newer offsets; what fails is logged.
@@ -316,8 +334,19 @@ class Committer:
             return _with_ids(request, work.ids), _NOBODY
         member = self.membership.member
         if not member.session.is_member:
-            raise _failed(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise self._no_member()
         return _with_ids(member.commit_request(work.left), work.ids), member.identity
+
+    def _no_member(self) -> CommitFailedError:
+        cause = self._cluster.unreachable
+        error = CommitFailedError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            "this consumer is not a member of its group now: it has not joined yet, or fell out,"
+            " and others may have its partitions. Poll, then commit again"
+            + (f" ({cause})" if cause else ""),
+        )
+        error.__cause__ = cause
+        return error
 
     def _verdict(self, sent: CommitIdentity, code: int) -> CommitVerdict:
         if self.membership is None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
@@ -34,7 +33,7 @@ from kohort.client.loop_thread import Serve
 from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
-from kohort.errors import LocalProtocolError
+from kohort.errors import BrokerUnavailableError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
 
@@ -70,7 +69,7 @@ class Consumer(BlockingFace):
         self._async.is_owned = True
         self._config = self._async.config
         super().__init__("kohort-consumer")
-        self._polling = threading.Lock()
+        self._pollers: dict[str, list[int]] = {}
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0
 
@@ -141,9 +140,7 @@ class Consumer(BlockingFace):
             RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
-        with self._alone("poll"):
-            self._ready(timeout_ms)
-            return self._async.reader.poll(count)
+        return self._hand_out("poll", lambda: self._polled(timeout_ms, count))
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:
         """Return the next records as columns, those of Spark's own Kafka source.
@@ -157,17 +154,14 @@ class Consumer(BlockingFace):
             RemoteProtocolError: As `poll`.
         """
         count = arguments.records_or_none(max_records)
-        with self._alone("poll_arrow"):
-            self._ready(timeout_ms)
-            return self._async.reader.columns(count)
+        return self._hand_out("poll_arrow", lambda: self._columns(timeout_ms, count))
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
 
         Returns after a callback, a `wakeup`, or the time-out.
         """
-        with self._alone("poll_membership"):
-            self._ready(timeout_ms, reads=False)
+        self._hand_out("poll_membership", lambda: self._ready(timeout_ms, reads=False))
 
     def __iter__(self) -> Self:
         """Return the consumer: its records are what it iterates over."""
@@ -186,12 +180,35 @@ class Consumer(BlockingFace):
             RemoteProtocolError: As `poll`.
             RecordDeserializationError: As `poll`.
         """
-        self._begin("iteration")
+        return self._hand_out("iteration", self._next)
+
+    def _polled(self, timeout_ms: int, count: int) -> Records:
+        core = self._ready(timeout_ms)
+        return {} if core.was_woken else self._async.reader.poll(count)
+
+    def _columns(self, timeout_ms: int, count: int | None) -> pa.RecordBatch:
+        core = self._ready(timeout_ms)
+        return self._async.reader.columns(0 if core.was_woken else count)
+
+    def _next(self) -> ConsumerRecord:
+        record = self._buffered()
+        return record if record is not None else self._awaited()
+
+    def _hand_out(self, call: str, take: Callable[[], T]) -> T:
+        """Hand something out, or take it back: a handler of a signal may raise at any time.
+
+        It may do so at each call, and no call comes after the result is taken but inside `try`.
+        """
+        before = self._begin(call)
         try:
-            record = self._buffered()
-            return record if record is not None else self._awaited()
-        finally:
-            self._polling.release()
+            taken = take()
+            self._pollers.clear()
+            return taken
+        except BaseException:
+            if self._async.handed_out != before:
+                self._async.reader.take_back()
+            self._pollers.clear()
+            raise
 
     def _buffered(self) -> ConsumerRecord | None:
         """Return a record that is there already, unless it is time to look after other things."""
@@ -203,7 +220,12 @@ class Consumer(BlockingFace):
     def _awaited(self) -> ConsumerRecord:
         deadline = Deadline(self._config.consumer_timeout_ms)
         while True:
-            core = self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            try:
+                core = self._ready(deadline.left_ms(LONGEST_WAIT_MS))
+            except BrokerUnavailableError as error:
+                if deadline.over or error is not self._async.core.cluster.unreachable:
+                    raise
+                continue  # a loop waits; the log says for what
             self._poll_due = time.monotonic() + POLL_EVERY_S
             record = None if core.was_woken else self._async.reader.next()
             if record is not None:
@@ -214,8 +236,10 @@ class Consumer(BlockingFace):
     def _ready(self, timeout_ms: float, *, reads: bool = True) -> ConsumerCore:
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
         self._thread.check()
-        if reads and self._core is not None and self._core.handover.wait(deadline):
-            return self._core
+        if reads and self._core is not None:
+            self._core.was_woken = False
+            if self._core.handover.wait(deadline):
+                return self._core
         self._core = self._thread.run_serving(
             lambda serve: self._make_ready(deadline, serve, reads)
         )
@@ -226,19 +250,28 @@ class Consumer(BlockingFace):
         await core.ready(deadline, serve, reads=reads)
         return core
 
-    @contextmanager
-    def _alone(self, call: str) -> Iterator[None]:
-        self._begin(call)
-        try:
-            yield
-        finally:
-            self._polling.release()
-
-    def _begin(self, call: str) -> None:
+    def _begin(self, call: str) -> int:
         """Keep two threads from reading at once, and listeners from waiting for themselves."""
         refuse_in_listener(call)
-        if not self._polling.acquire(blocking=False):
+        mine = [get_ident()]
+        poller = self._pollers.setdefault("thread", mine)
+        if poller is not mine and self._is_read_in(poller[0]):
             raise LocalProtocolError("another poll of this consumer is running")
+        self._pollers["thread"] = mine
+        return self._async.handed_out
+
+    def _is_read_in(self, thread: int) -> bool:
+        """Whether a thread is in a poll of this consumer, other than the call that asks.
+
+        A handler of a signal may raise before a poll has said that it is over.
+        """
+        frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, and for such looks
+        count = 0
+        while frame is not None:
+            code = Consumer._hand_out.__code__  # of this very class
+            count += frame.f_code is code and frame.f_locals["self"] is self
+            frame = frame.f_back
+        return count > (thread == get_ident())
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one.
@@ -420,7 +453,8 @@ class Consumer(BlockingFace):
     def forked(self) -> object:
         """In a forked child: give up what belongs to the parent, its buffered records too."""
         parents = super().forked()
-        self._core, self._polling = None, threading.Lock()
+        self._core = None
+        self._pollers.clear()
         return parents
 
     def _on_loop(self, function: Callable[[], T]) -> T:

@@ -99,6 +99,7 @@ class ConsumerCore:
         self._reads = False
         self._started: set[asyncio.Task[None]] = set()
         self.was_woken = False
+        self._is_closing = False
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
@@ -227,6 +228,8 @@ class ConsumerCore:
         self._begin(reads)
         is_last = self.was_woken = False
         while True:
+            if self._is_closing:
+                raise LocalProtocolError("the client was closed meanwhile")
             if self.membership is not None:
                 self.membership.polled()
             self.changed.clear()
@@ -282,7 +285,7 @@ class ConsumerCore:
             return True
         if self.callbacks is not None and self.callbacks.are_due:
             return True
-        return bool(self._errors) or self.is_woken
+        return bool(self._errors) or self.is_woken or self._is_closing
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -425,6 +428,7 @@ class ConsumerCore:
             is_done: Whether the application is done with all that it was given; if not, only what
                 it was done with before its last poll is committed.
         """
+        self._is_closing = True
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
         self.fetcher.is_on = False

@@ -18,24 +18,33 @@ class GroupLog:
 
     Args:
         group_id: Its group.
+        client_id: What its client calls itself.
     """
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, client_id: str) -> None:
         self._group_id = group_id
+        self._client_id = client_id
         self._member: tuple[str, int] | None = None
+        self._joins_for: str | None = None
 
-    def observed(self, facts: Iterable[GroupEvent], identity: tuple[str, int] | None) -> None:
+    def observed(
+        self,
+        facts: Iterable[GroupEvent],
+        identity: tuple[str, int] | None,
+        owned: Collection[TopicPartition],
+    ) -> None:
         """Write what one event led to.
 
         Args:
             facts: What the machine reports.
             identity: Member id and generation (or epoch) after it; None: it is no member.
+            owned: The partitions it has after it.
         """
         reason = ""
         for fact in facts:
             log.debug("%s", fact)
             if isinstance(fact, OwnershipChanged):
-                self._moved(fact)
+                self._moved(fact, owned)
             elif isinstance(fact, MemberStateChanged):
                 reason = fact.reason or reason
                 self._entered(fact)
@@ -45,43 +54,36 @@ class GroupLog:
         before, self._member = self._member, now
         because = f": {reason}" if reason else ""
         if before is None and now is not None:
+            self._joins_for = None
             log.info("group %s: member %s joined in generation %d", self._group_id, *now)
         elif before is not None and now is None:
-            log.info("group %s: member %s left%s", self._group_id, before[0], because)
+            where = self._group_id, before[0]
+            log.info("group %s: member %s ended its membership%s", *where, because)
         elif before is not None and now is not None and before != now:
+            self._joins_for = None
             log.debug("group %s: generation %d%s", self._group_id, now[1], because)
 
-    def _moved(self, fact: OwnershipChanged) -> None:
+    def _moved(self, fact: OwnershipChanged, owned: Collection[TopicPartition]) -> None:
+        where = self._group_id, fact.member or self._client_id
         if fact.change is Ownership.LOST:
-            log.warning(
-                "group %s: lost %s: others may read them already, from the last commit on",
-                self._group_id,
-                _shown(fact.partitions),
-            )
-        else:
-            log.info(
-                "group %s: %s %s in generation %d",
-                self._group_id,
-                fact.change.value,
-                _shown(fact.partitions),
-                fact.generation,
-            )
+            text = "group %s: member %s lost %s: others may read them, from the last commit on"
+            log.warning(text, *where, _shown(fact.partitions))
+        elif fact.partitions or not owned:
+            text = "group %s: member %s: %s %s in generation %d"
+            what = fact.change.value, _shown(fact.partitions), fact.generation
+            log.info(text, *where, *what)
 
     def _entered(self, fact: MemberStateChanged) -> None:
+        where = self._group_id, fact.member or self._client_id
         if fact.after == "FATAL":
-            log.error(
-                "group %s: the member cannot go on: %s; every poll raises it until unsubscribe",
-                self._group_id,
-                fact.reason,
-            )
+            text = "group %s: member %s cannot go on: %s; every poll raises it until unsubscribe"
+            log.error(text, *where, fact.reason)
         elif fact.after in ("STALE", "FENCED"):
-            log.warning(
-                "group %s: the member is out of the group: %s; it joins again at the next poll",
-                self._group_id,
-                fact.reason,
-            )
-        elif fact.after in ("PREPARING_REBALANCE", "JOINING"):
-            log.info("group %s: joining%s", self._group_id, f": {fact.reason}" * bool(fact.reason))
+            text = "group %s: member %s is out of the group: %s; it joins again at the next poll"
+            log.warning(text, *where, fact.reason)
+        elif fact.after in ("PREPARING_REBALANCE", "JOINING") and fact.reason != self._joins_for:
+            self._joins_for = fact.reason
+            log.info("group %s: member %s joins%s", *where, f": {fact.reason}" * bool(fact.reason))
 
 
 def _shown(partitions: Collection[TopicPartition]) -> str:

@@ -97,7 +97,7 @@ class Membership:
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
-        self._log = GroupLog(coordinator.group_id)
+        self._log = GroupLog(coordinator.group_id, config.client_id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0
@@ -162,7 +162,7 @@ class Membership:
             self._publish(fact)
         member = self.member
         identity = (member.member_id, member.generation_id) if member.session.is_member else None
-        self._log.observed(effects.observed, identity)
+        self._log.observed(effects.observed, identity, member.assigned)
         if effects.find_coordinator:
             self._start(self._find_coordinator())
         for send in effects.sends:
@@ -193,7 +193,7 @@ class Membership:
         if self._event_listener is not None:
             try:
                 self._event_listener(fact)
-            except Exception:
+            except BaseException:  # an exit would end the thread that everything needs
                 log.exception("event_listener raised")
 
     def _start(self, work: Coroutine[object, object, None]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kohort.client.config import ConsumerConfig
@@ -33,12 +32,22 @@ class Reader:
     Args:
         partitions: The consumer's partitions.
         config: Settings.
+
+    Attributes:
+        handed_out: How often something was handed out.
     """
 
     def __init__(self, partitions: Partitions, config: ConsumerConfig) -> None:
         self._partitions = partitions
         self._config = config
         self._reading: PartitionState | None = None
+        self._begun: Sequence[_Begun] = ()
+        self.handed_out = 0
+
+    def take_back(self) -> None:
+        """Take back what was handed out last: an interrupt kept it from the application."""
+        begun, self._begun = self._begun, ()
+        _take_back(begun)
 
     # -------------------------------------------------------------------------- one at a time
 
@@ -63,15 +72,20 @@ class Reader:
         chunk = state.current
         if chunk is None or not state.is_readable:
             return None
+        begun = _Begun(state)
         try:
             record = chunk.take_one(state.partition, self._config)
+            begun.settle(-1 if record is None else record.leader_epoch)
+            if record is not None:  # no call from here on, at which a signal's handler may raise
+                self._begun = (begun,)
+                self.handed_out += 1
+            return record
         except (RemoteProtocolError, RecordDeserializationError) as error:
             state.failure = error
             return None
-        if record is not None:
-            state.leader_epoch = record.leader_epoch
-        state.settle()
-        return record
+        except BaseException:
+            begun.take_back()
+            raise
 
     # --------------------------------------------------------------------------- many at once
 
@@ -82,47 +96,40 @@ class Reader:
             KohortError: There is nothing to return but the news that a partition cannot be read.
         """
         found: Records = {}
-        with self._handing_out() as begun:
+        begun: list[_Begun] = []
+        try:
             for state in self._partitions:
                 if count <= 0 or not state.is_taken:
                     continue
                 begun.append(_Begun(state))
-                records = self._take(state, count)
+                records = self._take(begun[-1], count)
                 if records:
                     found[state.partition] = records
                     count -= len(records)
             for each in begun:
-                each.state.settle()
+                records = found.get(each.state.partition, [])
+                each.settle(records[-1].leader_epoch if records else -1)
+            self._begun = begun
+            self.handed_out += 1
+        except BaseException:
+            _take_back(begun)
+            raise
         if not found:
             self._raise_failure()
         return found
 
-    def _take(self, state: PartitionState, count: int) -> list[ConsumerRecord]:
-        assert state.current is not None
+    def _take(self, begun: _Begun, count: int) -> list[ConsumerRecord]:
+        state = begun.state
         try:
-            records = state.current.take(state.partition, count, self._config)
+            return begun.chunk.take(state.partition, count, self._config)
         except (RemoteProtocolError, RecordDeserializationError) as error:
             state.failure = error
             return []
-        if records:
-            state.leader_epoch = records[-1].leader_epoch
-        return records
 
     def _raise_failure(self) -> None:
         failure = failure_to_raise(self._partitions, is_idle=False)
         if failure is not None:
             raise failure
-
-    @contextmanager
-    def _handing_out(self) -> Iterator[list[_Begun]]:
-        """Take everything back if an interrupt keeps it from reaching the application."""
-        begun: list[_Begun] = []
-        try:
-            yield begun
-        except BaseException:
-            for each in begun:
-                each.take_back()
-            raise
 
     # ------------------------------------------------------------------------------ as columns
 
@@ -132,16 +139,26 @@ class Reader:
         Raises:
             KohortError: As `poll`.
         """
-        with self._handing_out() as begun:
-            parts = self._parts(count, begun)
-            try:
-                batch, ends = decode_columns(parts, self._config.check_crcs)
-            except RemoteProtocolError:
-                return self._singly(parts, begun)
-            for each, part, end in zip(begun, parts, ends, strict=True):
-                _advance(each.state, part[3], end)
+        begun: list[_Begun] = []
+        try:
+            batch = self._columns(count, begun)
+            self._begun = begun
+            self.handed_out += 1
+        except BaseException:
+            _take_back(begun)
+            raise
         if not batch.num_rows:
             self._raise_failure()
+        return batch
+
+    def _columns(self, count: int | None, begun: list[_Begun]) -> pa.RecordBatch:
+        parts = self._parts(count, begun)
+        try:
+            batch, ends = decode_columns(parts, self._config.check_crcs)
+        except RemoteProtocolError:
+            return self._singly(parts, begun)
+        for each, part, end in zip(begun, parts, ends, strict=True):
+            each.advance(part[3], end)
         return batch
 
     def _parts(self, count: int | None, begun: list[_Begun]) -> list[_Part]:
@@ -166,11 +183,10 @@ class Reader:
         for each, part in zip(begun, parts, strict=True):
             batch, end, error = self._good_part(part)
             if batch is not None and end > part[2]:
-                _advance(each.state, end, end)
+                each.advance(end, end)
                 return batch
             if error is not None:
                 each.state.failure = error
-        self._raise_failure()
         return decode_columns([], self._config.check_crcs)[0]
 
     def _good_part(
@@ -197,28 +213,39 @@ class Reader:
 class _Begun:
     """A partition of which records are being handed out, and where it stood before."""
 
-    __slots__ = ("_chunk", "_mark", "_position", "state")
+    __slots__ = ("_incarnation", "_mark", "_position", "chunk", "state")
 
     def __init__(self, state: PartitionState) -> None:
         assert state.current is not None
         self.state = state
-        self._chunk: Chunk = state.current
-        self._mark = self._chunk.mark()
+        self.chunk: Chunk = state.current
+        self._mark = self.chunk.mark()
         self._position = state.position
+        self._incarnation = state.incarnation
+
+    def settle(self, leader_epoch: int) -> None:
+        """Take over the position, unless a deserializer sought somewhere else or closed."""
+        if self._incarnation == self.state.incarnation:
+            if leader_epoch >= 0:
+                self.state.leader_epoch = leader_epoch
+            self.state.settle()
+
+    def advance(self, wanted_end: int, decoded_end: int) -> None:
+        """Take over where decoding ended; what was left out at the end counts as read."""
+        self.chunk.position = max(wanted_end, decoded_end)
+        self.chunk.drop_read()
+        self.settle(-1)
 
     def take_back(self) -> None:
-        self._chunk.rewind(self._mark)
-        self.state.current = self._chunk
-        self.state.position = self._position
+        if self._incarnation == self.state.incarnation:
+            self.chunk.rewind(self._mark)
+            self.state.current = self.chunk
+            self.state.position = self._position
 
 
-def _advance(state: PartitionState, wanted_end: int, decoded_end: int) -> None:
-    """Take over where decoding ended; what was left out at the end counts as read."""
-    chunk = state.current
-    assert chunk is not None
-    chunk.position = max(wanted_end, decoded_end)
-    chunk.drop_read()
-    state.settle()
+def _take_back(begun: Iterable[_Begun]) -> None:
+    for each in begun:
+        each.take_back()
 
 
 def failure_to_raise(partitions: Partitions, *, is_idle: bool) -> KohortError | None:

@@ -28,9 +28,14 @@ SHOWN_BY_METADATA = frozenset(
 
 
 class Troubles:
-    """Tells each cause of each trouble once, at level WARNING."""
+    """Tells each cause of each trouble once, at level WARNING.
 
-    def __init__(self) -> None:
+    Args:
+        client: Whose troubles these are; a process may have many clients.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
         self._told: dict[Hashable, set[str]] = {}
 
     def note(self, key: Hashable, cause: str, text: str) -> None:
@@ -44,7 +49,7 @@ class Troubles:
         told = self._told.setdefault(key, set())
         if cause not in told and len(told) < _MOST_CAUSES:
             told.add(cause)
-            log.warning("%s", text)
+            log.warning("%s: %s", self._client, text)
 
     def forget(self, key: Hashable) -> None:
         """Forget a trouble that nobody looks at any more: whether it is over is not known."""
