@@ -154,7 +154,7 @@ class Service:
             **settings,
         )
         listener = RebalanceListener()
-        listener.consumer = self.consumer  # type: ignore[attr-defined]
+        listener.consumer = self.consumer  # type: ignore[attr-defined]  # as users do
         self.consumer.subscribe([topic], listener=listener)
         self.producer = Producer(
             key_serializer=self.written, value_serializer=self.written, **settings
@@ -218,7 +218,7 @@ def test_a_producer_whose_last_reference_is_in_its_own_callback(bootstrap: str, 
 
 def forgotten_on_a_loop(use: Callable[[], Awaitable[object]], name: str) -> None:
     def sockets() -> int:
-        selector: selectors.BaseSelector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        selector: selectors.BaseSelector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]  # as users do
         return len(selector.get_map())
 
     async def main() -> None:
@@ -227,7 +227,7 @@ def forgotten_on_a_loop(use: Callable[[], Awaitable[object]], name: str) -> None
             await use()
             gc.collect()
             while len(asyncio.all_tasks()) > 1 or sockets() > 1:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
                 gc.collect()
         texts = [str(each.message) for each in caught if each.category is ResourceWarning]
         assert [text.split(":")[0] for text in texts] == [f"unclosed {name}"]
@@ -248,7 +248,7 @@ def test_an_async_consumer(bootstrap: str, topic: str) -> None:
     async def use() -> None:
         consumer = AsyncConsumer(bootstrap_servers=bootstrap, group_id=topic)
         listener = RebalanceListener()
-        listener.consumer = consumer  # type: ignore[attr-defined]
+        listener.consumer = consumer  # type: ignore[attr-defined]  # as users do
         consumer.subscribe([topic], listener=listener)
         while not consumer.assignment():
             await consumer.poll(100)

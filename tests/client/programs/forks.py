@@ -55,7 +55,7 @@ def refused(name: str, call: Callable[[], object]) -> None:
     assert time.monotonic() - begun < 30
 
 
-def main(bootstrap: str) -> None:  # noqa: C901  # one child after the other
+def main(bootstrap: str) -> None:  # one child after the other
     warnings.simplefilter("ignore", DeprecationWarning)  # of `os.fork` beside threads
     topic = uuid.uuid4().hex
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
@@ -108,22 +108,30 @@ def main(bootstrap: str) -> None:  # noqa: C901  # one child after the other
         in_child(work)
     for work in (uses_the_parents, forgets_the_parents, makes_its_own, lets_the_exit_flush):
         in_child(work, leaves_with_exit=True)
+    in_plain_child(leaves_a_with_block)
+    print("children: 8")
+    goes_on(producer, consumer, topic, seen)
+    for client in (producer, consumer, admin, lazy):
+        client.close()
+    asyncio.run(asyncs(bootstrap, topic))
+
+
+def in_plain_child(work: Callable[[], None]) -> None:
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
-        leaves_a_with_block()
+        work()
     assert os.waitpid(pid, 0)[1] == 0
-    print("children: 8")
 
+
+def goes_on(producer: Producer, consumer: Consumer, topic: str, seen: int) -> None:
+    """The parent sends and reads as if there had been no children."""
     for number in range(100):
         producer.send(topic, b"%d" % number)
     producer.flush()
     while seen < 106:
         seen += sum(map(len, consumer.poll(1_000).values()))
     print("parent read", seen)
-    for client in (producer, consumer, admin, lazy):
-        client.close()
-    asyncio.run(asyncs(bootstrap, topic))
 
 
 async def asyncs(bootstrap: str, topic: str) -> None:
