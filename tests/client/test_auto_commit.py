@@ -103,7 +103,9 @@ async def test_l3_who_is_removed_meanwhile_has_lost_and_commits_no_more(protocol
 
 @every_protocol
 @on_a_loop
-async def test_who_closes_does_not_wait_for_ever(protocol: str) -> None:
+async def test_who_closes_does_not_wait_for_ever(
+    protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """For a commit that the coordinator does not take; the group has the partitions then."""
     async with case(protocol) as c:
         subject = await c.start()
@@ -112,6 +114,7 @@ async def test_who_closes_does_not_wait_for_ever(protocol: str) -> None:
         c.members.remove(subject)
         assert c.notes.told[-1] == ("revoked", c.everything)
         assert c.proxy.refused
+        assert "was given up, so what was read will be read again" in caplog.text
         other = c.another()
         await c.poll_until(lambda: other.assignment() == c.everything)
         assert all(at < 0 for at in c.committed().values())
