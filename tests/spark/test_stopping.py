@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import cast
 
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from kohort.spark.stopping import _controls
 
@@ -15,7 +15,7 @@ from kohort.spark.stopping import _controls
 class Query:
     """A query whose reports are these, one after the other."""
 
-    isActive = True
+    isActive = True  # noqa: N815  # Spark's name
     name = "flights"
 
     def __init__(self, *offsets: str | None) -> None:
