@@ -7,16 +7,26 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kohort.errors import KohortError
+from kohort.errors import (
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+)
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client._deliveries import Watcher
+    from kohort.client.accumulator import Batch
 
 log = logging.getLogger("kohort.client")
 
 # So many partitions and causes are named when records are lost.
 _MOST_LOST = 10
+# So many partitions are named in the error of a flush.
+_SHOWN = 5
+_UNSURE = "the records were sent and may have been written"
 
 
 class RecordMetadata(NamedTuple):
@@ -76,6 +86,47 @@ def _where(outcome: RecordMetadata | KohortError) -> str:
     if isinstance(outcome, RecordMetadata):
         return f"{outcome.topic}-{outcome.partition} at offset {outcome.offset}"
     return f"a partition ({outcome})"
+
+
+def closed() -> LocalProtocolError:
+    """Return the error of a record that comes too late."""
+    return LocalProtocolError("the producer is closed")
+
+
+def unsure(error: KohortError) -> KohortError:
+    """Return the error of records that were sent and got no answer that tells their fate."""
+    made: KohortError
+    if isinstance(error, RequestTimedOutError):
+        made = RequestTimedOutError(f"{error.message}; {_UNSURE}")
+    elif isinstance(error, KafkaError):
+        made = KafkaError(error.code, f"{error.message}; {_UNSURE}")
+    elif isinstance(error, RemoteProtocolError):
+        made = RemoteProtocolError(f"{error}; {_UNSURE}")
+    else:
+        made = LocalProtocolError(f"{error}; {_UNSURE}")
+    made.__cause__ = error
+    return made
+
+
+def not_in_time(
+    batches: Iterable[Batch], timeout_s: float | None, cause: KohortError | None
+) -> RequestTimedOutError:
+    """Return the error of a flush that ended before the fate of all records was known.
+
+    Args:
+        batches: Those whose fate is not known.
+        timeout_s: What the caller gave.
+        cause: Why they are not written, as far as that is known.
+    """
+    left: Counter[str] = Counter()
+    for batch in batches:
+        left[f"{batch.partition.topic}-{batch.partition.partition}"] += batch.builder.count
+    where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
+    more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
+    return RequestTimedOutError(
+        f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
+        + (f": {cause}" if cause else "")
+    )
 
 
 class LostRecords:
