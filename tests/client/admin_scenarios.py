@@ -45,6 +45,22 @@ def topics_come_and_go(bootstrap: str) -> None:
             admin.delete_topics([name])
 
 
+def offsets_are_set_for_a_topic_made_anew(bootstrap: str) -> None:
+    name, group = f"topic-{uuid.uuid4().hex[:12]}", uuid.uuid4().hex
+    where = TopicPartition(name, 0)
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        for offset in (0, 1):
+            admin.create_topics([NewTopic(name, 1)])
+            wait_until(lambda: name in admin.list_topics())
+            produce(bootstrap, name, [b"one", b"two"])
+            admin.list_offsets({where: -1})
+            admin.alter_group_offsets({where: offset}, group)
+            assert admin.list_group_offsets(group)[where].offset == offset
+            if not offset:
+                admin.delete_topics([name])
+                wait_until(lambda: name not in admin.list_topics())
+
+
 def offsets_by_both_ends_and_by_time(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
     produce(bootstrap, topic, [b"one", b"two", b"three"])

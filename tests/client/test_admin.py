@@ -25,6 +25,10 @@ def test_topics_come_and_go(bootstrap: str) -> None:
     scenarios.topics_come_and_go(bootstrap)
 
 
+def test_offsets_are_set_for_a_topic_made_anew(bootstrap: str) -> None:
+    scenarios.offsets_are_set_for_a_topic_made_anew(bootstrap)
+
+
 def test_offsets_by_both_ends_and_by_time(bootstrap: str) -> None:
     scenarios.offsets_by_both_ends_and_by_time(bootstrap)
 

@@ -55,3 +55,7 @@ def test_settings_are_changed_one_by_one(real_kafka: RealKafka) -> None:
 
 def test_first_records_are_deleted(real_kafka: RealKafka) -> None:
     scenarios.first_records_are_deleted(real_kafka.bootstrap_servers)
+
+
+def test_offsets_are_set_for_a_topic_made_anew(real_kafka: RealKafka) -> None:
+    scenarios.offsets_are_set_for_a_topic_made_anew(real_kafka.bootstrap_servers)

@@ -24,6 +24,7 @@ class OpenBatches:
     is_behind: bool
     is_notified: bool
     fatal: KohortError | None
+    refusal: KohortError | None
     def __init__(
         self,
         make_batch: Callable[[TopicPartition, int], Batch],

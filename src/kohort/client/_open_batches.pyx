@@ -8,9 +8,11 @@ that everything is looked at again.
 """
 
 from collections import deque
+from operator import index
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -152,6 +154,7 @@ cdef class OpenBatches:
             request costs the same whatever its size.
         is_notified: Whether the loop knows that there is news; it resets this.
         fatal: Why no more records are taken.
+        refusal: Why no more are taken from other threads than the one that made this.
     """
 
     cdef readonly object sealed
@@ -160,6 +163,8 @@ cdef class OpenBatches:
     cdef public bint is_behind
     cdef public bint is_notified
     cdef public object fatal
+    cdef public object refusal
+    cdef long _home
     cdef object _make_batch
     cdef object _clock
     cdef object _partitioner
@@ -177,6 +182,7 @@ cdef class OpenBatches:
         int64_t linger_ms, int64_t buffer_memory, int64_t largest_record, partitioner=None,
     ):
         self.sealed = deque()
+        self._home = PyThread_get_thread_ident()
         self._make_batch = make_batch
         self._clock = clock
         self._notify = notify
@@ -276,8 +282,8 @@ cdef class OpenBatches:
         spare = None
         while True:
             # From here on, nothing lets another thread run until the record is written.
-            if self.fatal is not None:
-                raise self.fatal
+            if self._is_refused():
+                raise self._why_refused()
             if not self._has_room(size):
                 return None
             full = self._largest_batch
@@ -316,7 +322,15 @@ cdef class OpenBatches:
 
     def has_room(self, int64_t size):
         """Return whether so many bytes can be added, or adding fails for good."""
-        return self._has_room(size) or self.fatal is not None
+        return self._has_room(size) or self._is_refused()
+
+    cdef bint _is_refused(self) noexcept:
+        if self.fatal is not None:
+            return True
+        return self.refusal is not None and PyThread_get_thread_ident() != self._home
+
+    cdef object _why_refused(self):
+        return self.refusal if self.fatal is None else self.fatal
 
     cdef bint _has_room(self, int64_t size) noexcept:
         return self.added_bytes - self.released_bytes + size <= self._buffer_memory
@@ -342,8 +356,8 @@ cdef class OpenBatches:
         """
         cdef _Route route = self._routes.get(batch.partition.topic)
         cdef int64_t place = batch.partition.partition
-        if self.fatal is not None:
-            raise self.fatal
+        if self._is_refused():
+            raise self._why_refused()
         if route is None or place >= route.count or not self._has_room(size):
             return False
         self._seal(route.lanes[place])
@@ -427,9 +441,9 @@ cdef list _names_and_values(headers):
 
 
 cdef bytes _payload(str what, given):
-    if isinstance(given, bytes):
+    if type(given) is bytes:
         return given
-    if isinstance(given, (bytearray, memoryview)):
+    if isinstance(given, (bytes, bytearray, memoryview)):
         return bytes(given)
     raise TypeError(
         f"the {what} is a {type(given).__name__}, not bytes; set {what}_serializer to make bytes"
@@ -454,8 +468,10 @@ cdef int64_t _timestamp(given) except? -1:
 
 
 cdef int64_t _whole(str what, given) except? -1:
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise TypeError(f"{what} is a {type(given).__name__}, not a whole number")
+    if type(given) is not int:
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            raise TypeError(f"{what} is a {type(given).__name__}, not a whole number")
+        given = index(given)
     if not -INT64_MAX <= given <= INT64_MAX:
         raise ValueError(f"{what} is {given}, more than 64 bits hold")
     return given

@@ -108,11 +108,13 @@ class AdminCore:
 
     async def delete_topics(self, names: Iterable[str], deadline: Deadline) -> None:
         """Delete topics."""
+        given = tuple(names)
         request = DeleteTopicsRequest(
-            topics=tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names),
+            topics=tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in given),
             timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
         )
         response = await self._ask(request, deadline)
+        self._cluster.forget_topics(given)
         results = [(result.name or "", result) for result in response.responses]
         check_each({name: error_of(r.error_code, name, r.error_message) for name, r in results})
 
@@ -270,7 +272,7 @@ class AdminCore:
         deadline: Deadline,
     ) -> None:
         """Set a group's committed offsets."""
-        await self._known(deadline)
+        await self._cluster.refresh(deadline)  # topics made anew have other ids
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
         try:
             await committer.commit(offsets, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,7 +19,7 @@ from kohort.client.faces import AsyncFace
 from kohort.client.late_records import LateRecords
 from kohort.client.lifecycle import Farewell
 from kohort.client.sender import Sender
-from kohort.errors import KohortError, LocalProtocolError
+from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
 from kohort.values import replace
 from kohort.wire.schema import Buffer
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from kohort.client.arrow_delivery import ArrowDelivery
     from kohort.client.settings import ProducerSettings
+
+log = logging.getLogger("kohort.client")
 
 # How long connections may take to close.
 CLOSING_S = 2.0
@@ -176,7 +179,7 @@ class AsyncProducer(AsyncFace):
         timeout = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
             self._at_home()
-            await _flush(self._sender, self._late, timeout)
+            await _flush(self._sender, self._late, _deadline(timeout), timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
         """Send everything, then close; what is not acknowledged in time fails.
@@ -206,37 +209,63 @@ class AsyncProducer(AsyncFace):
         self._at_home()
         if self._sender is None:
             self._sender = Sender(self._bare, self._cluster, notify or (lambda call: call()))
+            self._late = LateRecords(self._bare, self._sender)
             self._sender.start()
         return self._sender
 
     def late_records(self) -> LateRecords:
-        """Return what waits for room on the loop."""
-        if self._late is None:
-            self._late = LateRecords(self._bare, self.sender())
+        """Return what waits for room on the loop; callbacks may use it while this closes."""
+        self._sender or self.sender()
+        assert self._late is not None
         return self._late
 
 
-async def _flush(sender: Sender, late: LateRecords | None, timeout_s: float | None) -> None:
-    deadline = Deadline(None if timeout_s is None else timeout_s * 1000)
+async def _flush(
+    sender: Sender, late: LateRecords | None, deadline: Deadline, timeout_s: float | None
+) -> None:
     if late is not None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(deadline.left_s()):
                 await late.passed_on()
-    await sender.flush(deadline.left_s())
+    await sender.flush(deadline, timeout_s)
+    if late is not None and late.count and deadline.over:
+        raise RequestTimedOutError(
+            f"{late.count} records that callbacks of deliveries sent still wait for metadata or"
+            f" memory after {timeout_s} s"
+        )
 
 
 async def _close(
     sender: Sender | None, late: LateRecords | None, cluster: Cluster, timeout_s: float | None
 ) -> None:
-    deadline = Deadline(None if timeout_s is None else timeout_s * 1000)
-    if late is not None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await late.passed_on()
+    if sender is not None and late is not None:
+        sender.refuse()
+        why = await _finish(sender, late, timeout_s)
+        await sender.close(why)
         await late.close()
-    if sender is not None:
-        await sender.close(deadline.left_s())
     await cluster.close()
+
+
+async def _finish(
+    sender: Sender, late: LateRecords, timeout_s: float | None
+) -> RequestTimedOutError | None:
+    """Send what is there, and what callbacks of deliveries send meanwhile.
+
+    Returns:
+        What is left when the time is over; None when nothing is.
+    """
+    deadline = _deadline(timeout_s)
+    try:
+        while sender.batches.fatal is None and (late.count or sender.undone()):
+            await _flush(sender, late, deadline, timeout_s)
+    except RequestTimedOutError as error:
+        log.warning("the producer is closed although %s", error.message)
+        return error
+    return None
+
+
+def _deadline(timeout_s: float | None) -> Deadline:
+    return Deadline(None if timeout_s is None else timeout_s * 1000)
 
 
 async def _close_alone(

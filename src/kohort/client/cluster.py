@@ -16,6 +16,7 @@ from kohort.client.config import ClientConfig
 from kohort.client.connection import Connection
 from kohort.client.frames import Allocate, plain_buffer
 from kohort.client.keeper import MetadataKeeper
+from kohort.client.lifecycle import shared
 from kohort.client.metadata import ClusterMetadata, Node, from_response
 from kohort.client.reachability import Reachability
 from kohort.client.transport import Attempt, BrokerConnection, connect
@@ -235,13 +236,13 @@ class Cluster:
         asked = self._refreshing
         if asked is not None and not asked.done():
             topics = set(self._topics)
-            await asyncio.shield(asked)
+            await shared(asked)
             if topics <= self.metadata.topics.keys():
                 return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh_once())
             self._refreshing.add_done_callback(_seen)
-        await asyncio.shield(self._refreshing)
+        await shared(self._refreshing)
 
     async def _refresh_once(self) -> None:
         names = None if self.wants_all_topics else sorted(self._topics)
@@ -389,7 +390,7 @@ class Cluster:
             task = asyncio.create_task(begin())
             task.add_done_callback(_seen)
             openings[key] = task
-        return await asyncio.shield(task)
+        return await shared(task)
 
     def _settle_bootstrap(self) -> None:
         """Once the brokers are known: take over the connections to them, and close the others."""

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
-from kohort.errors import KohortError
+from kohort.errors import (
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+)
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client._deliveries import Watcher
+    from kohort.client.accumulator import Batch
 
 log = logging.getLogger("kohort.client")
 
 # So many partitions and causes are named when records are lost.
 _MOST_LOST = 10
+# So many partitions are named in the error of a flush.
+_SHOWN = 5
+_UNSURE = "the records were sent and may have been written"
+
+
+# The process in which a thread tells futures, while it does.
+_telling = threading.local()
 
 
 class RecordMetadata(NamedTuple):
@@ -62,20 +80,99 @@ def tell(future: Completable, outcome: RecordMetadata | Exception) -> None:
 
 def tell_all(watchers: Iterable[Watcher]) -> None:
     """Complete the futures of records whose fate is known; none of them can hurt the others."""
+    outer, _telling.pid = getattr(_telling, "pid", None), os.getpid()
     for delivery, future in watchers:
         outcome = delivery.outcome()
         assert outcome is not None
         try:
             tell(future, outcome)
-        except BaseException:
+        except BaseException as error:
+            leave_if_forked(error)
             # An exit out of a callback would otherwise end the thread that all records need.
             log.exception("a callback of a record for %s raised", _where(outcome))
+        leave_if_forked()
+    _telling.pid = outer
+
+
+def leave_if_forked(error: BaseException | None = None) -> None:
+    """End this process if a callback in the client's thread has forked, and this is the child.
+
+    It would go on in the parent's loop, on the parent's sockets. What the child owes to nobody but
+    the parent, as the hooks of `atexit`, is not run.
+
+    Args:
+        error: What the callback raised; None when it returned.
+    """
+    pid = getattr(_telling, "pid", None)
+    if pid is not None and pid != os.getpid():
+        _leave(error)
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    status = 0
+    try:
+        if error is None:
+            sys.stderr.write(
+                "kohort: a callback of a record forked, and the child returned from it into the"
+                " client's thread, which is the parent's: the child ends. Have it call os._exit\n"
+            )
+        elif isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+            status = (error.code or 0) & 0xFF
+        else:
+            status = 1
+            shown = [f"{error.code}\n"] if isinstance(error, SystemExit) else None
+            sys.stderr.writelines(shown or traceback.format_exception(error))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
 
 
 def _where(outcome: RecordMetadata | KohortError) -> str:
     if isinstance(outcome, RecordMetadata):
         return f"{outcome.topic}-{outcome.partition} at offset {outcome.offset}"
     return f"a partition ({outcome})"
+
+
+def closed() -> LocalProtocolError:
+    """Return the error of a record that comes too late."""
+    return LocalProtocolError("the producer is closed")
+
+
+def unsure(error: KohortError) -> KohortError:
+    """Return the error of records that were sent and got no answer that tells their fate."""
+    made: KohortError
+    if isinstance(error, RequestTimedOutError):
+        made = RequestTimedOutError(f"{error.message}; {_UNSURE}")
+    elif isinstance(error, KafkaError):
+        made = KafkaError(error.code, f"{error.message}; {_UNSURE}")
+    elif isinstance(error, RemoteProtocolError):
+        made = RemoteProtocolError(f"{error}; {_UNSURE}")
+    else:
+        made = LocalProtocolError(f"{error}; {_UNSURE}")
+    made.__cause__ = error
+    return made
+
+
+def not_in_time(
+    batches: Iterable[Batch], timeout_s: float | None, cause: KohortError | None
+) -> RequestTimedOutError:
+    """Return the error of a flush that ended before the fate of all records was known.
+
+    Args:
+        batches: Those whose fate is not known.
+        timeout_s: What the caller gave.
+        cause: Why they are not written, as far as that is known.
+    """
+    left: Counter[str] = Counter()
+    for batch in batches:
+        left[f"{batch.partition.topic}-{batch.partition.partition}"] += batch.builder.count
+    where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
+    more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
+    return RequestTimedOutError(
+        f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
+        + (f": {cause}" if cause else "")
+    )
 
 
 class LostRecords:

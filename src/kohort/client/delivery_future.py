@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Self
 
 from kohort.client._deliveries import Delivery
-from kohort.client.delivery import RecordMetadata, tell
+from kohort.client.delivery import RecordMetadata, leave_if_forked, tell
 from kohort.errors import KohortError, RequestTimedOutError
 
 log = logging.getLogger("kohort.client")
@@ -107,6 +108,14 @@ class DeliveryFuture(Delivery, Future[RecordMetadata]):
                 f"the record was not acknowledged in {timeout} s; it may still be"
             ) from error
 
+    def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
+        """Have a function called with this future once the record's fate is known.
+
+        Args:
+            fn: Called in the client's thread, or at once when the fate is known already.
+        """
+        super().add_done_callback(partial(_done, fn))
+
     def add_callback(
         self, function: Callable[..., object], *args: object, **kwargs: object
     ) -> Self:
@@ -140,6 +149,17 @@ class DeliveryFuture(Delivery, Future[RecordMetadata]):
         return self
 
 
+def _done(
+    function: Callable[[Future[RecordMetadata]], object], future: Future[RecordMetadata]
+) -> None:
+    try:
+        function(future)
+    except BaseException as error:
+        leave_if_forked(error)
+        raise
+    leave_if_forked()
+
+
 def _call_back(
     function: Callable[..., object],
     args: tuple[object, ...],
@@ -148,5 +168,6 @@ def _call_back(
 ) -> None:
     try:
         function(*args, outcome, **kwargs)
-    except Exception:
+    except Exception as error:
+        leave_if_forked(error)
         log.exception("the callback %r of a record raised", function)

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import tell, tell_all
+from kohort.client.delivery import closed, tell, tell_all
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.sender import NewRecord, Sender
-from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
+from kohort.errors import KohortError, RequestTimedOutError
 
 _Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
 
@@ -37,6 +37,8 @@ class LateRecords:
         Raises:
             KafkaError: The record cannot be sent, or too much waits already.
         """
+        if self._sender.batches.fatal is not None:
+            raise self._sender.batches.fatal
         topic, value, key, headers, _, _ = record
         size = self._sender.batches.size_of(value, key, headers)
         queue = self._queues.get(topic)
@@ -59,6 +61,11 @@ class LateRecords:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return late[2]
+
+    @property
+    def count(self) -> int:
+        """How many records wait."""
+        return sum(map(len, self._queues.values()))
 
     async def passed_on(self) -> None:
         """Wait until nothing of what is here now waits any longer."""
@@ -84,7 +91,7 @@ class LateRecords:
             del self._queues[topic]
             for _, size, future, _ in queue:
                 self._size -= size
-                tell(future, LocalProtocolError("the producer is closed"))
+                tell(future, self._sender.batches.fatal or closed())
 
     async def _pass_one_on(
         self, record: NewRecord, future: DeliveryFuture, deadline: Deadline

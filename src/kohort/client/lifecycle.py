@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from kohort.errors import LocalProtocolError
 
 log = logging.getLogger("kohort.client")
+
+T = TypeVar("T")
 
 Farewell: TypeAlias = Callable[[], Coroutine[object, object, None]]
 """What a client does before it ends; refers to nothing that the application has."""
@@ -177,6 +179,22 @@ def _said(task: asyncio.Task[None]) -> None:
     _goodbyes.discard(task)
     if not task.cancelled() and task.exception() is not None:
         log.warning("a client that nobody closed could not end well: %s", task.exception())
+
+
+async def shared(task: asyncio.Task[T]) -> T:
+    """Wait for a task that others wait for, too, and that goes on when this wait is cancelled.
+
+    Raises:
+        LocalProtocolError: The client was closed, which cancels the task. The waiting task is not
+            cancelled, so it must not see a CancelledError.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+            raise
+        raise LocalProtocolError("the client is closed") from None
 
 
 def in_own_thread() -> LocalProtocolError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -19,14 +18,13 @@ from kohort.client.accumulator import Accumulator, Batch, Identity
 from kohort.client.backoff import CHANCE, Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import LostRecords, tell_all
+from kohort.client.delivery import LostRecords, closed, not_in_time, tell_all, unsure
 from kohort.client.partitioner import partitioner_named
 from kohort.client.producer_topics import ProducerTopics
 from kohort.errors import (
     ErrorCode,
     KafkaError,
     KohortError,
-    LocalProtocolError,
     RemoteProtocolError,
     RequestTimedOutError,
 )
@@ -52,8 +50,6 @@ GROWTH = 16
 
 _MAX_INT32 = 0x7FFFFFFF
 _ENOUGH_ROOM = 1_048_576
-# Partitions that a message names.
-_SHOWN = 5
 
 NewRecord: TypeAlias = tuple[
     str, object, object, Sequence[tuple[str, Buffer | None]] | None, int | None, int | None
@@ -169,41 +165,55 @@ class Sender:
                 raise self.no_room()
         return delivery
 
-    async def flush(self, timeout_s: float | None) -> None:
+    def undone(self) -> list[Batch]:
+        """Return all batches whose fate is not known; none of them waits for more records."""
+        self.batches.seal_all()
+        self._collect()
+        return self._accumulator.undone()
+
+    async def flush(self, deadline: Deadline, timeout_s: float | None) -> None:
         """Wait until the fate of all records added so far is known.
+
+        Args:
+            deadline: Until when.
+            timeout_s: What the caller gave, for the text of the error.
 
         Raises:
             RequestTimedOutError: That took too long.
         """
-        self.batches.seal_all()
-        self._collect()
+        batches = self.undone()
         self._wake.set()
-        batches = self._accumulator.undone()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(deadline.left_s()):
                 for batch in batches:
                     while not batch.fate.is_settled:
                         await self._progress.wait()
         except TimeoutError:
-            raise self._not_in_time(timeout_s) from self._why_undone()
+            cause = self._why_undone()
+            raise not_in_time(self._accumulator.undone(), timeout_s, cause) from cause
 
-    async def close(self, timeout_s: float | None) -> None:
-        """Send what is there within the time; what is left then fails."""
-        try:
-            if self.batches.fatal is None:
-                await self.flush(timeout_s)
-        except RequestTimedOutError as error:
-            log.warning("the producer is closed although %s", error.message)
-            self.batches.fatal = error
-        closed = self.batches.fatal = self.batches.fatal or _closed()
+    def refuse(self) -> None:
+        """Take no more records, except from callbacks of deliveries, which run on this thread."""
+        self.batches.refusal = closed()
+        self._tell_threads()
+
+    async def close(self, late: KohortError | None) -> None:
+        """End; what is still there fails.
+
+        Args:
+            late: Why something is left; None when nothing is.
+        """
+        why = self.batches.fatal = self.batches.fatal or late or closed()
+        self._tell_threads()
         tasks = [task for task in (self._loop_task, self._identifying) if task is not None]
         tasks += list(self._requests)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._abandon(closed)
+        self._abandon(why)
         for batch in self._accumulator.undone():  # a task that never began has told nobody
-            self._give_up(batch, closed)
+            self._give_up(batch, why)
+        self._pulse()
         self._lost.log()
 
     async def _run(self) -> None:
@@ -287,10 +297,10 @@ class Sender:
                 self._again_or_fail(batch, error)
         except KohortError as error:
             for batch in batches:
-                self._give_up(batch, error)
+                self._give_up(batch, unsure(error))
         except asyncio.CancelledError:
             for batch in batches:
-                self._give_up(batch, self.batches.fatal or _closed())
+                self._give_up(batch, unsure(self.batches.fatal or closed()))
             raise
         finally:
             task = asyncio.current_task()
@@ -338,7 +348,7 @@ class Sender:
             answer = answers.get(batch.partition)
             if answer is None:
                 error = RemoteProtocolError("the answer lacks a partition that was produced to")
-                self._give_up(batch, error)
+                self._give_up(batch, unsure(error))
             else:
                 self._settle_one(batch, answer)
 
@@ -433,6 +443,9 @@ class Sender:
 
     def _released(self) -> None:
         self.batches.released_bytes = self._accumulator.released_bytes
+        self._tell_threads()
+
+    def _tell_threads(self) -> None:
         if self._threads_waiting:
             with self._room:
                 self._room.notify_all()
@@ -441,7 +454,7 @@ class Sender:
         self.batches.seal_all()
         self._collect()
         for batch in self._accumulator.abandon():
-            self._fail(batch, why)
+            self._fail(batch, unsure(why) if batch.attempts else why)
 
     def _pulse(self) -> None:
         self._progress.set()
@@ -459,18 +472,6 @@ class Sender:
         )
         error.__cause__ = cause
         return error
-
-    def _not_in_time(self, timeout_s: float | None) -> RequestTimedOutError:
-        left: Counter[str] = Counter()
-        for batch in self._accumulator.undone():
-            left[f"{batch.partition.topic}-{batch.partition.partition}"] += batch.builder.count
-        where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
-        more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
-        cause = self._why_undone()
-        return RequestTimedOutError(
-            f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
-            + (f": {cause}" if cause else "")
-        )
 
     def no_room(self) -> RequestTimedOutError:
         """Return the error of a record for which no memory became free; from any thread."""
@@ -493,7 +494,3 @@ class Sender:
         causes = batch.trouble, self._cluster.unreachable, unidentified
         said = next((each for each in causes if each is not None), None)
         return said or self.topics.trouble(batch.partition)
-
-
-def _closed() -> LocalProtocolError:
-    return LocalProtocolError("the producer is closed")
