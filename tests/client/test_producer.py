@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -149,13 +150,8 @@ def test_numbers_and_bytes_of_numpy_are_sent(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
     with Producer(bootstrap_servers=bootstrap) as producer:
         value, key = np.bytes_(b"value"), np.bytes_(b"key")
-        sent = producer.send(
-            topic,
-            value,
-            key,
-            partition=np.int64(0),
-            timestamp_ms=np.int64(5),  # type: ignore[arg-type]
-        )
+        zero, five = cast("int", np.int64(0)), cast("int", np.int64(5))
+        sent = producer.send(topic, value, key, partition=zero, timestamp_ms=five)
         assert sent.result(30)[1:] == (0, 0, 5)
         for wrong in (True, 0.0, np.float64(0)):
             with pytest.raises(TypeError, match="not a whole number"):
