@@ -125,3 +125,34 @@ def test_settings_of_kafkas_keys_are_a_mapping_of_strings() -> None:
         make_from_kafka(AdminConfig, [("client.id", "c")])  # type: ignore[arg-type]  # that is the point
     with pytest.raises(ConfigError, match="name must be a string, not 5"):
         make_from_kafka(AdminConfig, {5: "c"})  # type: ignore[dict-item]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        (ProducerConfig, "max_in_flight_requests_per_connection"),
+        (ProducerConfig, "buffer_memory"),
+        (ProducerConfig, "max_request_size"),
+        (AdminConfig, "request_timeout_ms"),
+        (ConsumerConfig, "max_poll_interval_ms"),
+        (ConsumerConfig, "max_poll_records"),
+        (ConsumerConfig, "session_timeout_ms"),
+        (ConsumerConfig, "heartbeat_interval_ms"),
+    ],
+)
+def test_a_setting_with_which_nothing_works_is_refused_with_its_limit(
+    kind: type[AdminConfig], setting: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{setting.replace('_', '.')} is 0; .* at least 1$"):
+        make(kind, {setting: 0})
+
+
+@pytest.mark.parametrize("given", ["", ".", "a b", "x" * 250])
+def test_an_illegal_id_of_a_static_member_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"^group\.instance\.id "):
+        make(ConsumerConfig, {"group_instance_id": given})
+
+
+def test_no_compression_is_called_none() -> None:
+    with pytest.raises(ConfigError, match=r"^compression\.type is None; it can be none, gzip"):
+        make(ProducerConfig, {"compression_type": None})

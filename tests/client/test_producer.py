@@ -6,13 +6,25 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client.async_producer import AsyncProducer
+from kohort.client.delivery import unsure
 from kohort.client.producer import Producer
-from kohort.errors import BrokerUnavailableError, ConfigError, KafkaError, LocalProtocolError
+from kohort.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+)
 from tests.client import producer_scenarios as scenarios
 from tests.client.loops import on_a_loop
 from tests.real_kafka.foreign import new_topic
@@ -132,3 +144,44 @@ def test_kafkas_own_keys(bootstrap: str) -> None:
         assert producer.send(new_topic(bootstrap), b"v").result(30).offset == 0
     with pytest.raises(ConfigError, match="linger"):
         Producer.from_config({"bootstrap.servers": bootstrap, "lingr.ms": 5})
+
+
+def test_numbers_and_bytes_of_numpy_are_sent(bootstrap: str) -> None:
+    topic = new_topic(bootstrap)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        value, key = np.bytes_(b"value"), np.bytes_(b"key")
+        zero, five = cast("int", np.int64(0)), cast("int", np.int64(5))
+        sent = producer.send(topic, value, key, partition=zero, timestamp_ms=five)
+        assert sent.result(30)[1:] == (0, 0, 5)
+        for wrong in (True, 0.0, np.float64(0)):
+            with pytest.raises(TypeError, match="not a whole number"):
+                producer.send(topic, b"v", partition=wrong)  # type: ignore[arg-type]
+    assert scenarios.read_all(bootstrap, topic) == [(b"key", b"value")]
+
+
+def test_a_flush_that_takes_too_long_names_the_callers_own_figure(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", 1)
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+        producer.send("t", b"v").result(30)
+    future = producer.send("t", b"v")
+    with pytest.raises(RequestTimedOutError, match=r"1 records were not acknowledged in 0\.25 s"):
+        producer.flush(0.25)
+    producer.close(timeout=0)
+    assert "in 0 s" in str(future.exception(0))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestTimedOutError("no answer"),
+        KafkaError(ErrorCode.NETWORK_EXCEPTION, "no answer"),
+        RemoteProtocolError("no answer"),
+        LocalProtocolError("no answer"),
+    ],
+)
+def test_an_error_without_an_answer_says_that_records_may_be_written(error: KohortError) -> None:
+    said = unsure(error)
+    assert type(said) is type(error)
+    assert str(said) == f"{error}; the records were sent and may have been written"
+    assert said.__cause__ is error

@@ -162,4 +162,4 @@ async def test_a_task_that_is_cancelled_while_it_waits_for_metadata_is_cancelled
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await task
+                _ = await task

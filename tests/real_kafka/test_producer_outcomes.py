@@ -103,7 +103,7 @@ def test_one_record_that_is_too_large_fails_alone(servers: str) -> None:
 
 def test_a_missing_topic_is_named(servers: str) -> None:
     with Producer(bootstrap_servers=servers, max_block_ms=500) as producer:
-        with pytest.raises(ValueError, match="not a topic's name"):
+        with pytest.raises(ValueError, match="is not a topic's name"):
             producer.send("no such name!", b"v")
         topic = new_topic(servers)
         with pytest.raises(KafkaError, match=f"UNKNOWN_TOPIC_OR_PARTITION: {topic} has 1 part"):

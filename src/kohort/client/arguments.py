@@ -105,8 +105,13 @@ def texts(value: object, argument: str) -> tuple[str, ...]:
     return tuple(text(each, f"{argument}[{at}]") for at, each in enumerate(_many(value, argument)))
 
 
-def topic(value: object, argument: str = "topic") -> str:
+def topic(value: object, argument: str = "topic", kind: str = "a topic's name") -> str:
     """Check the name of a topic to be read or written, by Kafka's own rule.
+
+    Args:
+        value: What was given.
+        argument: What the caller calls it.
+        kind: What it should be, for the error.
 
     Raises:
         TypeError: It is not a `str`.
@@ -118,7 +123,7 @@ def topic(value: object, argument: str = "topic") -> str:
         raise ValueError(f"{argument} has {len(name)} characters; Kafka allows {LONGEST_NAME}")
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise ValueError(
-            f"{argument} {_repr.repr(name)} is not a topic's name: ASCII letters, digits, '.',"
+            f"{argument} {_repr.repr(name)} is not {kind}: ASCII letters, digits, '.',"
             " '_' and '-' are allowed, '.' and '..' are not"
         )
     return name

@@ -231,7 +231,7 @@ async def _flush(
     if late is not None and late.count and deadline.over:
         raise RequestTimedOutError(
             f"{late.count} records that callbacks of deliveries sent still wait for metadata or"
-            f" memory after {timeout_s} s"
+            f" memory after {timeout_s or 0:g} s"
         )
 
 

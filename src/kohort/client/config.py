@@ -7,7 +7,7 @@ from inspect import get_annotations
 from operator import index
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from kohort.client.arguments import LONGEST_MS, mapping, shown, text
+from kohort.client.arguments import LONGEST_MS, mapping, shown, text, topic
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
@@ -24,6 +24,10 @@ Partitioner: TypeAlias = Callable[[str, "bytes | None", int], "int | None"]
 
 _MIB = 1024 * 1024
 _COUNTED = ("_ms", "_bytes", "_records", "_size")
+# With less nothing works, and the errors that follow blame the broker or the record.
+_AT_LEAST_ONE: tuple[str, ...] = ("heartbeat_interval_ms", "max_poll_interval_ms")
+_AT_LEAST_ONE += ("request_timeout_ms", "session_timeout_ms", "max_poll_records")
+_AT_LEAST_ONE += ("buffer_memory", "max_request_size", "max_in_flight_requests_per_connection")
 
 OnCommit: TypeAlias = Callable[
     [Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object
@@ -72,6 +76,8 @@ class ClientConfig:
             )
         for name in defaults(type(self)):
             value = getattr(self, name)
+            if value is not None and name in _AT_LEAST_ONE and value < 1:
+                raise ConfigError(f"{dotted(name)} is {value}; it must be at least 1")
             if value is not None and name.endswith(_COUNTED) and value < 0:
                 raise ConfigError(f"{dotted(name)} is {value}; it cannot be negative")
 
@@ -171,10 +177,8 @@ class ConsumerConfig(ClientConfig):
         _one_of("isolation.level", self.isolation_level, levels)
         if self.group_id == "":
             raise ConfigError("group.id is empty; leave it out to be in no group")
-        if self.max_poll_records < 1:
-            raise ConfigError("max.poll.records must be at least 1")
-        if self.heartbeat_interval_ms < 1:
-            raise ConfigError("heartbeat.interval.ms must be at least 1")
+        if self.group_instance_id is not None:
+            _legal_id("group.instance.id", self.group_instance_id)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
         if self.group_protocol == "classic":
@@ -388,25 +392,17 @@ def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
         return value.lower()
     if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
         raise ConfigError(f"{dotted(name)} must be a Python callable, not {shown(value)}")
+    if name == "compression_type" and value is None:
+        return value  # the error that follows names "none"
     if wanted == "str" or (wanted == "str | None" and value is not None):
         return _text(dotted(name), value)
     return value
 
 
 # Settings that are a Java `long`: they are never sent, and 31 years are as good as for ever.
-_LONG = frozenset(
-    {
-        "linger_ms",
-        "max_block_ms",
-        "metadata_max_age_ms",
-        "reconnect_backoff_max_ms",
-        "reconnect_backoff_ms",
-        "retry_backoff_max_ms",
-        "retry_backoff_ms",
-        "socket_connection_setup_timeout_ms",
-        "buffer_memory",
-    }
-)
+_LONG: tuple[str, ...] = ("linger_ms", "max_block_ms", "metadata_max_age_ms", "buffer_memory")
+_LONG += ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms")
+_LONG += ("retry_backoff_max_ms", "socket_connection_setup_timeout_ms")
 
 
 def _integer(name: str, value: object) -> int:
@@ -425,6 +421,14 @@ def _integer(name: str, value: object) -> int:
 def _text(key: str, value: object) -> str:
     try:
         return text(value, key, may_be_empty=True)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _legal_id(key: str, value: str) -> None:
+    """Check a name by the rule for topics, which is Kafka's for static members, too (KIP-345)."""
+    try:
+        topic(value, key, "an id of a static member")
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from None
 

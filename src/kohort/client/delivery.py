@@ -170,7 +170,7 @@ def not_in_time(
     where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
     more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
     return RequestTimedOutError(
-        f"{left.total()} records were not acknowledged in {timeout_s} s ({where}{more})"
+        f"{left.total()} records were not acknowledged in {timeout_s or 0:g} s ({where}{more})"
         + (f": {cause}" if cause else "")
     )
 

@@ -47,6 +47,9 @@ class Owns(Protocol):
         """In a forked child: give up what belongs to the parent, and return it."""
 
 
+# Tasks that do not end when they are cancelled are left behind after this time.
+_CANCEL_S = 5.0
+
 _clients: WeakSet[Owns] = WeakSet()
 # Threads that say goodbye, and until when (`time.monotonic`) the end of the process waits for them.
 _ending: dict[Runs, float] = {}
@@ -195,6 +198,21 @@ async def shared(task: asyncio.Task[T]) -> T:
         if not task.cancelled() or (waiting is not None and waiting.cancelling()):
             raise
         raise LocalProtocolError("the client is closed") from None
+
+
+async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel the tasks of a loop that ends, and wait for them, though not for long."""
+    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in left:
+        if not task.cancelling():  # else it is closing connections, which must not be interrupted
+            task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_CANCEL_S)
+    await asyncio.sleep(0)  # sockets close in the next turn
+    for task in left:
+        if task.done() and not task.cancelled():
+            task.exception()  # nobody waits for it any more
+    await loop.shutdown_asyncgens()
 
 
 def in_own_thread() -> LocalProtocolError:

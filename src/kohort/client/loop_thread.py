@@ -36,8 +36,6 @@ _Call = tuple[Callable[[], object], "asyncio.Future[object]"]
 
 # How much longer than asked for closing may take: connections close after the group was left.
 _GRACE_S = 2.0
-# Tasks that do not end when they are cancelled are left behind after this time.
-_CANCEL_S = 5.0
 
 
 class _TooLongError(Exception):
@@ -53,6 +51,7 @@ class _Running:
         thread: The thread.
         pid: The process; in any other one both are nobody's.
         context: What callbacks run in. Not the caller's: whatever it refers to would live on.
+        ended: Done when the loop shall end.
         is_ending: Whether nothing more can be started.
     """
 
@@ -60,11 +59,17 @@ class _Running:
     thread: threading.Thread
     pid: int
     context: Context
+    ended: asyncio.Future[None]
     is_ending: bool = False
 
     @property
     def is_here(self) -> bool:
         return self.pid == os.getpid()
+
+    def stop(self) -> None:
+        """Have the loop end; on the loop."""
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def post(self, function: Callable[..., object], *args: object) -> bool:
         """Have the loop call a function; return whether it can."""
@@ -228,23 +233,23 @@ class LoopThread:
     def _start(self) -> None:
         context = Context()
         loop = context.run(asyncio.new_event_loop)
-        gate: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        gate = queue.SimpleQueue[_Running | None]()
         thread = threading.Thread(target=self._run, args=(loop, gate), name=self._name, daemon=True)
         try:
             thread.start()
-            self._running = _Running(loop, thread, os.getpid(), context)
+            self._running = _Running(loop, thread, os.getpid(), context, loop.create_future())
         except RuntimeError as error:
             loop.close()
             raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
         finally:
             # An interrupt may come while the thread starts: then this one goes, and the next call
             # starts another.
-            gate.put(self._running is not None)
+            gate.put(self._running)
         running = self._running
         running.post(self._call_early)
         lifecycle.hook_process()
         if self._closed:
-            running.post(loop.stop)
+            running.post(running.stop)
             raise _closed()
 
     # ---------------------------------------------------------------------------------- end
@@ -298,7 +303,7 @@ class LoopThread:
             self._closed = True
             running = self._running
             if running is not None and running.is_here:
-                running.post(running.loop.stop)
+                running.post(running.stop)
                 if not self.join(deadline.left_s()):
                     log.warning(
                         "%s goes on after close: something blocks it, event_listener maybe", self
@@ -323,20 +328,20 @@ class LoopThread:
         if running is None or not running.is_here:
             return
         lifecycle.begins_to_end(self, timeout_s)
-        if not running.post(self._say, farewell, running.loop):
+        if not running.post(self._say, farewell, running):
             lifecycle.has_ended(self)
 
-    def _say(self, farewell: Farewell | None, loop: asyncio.AbstractEventLoop) -> None:
+    def _say(self, farewell: Farewell | None, running: _Running) -> None:
         if farewell is None:
-            loop.stop()
+            running.stop()
             return
 
         def said(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 log.warning("%s was not closed, and could not end well: %s", self, task.exception())
-            loop.stop()
+            running.stop()
 
-        self._farewell = loop.create_task(farewell())
+        self._farewell = running.loop.create_task(farewell())
         self._farewell.add_done_callback(said)
 
     def join(self, timeout_s: float | None) -> bool:
@@ -354,37 +359,25 @@ class LoopThread:
             serve.abandon()
         return self._running and (self, waiting)
 
-    def _run(self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[bool]) -> None:
-        if not gate.get():
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[_Running | None]
+    ) -> None:
+        running = gate.get()
+        if running is None:
             loop.close()
             return
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            loop.run_until_complete(running.ended)
         finally:
-            if self._running is not None:
-                self._running.is_ending = True
-            loop.run_until_complete(_cancel_all(loop))
+            running.is_ending = True
+            loop.run_until_complete(lifecycle.cancel_all(loop))
             self._closed = self._ended = True
             loop.close()
             while self._waiting:
                 with suppress(KeyError):
                     self._waiting.pop().abandon()
             lifecycle.has_ended(self)
-
-
-async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
-    for task in left:
-        if not task.cancelling():  # else it is closing connections, which must not be interrupted
-            task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=_CANCEL_S)
-    await asyncio.sleep(0)  # sockets close in the next turn
-    for task in left:
-        if task.done() and not task.cancelled():
-            task.exception()  # nobody waits for it any more
-    await loop.shutdown_asyncgens()
 
 
 class Serve:
