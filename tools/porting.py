@@ -146,7 +146,7 @@ _SAME = {
     "largest": "latest",
     "defaultpartitioner": "murmur2",
 }
-# Whoever relies on these has set them.
+# Programs that rely on these set them.
 _IGNORED = ("bootstrap_servers", "client_id", "security_protocol")
 
 

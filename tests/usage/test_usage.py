@@ -39,7 +39,7 @@ OWN_BROKER: Mapping[str, Mapping[str, str]] = {
     "missing_topic_consumer": {"auto.create.topics.enable": "false"},
 }
 
-# What nobody wants to see on the terminal of a program that works.
+# Complaints that a program that works must not print.
 COMPLAINTS = (
     "Exception ignored",
     "Exception in thread",

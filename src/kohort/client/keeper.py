@@ -17,7 +17,7 @@ log = logging.getLogger("kohort.client")
 class MetadataKeeper:
     """Asks for metadata in the background.
 
-    Whoever misses something asks for it again and again: pauses grow as long as answers are the
+    What is missing is asked for again and again: pauses grow as long as answers are the
     same (KIP-580).
 
     Args:

@@ -81,7 +81,7 @@ class _Running:
 
 
 class _Claim:
-    """Who does what only one may do, and how others wait for it."""
+    """A step that one thread takes while others wait for it."""
 
     def __init__(self) -> None:
         self.owner = get_ident()

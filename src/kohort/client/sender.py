@@ -128,7 +128,7 @@ class Sender:
                 self._threads_waiting -= 1
 
     def _wanted(self, size: int) -> int:
-        # Whoever waited adds more than one record then, or it would wait again for each.
+        # A thread that waited adds several records then; else it would wait again for each.
         return max(size, min(_ENOUGH_ROOM, self._config.buffer_memory // 4))
 
     # ------------------------------------------------------------------------- on the loop
