@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import threading
@@ -232,38 +233,56 @@ def test_topics_need_a_group() -> None:
 # ------------------------------------------------------------ what handlers of signals may break
 
 
-def test_a_handler_that_raises_takes_no_record_along(bootstrap: str, topic: str) -> None:
-    """An alarm whose handler raises, at random moments of a loop: each record comes once."""
+class AlarmError(Exception):
+    """What the handler raises."""
 
-    class AlarmError(Exception):
-        pass
 
-    is_armed = rang = 0
+class Alarm:
+    """Rings at random moments: its handler raises in the main thread, while it is armed."""
 
-    def ring(*_: object) -> None:
-        nonlocal is_armed, rang
-        if is_armed:
-            is_armed, rang = 0, rang + 1
+    def __init__(self) -> None:
+        self.is_armed = False
+        self.rang = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ring)
+
+    def __enter__(self) -> Alarm:
+        self._before = signal.signal(signal.SIGUSR1, self._raise)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        signal.signal(signal.SIGUSR1, self._before)
+
+    def _ring(self) -> None:
+        while not self._over.wait(0.0003):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def _raise(self, *_: object) -> None:
+        if self.is_armed:
+            self.is_armed, self.rang = False, self.rang + 1
             raise AlarmError
 
+
+def test_a_handler_that_raises_takes_no_record_along(bootstrap: str, topic: str) -> None:
+    """Each record comes once, at whatever moment of a loop the handler raises."""
     seen: list[int] = []
-    before = signal.signal(signal.SIGALRM, ring)
     with Consumer(topic, **settings(bootstrap)) as client:
         seen.append(next(client).offset)
-        signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
-        while len(seen) < COUNT:
-            try:
-                is_armed = 1
-                for record in client:
-                    seen.append(record.offset)  # one by one is the point
-                    if len(seen) == COUNT:
-                        break
-                is_armed = 0
-            except AlarmError:
-                continue
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-    assert rang
+        with Alarm() as alarm:
+            while len(seen) < COUNT:
+                try:
+                    alarm.is_armed = True
+                    for record in client:
+                        seen.append(record.offset)  # one by one is the point
+                        if len(seen) == COUNT:
+                            break
+                    alarm.is_armed = False
+                except AlarmError:
+                    continue
+    assert alarm.rang
     assert seen == list(range(COUNT))
 
 

@@ -206,7 +206,8 @@ class ProducerConfig(ClientConfig):
     """What a producer has beside `ClientConfig`; each is Kafka's setting of that name.
 
     Attributes:
-        acks: Replicas that must have a record before it counts as sent: "all", 1 (the leader) or 0 (nobody).
+        acks: Replicas that must have a record before it counts as sent: "all", 1 (the leader alone)
+            or 0 (none).
         enable_idempotence: Whether the broker refuses duplicates of retries (KIP-98).
         compression_type: "none", "gzip", "snappy", "lz4" or "zstd".
         linger_ms: How long a batch waits to become fuller.

@@ -160,8 +160,8 @@ class ProducerSettings(ClientSettings, total=False):
     """Settings of `Producer` and `AsyncProducer`."""
 
     acks: str | int
-    """Replicas that must have a record before it counts as sent: "all", 1 (the leader) or 0
-    (nobody). Default: "all".
+    """Replicas that must have a record before it counts as sent: "all", 1 (the leader alone) or 0
+    (none). Default: "all".
     """
 
     enable_idempotence: bool
