@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -163,3 +166,41 @@ async def test_a_task_that_is_cancelled_while_it_waits_for_metadata_is_cancelled
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 _ = await task
+
+
+def test_a_close_that_a_handler_interrupts_can_be_done_again(bootstrap: str) -> None:
+    topic = unique_name()
+    producer = Producer(bootstrap_servers=bootstrap, linger_ms=60_000)
+    futures = [producer.send(topic, b"%d" % number) for number in range(20_000)]
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    def interrupt() -> None:
+        while not producer._core._is_closed:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            producer.close()
+            interrupting.join()
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGUSR1, before)
+    producer.close()
+    assert sorted(future.result(60).offset for future in futures) == list(range(20_000))
+
+
+@on_a_loop
+async def test_a_close_that_is_cancelled_can_be_done_again(bootstrap: str) -> None:
+    topic = unique_name()
+    producer = AsyncProducer(bootstrap_servers=bootstrap, linger_ms=60_000)
+    futures = [await producer.send(topic, b"%d" % number) for number in range(1_000)]
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await producer.close()
+    offsets = [(await future).offset for future in futures]
+    assert sorted(offsets) == list(range(1_000))

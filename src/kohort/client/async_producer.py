@@ -59,6 +59,7 @@ class AsyncProducer(AsyncFace):
         self._cluster = Cluster(self._bare)
         self._sender: Sender | None = None
         self._late: LateRecords | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._is_closed = False
 
     @classmethod
@@ -189,11 +190,29 @@ class AsyncProducer(AsyncFace):
         """
         timeout = arguments.timeout_s_or_none(timeout)
         if self._is_closed:
+            if self._ending is not None and not self._ending.done():
+                await asyncio.wait([self._ending], timeout=timeout)
+            if self._ending is not None and not self._ending.done():
+                log.warning("the producer is still being closed by another task")
             return
         if self._sender is not None:
             self._at_home()
         self._is_closed = True
-        await _close(self._sender, self._late, self._cluster, timeout)
+        self._ending = asyncio.get_running_loop().create_future()
+        try:
+            await _close(self._sender, self._late, self._cluster, timeout)
+        except asyncio.CancelledError:
+            self._is_closed = False  # what is there can be sent yet: by another close, or at exit
+            raise
+        finally:
+            self._ending.set_result(None)
+
+    def end_at_exit(self) -> None:
+        """Say what the end of the process takes along: the loop does not run any more."""
+        sender = self._sender
+        if self.is_owned or self._is_closed or sender is None or not sender.undone():
+            return
+        log.warning("records of an AsyncProducer that was not closed are lost: await its close()")
 
     def farewell(self) -> Farewell | None:
         """Return what is to be done when nobody closes this: what is there is sent."""

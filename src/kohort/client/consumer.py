@@ -279,7 +279,7 @@ class Consumer(BlockingFace):
         Never raises and takes no lock: any thread may call it, and handlers of signals, at any
         time. It does nothing after `close`, and in a forked child.
         """
-        self._thread.call_soon(self._async.wakeup)
+        self._async.wakeup()
 
     # --------------------------------------------------------------------------- positions
 

@@ -146,6 +146,8 @@ class AsyncFace:
         if farewell is None:
             return
         home.end_after(farewell)
+        if home.loop.is_closed():
+            self.end_at_exit()
         _warn(self, "await close()")
 
 

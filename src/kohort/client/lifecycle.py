@@ -11,12 +11,14 @@ import asyncio
 import atexit
 import logging
 import os
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
+from threading import get_ident
 from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -120,6 +122,24 @@ def forked(what: str = "the client") -> LocalProtocolError:
         f"{what} was used before this process was forked, and belongs to the parent process:"
         " make a client of its own in each process, after the fork"
     )
+
+
+class Claim:
+    """A step that one thread takes while others wait for it."""
+
+    def __init__(self) -> None:
+        self.owner = get_ident()
+        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def end(self) -> None:
+        """Say that the step is over."""
+        self._over.put(None)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until it is over, though no longer than this."""
+        with suppress(queue.Empty):
+            self._over.get(timeout=timeout_s)
+        self._over.put(None)  # for whoever else waits
 
 
 class Home:

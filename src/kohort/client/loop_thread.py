@@ -22,7 +22,7 @@ from typing import TypeVar, cast
 
 from kohort.client import lifecycle
 from kohort.client.backoff import Deadline
-from kohort.client.lifecycle import Farewell
+from kohort.client.lifecycle import Claim, Farewell
 from kohort.errors import LocalProtocolError
 from kohort.values import dataclass
 
@@ -80,22 +80,6 @@ class _Running:
         return True
 
 
-class _Claim:
-    """A step that one thread takes while others wait for it."""
-
-    def __init__(self) -> None:
-        self.owner = get_ident()
-        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def end(self) -> None:
-        self._over.put(None)
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        with suppress(queue.Empty):
-            self._over.get(timeout=timeout_s)
-        self._over.put(None)  # for whoever else waits
-
-
 class LoopThread:
     """Runs coroutines of one client in a background thread, started when it is first needed.
 
@@ -106,7 +90,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._running: _Running | None = None
-        self._claims: dict[str, _Claim] = {}
+        self._claims: dict[str, Claim] = {}
         self._early: deque[Callable[[], object]] = deque()
         self._waiting: set[Serve] = set()
         self._farewell: asyncio.Task[None] | None = None
@@ -142,6 +126,15 @@ class LoopThread:
         deadline: Deadline,
     ) -> object:
         serve = Serve(running)
+        self._wait(serve, make, deadline)
+        return serve.result()
+
+    def _wait(
+        self,
+        serve: Serve,
+        make: Callable[[Serve], Coroutine[object, object, T]],
+        deadline: Deadline,
+    ) -> None:
         self._waiting.add(serve)
         try:
             # One of the two is seen: that the thread has ended, or, at its end, that this waits.
@@ -153,7 +146,6 @@ class LoopThread:
             raise
         finally:
             self._waiting.discard(serve)
-        return serve.result()
 
     def _reach(self) -> _Running:
         if self._closed:
@@ -212,7 +204,7 @@ class LoopThread:
         while self._running is None:
             if self._closed:
                 raise _closed()
-            mine = _Claim()
+            mine = Claim()
             claim = self._claims.setdefault("start", mine)
             if claim is mine:
                 try:
@@ -274,11 +266,13 @@ class LoopThread:
         """
         if self.is_started and self.is_inside:
             raise lifecycle.in_own_thread()
-        mine = _Claim()
+        mine = Claim()
         claim = self._claims.setdefault("close", mine)
         if claim is not mine:
             if claim.owner != mine.owner:  # else a handler of a signal interrupted `close`
                 claim.wait(None if timeout_s is None else timeout_s + _GRACE_S)
+                if not self._closed:
+                    log.warning("%s is still being closed by another thread", self)
             return
         deadline = Deadline(None if timeout_s is None else (timeout_s + _GRACE_S) * 1000)
         try:
@@ -291,23 +285,36 @@ class LoopThread:
         make: Callable[[Serve], Coroutine[object, object, object]] | None,
         deadline: Deadline,
     ) -> None:
+        serve: Serve | None = None
         running = self._running
+        if make is not None and running is not None and self.is_started:
+            self._cancel_interrupted()
+            serve = Serve(running)
+            try:
+                self._wait(serve, make, deadline)
+            except _TooLongError:
+                log.warning("%s did not close in time; its connections are cut off", self)
+                serve = None
+            except (
+                BaseException
+            ):  # a handler of a signal raised: it can be closed again, or at exit
+                self._claims.pop("close", None)
+                raise
         try:
-            if make is not None and self.is_started:
-                assert running is not None
-                self._cancel_interrupted()
-                self._serve(running, make, deadline)
-        except _TooLongError:
-            log.warning("%s did not close in time; its connections are cut off", self)
+            if serve is not None:
+                serve.result()
         finally:
-            self._closed = True
-            running = self._running
-            if running is not None and running.is_here:
-                running.post(running.stop)
-                if not self.join(deadline.left_s()):
-                    log.warning(
-                        "%s goes on after close: something blocks it, event_listener maybe", self
-                    )
+            self._stop(deadline)
+
+    def _stop(self, deadline: Deadline) -> None:
+        self._closed = True
+        running = self._running
+        if running is not None and running.is_here:
+            running.post(running.stop)
+            if not self.join(deadline.left_s()):
+                log.warning(
+                    "%s goes on after close: something blocks it, event_listener maybe", self
+                )
 
     def _cancel_interrupted(self) -> None:
         """End calls of this very thread: it is in the handler of a signal that interrupted them."""
