@@ -212,7 +212,7 @@ def test_what_a_member_does_is_logged(
         poll(client)
     texts = [each.getMessage() for each in caplog.records if each.levelno == logging.INFO]
     group = config["group_id"]
-    for wanted in ("joined", "assigned", "revoked", "ended its membership"):
+    for wanted in ("joined", "assigned", "revoked", "leaves"):
         assert any(group in text and wanted in text for text in texts), (wanted, texts)
     assert any(f"{topic}-0" in text for text in texts)
 

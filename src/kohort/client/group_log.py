@@ -58,7 +58,7 @@ class GroupLog:
             log.info("group %s: member %s joined in generation %d", self._group_id, *now)
         elif before is not None and now is None:
             where = self._group_id, before[0]
-            log.info("group %s: member %s ended its membership%s", *where, because)
+            log.info("group %s: member %s leaves%s", *where, because)
         elif before is not None and now is not None and before != now:
             self._joins_for = None
             log.debug("group %s: generation %d%s", self._group_id, now[1], because)
