@@ -212,6 +212,7 @@ class AsyncProducer(AsyncFace):
         sender = self._sender
         if self.is_owned or self._is_closed or sender is None or not sender.undone():
             return
+        self._is_closed = True  # told once
         log.warning("records of an AsyncProducer that was not closed are lost: await its close()")
 
     def farewell(self) -> Farewell | None:
