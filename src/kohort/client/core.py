@@ -100,6 +100,7 @@ class ConsumerCore:
         self._started: set[asyncio.Task[None]] = set()
         self.was_woken = False
         self._is_closing = False
+        self._was_reached = False
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
@@ -194,6 +195,8 @@ class ConsumerCore:
         return self.membership.asks_as if self.membership is not None else None
 
     def _on_metadata(self) -> None:
+        # a broker that stops or starts may name none, itself neither
+        self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
         for name in self.topics:
             topic = self.cluster.metadata.topics.get(name)
             if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
@@ -346,7 +349,7 @@ class ConsumerCore:
         if failure is not None:
             raise failure
         # a poll shorter than one attempt to connect learns nothing yet
-        if is_last and not self.cluster.metadata.nodes and self.cluster.unreachable is not None:
+        if is_last and not self._was_reached and self.cluster.unreachable is not None:
             raise self.cluster.unreachable
 
     def _raise_noted(self) -> None:
