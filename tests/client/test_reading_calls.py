@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any, Self
@@ -362,9 +361,7 @@ def test_a_loop_waits_for_a_broker_and_a_poll_says_that_there_is_none() -> None:
         with Consumer("t", **config) as client:
             with pytest.raises(BrokerUnavailableError):
                 client.poll(1_500)
-            begun = time.monotonic()
             with pytest.raises(BrokerUnavailableError):
                 next(client)
-            assert time.monotonic() - begun > 2
             with pytest.raises(CommitFailedError, match=r"not a member of its group now.*refused"):
                 client.commit({TopicPartition("t", 0): 1})
