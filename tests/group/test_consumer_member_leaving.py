@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode, LocalProtocolError
-from kohort.group.events import Ownership
+from kohort.group.events import MemberStateChanged, Ownership
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import MemberState
 from kohort.group.member.events import (
@@ -209,6 +209,8 @@ def test_l35_an_application_that_does_not_poll_is_taken_out(
     assert stage.state() is S.STALE
     assert stage.member.generation_id == -1
     assert stage.heartbeat.member_epoch == epoch
+    entered = [each for each in stage.observed if isinstance(each, MemberStateChanged)][-1]
+    assert (entered.after, "max.poll.interval.ms" in entered.reason) == ("STALE", True)
     assert [callback.change for callback in stage.callbacks] == [LOST]
     stage.answer(epoch)
     stage.wait(600_000)

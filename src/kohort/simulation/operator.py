@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.simulation.ledger import GROUP
 from kohort.simulation.protocols import CLASSIC, MIGRATION
 
 if TYPE_CHECKING:
     from kohort.simulation.client import Client
+    from kohort.simulation.world import World
 
-# The assignors that eager members know altogether.
-_EVERY_ASSIGNOR = ("roundrobin", "range")
-_KNOWN = frozenset({"range", "roundrobin"})
+# The assignors that members may be told to list, the best liked first.
+_KNOWN = ("cooperative-sticky", "roundrobin", "range")
 
 
 def remedy(client: Client, error: KohortError) -> None:
@@ -29,6 +30,20 @@ def remedy(client: Client, error: KohortError) -> None:
     if error.code == ErrorCode.GROUP_ID_NOT_FOUND and world.scenario.protocol == MIGRATION:
         world.note("migration refused")
         world.change_plan(client.name, protocol=CLASSIC.name)
-    elif refused and names and names <= _KNOWN:
+    elif refused and names and names <= set(_KNOWN):
         world.note("assignor added")
-        world.change_plan(client.name, assignors=_EVERY_ASSIGNOR)
+        listed = names | _listed(world) | _in_use(world)
+        assignors = tuple(name for name in _KNOWN if name in listed)
+        world.change_plan(client.name, assignors=assignors)
+
+
+def _listed(world: World) -> set[str]:
+    """The assignors that some member is configured with."""
+    return {name for plan in world.plans.values() for name in plan.assignors}
+
+
+def _in_use(world: World) -> set[str]:
+    """The assignor that a tool says the group uses, which nobody may be configured with now."""
+    node = world.coordinator.ready
+    stored = node.shard.log.groups.get(GROUP) if node is not None else None
+    return {stored.protocol} if stored and stored.protocol else set()

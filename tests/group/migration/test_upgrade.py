@@ -124,3 +124,74 @@ def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialog
     assert group.state == "PreparingRebalance"
     assert group.told(group.enter("z", "t")) == {}
     assert group.has(member) == {"t": {0, 1, 2, 3}}
+
+
+def giving_up(group: MixedDialogue) -> tuple[str, str, str]:
+    """Two cooperative members; the first one has just been told to give 1 and 3 up, for the second.
+
+    Returns:
+        Both, and a consumer that came before they had joined again for the second round.
+    """
+    (first,) = group.stable_classic("s0")
+    parked = group.join_classic(instance="s1")
+    asked = group.join_classic(first, instance="s0", owned=range(4))
+    answer = group.answers[asked]
+    second = group.answers[parked].member_id
+    given = {first: group.assignment((0, 2)), second: group.assignment(())}
+    group.sync_token(second, answer.generation_id, {})
+    group.sync_token(first, answer.generation_id, given)
+    assert group.state == "Stable"
+    group.enter("z", "t")
+    return first, second, "z"
+
+
+def test_k41_s4_what_a_cooperative_member_is_giving_up_is_not_free(group: MixedDialogue) -> None:
+    """The last assignment does not have it any more, but the member's last join does."""
+    first, second, third = giving_up(group)
+    member = group.member(first)
+    assert (member.epoch, member.state.name) == (2, "UNREVOKED_PARTITIONS")
+    assert group.by_name(member.revoking) == {"t": {1, 3}}
+    joined = group.joined(second, instance="s1")
+    assert group.synced(second, joined.generation_id) == set()
+    assert group.told(group.heartbeat(third, 3, held={})) is None
+    group.check_log()
+
+
+def test_k41_it_is_free_when_the_member_has_joined_without_it(group: MixedDialogue) -> None:
+    first, second, third = giving_up(group)
+    assert group.beat(first, 2, "s0") == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.synced(first, 2) == {0, 2}
+    again = group.joined(first, instance="s0", owned=(0, 2))
+    has = group.synced(first, again.generation_id)
+    has |= group.synced(second, group.joined(second, instance="s1").generation_id)
+    group.settle_consumer(third)
+    assert sorted([*has, *group.has(third)["t"]]) == [0, 1, 2, 3]
+
+
+def test_k41_who_takes_a_static_place_between_two_rounds_gets_what_was_given_up(
+    group: MixedDialogue,
+) -> None:
+    """It wants what its predecessor wanted: the round that is owed asks for a new target."""
+    (first,) = group.stable_classic("s0")
+    parked = group.join_classic(instance="s1")
+    asked = group.join_classic(first, instance="s0", owned=range(4))
+    second, generation = group.answers[parked].member_id, group.answers[asked].generation_id
+    given = {first: group.assignment((0, 2)), second: group.assignment(())}
+    group.sync_token(first, generation, given)
+    group.enter("z", "t", instance_id="s1")
+    again = group.joined(first, instance="s0", owned=(0, 2))
+    has = group.synced(first, again.generation_id)
+    group.settle_consumer("z")
+    assert (has, group.has("z")) == ({0, 2}, {"t": {1, 3}})
+
+
+def test_k41_a_claim_upon_what_another_member_was_given_counts_for_nothing(
+    group: MixedDialogue,
+) -> None:
+    first, second = group.stable_classic("s0", "s1")
+    token = group.join_classic(first, instance="s0", owned=(0, 1, 2, 3))
+    tokens = [token, group.join_classic(second, instance="s1")]
+    group.settle_evenly(tokens)
+    group.enter("z", "t")
+    assert group.by_name(group.member(first).revoking) == {}
+    assert group.has(second) == {"t": {1, 3}}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Set as AbstractSet
+
 from immutables import Map
 
 from kohort.errors import ErrorCode, RemoteProtocolError
@@ -12,7 +15,13 @@ from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.draft import ConsumerDraft
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
+from kohort.group.coordinator.consumer.group import (
+    ConsumerGroup,
+    Member,
+    MemberState,
+    Owned,
+    Target,
+)
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
@@ -25,6 +34,7 @@ from kohort.group.coordinator.migration import embedded, policy
 from kohort.group.events import ProtocolChanged
 from kohort.group.subscription import PROTOCOL_TYPE
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
+from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 def begin(draft: ConsumerDraft) -> None:
@@ -72,23 +82,70 @@ def _converted(draft: ConsumerDraft, classic: ClassicGroup) -> list[Member]:
     """K41: each member has what it was given last, and is told to join again where that changes.
 
     That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
-    already says so when it joins.
+    already says so when it joins. And one that was not given what it had keeps that, too, until it
+    joins without it.
     """
     stored = draft.log.groups.get(classic.group_id)
+    everybody = classic.sorted_members()
     try:
-        return [_member(draft, classic, stored, each) for each in classic.sorted_members()]
+        said = [_subscription(classic, each) for each in everybody]
+        given = [_given(draft, stored, each, classic.generation) for each in everybody]
     except RemoteProtocolError as error:
         reason = f"the embedded consumer protocol is malformed: {error}"
         raise _refused(classic.group_id, reason) from error
+    taken = {partition for assigned in given for partition in _flat(assigned)}
+    claims = [embedded.by_id(each.owned_partitions, draft.topics) for each in said]
+    return [
+        _member(classic, member, subscription, assigned, _still_held(claim, taken, classic))
+        for member, subscription, assigned, claim in zip(
+            everybody, said, given, claims, strict=True
+        )
+    ]
+
+
+def _subscription(classic: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
+    # Before the first generation the group has no assignor yet.
+    metadata = member.metadata(classic.protocol) or member.protocols[0].metadata
+    return embedded.subscription_of(metadata)
+
+
+def _given(
+    draft: ConsumerDraft, stored: StoredGroup | None, member: ClassicMember, epoch: int
+) -> Owned:
+    data = stored.assignment_of(member.member_id) if stored else b""
+    return embedded.assignment_of(data, draft.topics, epoch)
+
+
+def _flat(owned: Owned) -> set[tuple[uuid.UUID, int]]:
+    return {(topic_id, number) for topic_id, numbers in owned.items() for number in numbers}
+
+
+def _still_held(
+    claim: embedded.Partitions, taken: AbstractSet[tuple[uuid.UUID, int]], classic: ClassicGroup
+) -> Owned:
+    """S4: what a member had when it joined last, and nobody was given since.
+
+    A cooperative member first learns from the assignment what it is to give up, and has given it up
+    when it joins again (KIP-429): until then it is not free, though no assignment has it any more.
+    """
+    held = {
+        topic_id: Map(
+            (number, classic.generation)
+            for number in claim[topic_id]
+            if (topic_id, number) not in taken
+        )
+        for topic_id in claim
+    }
+    return Map({topic_id: numbers for topic_id, numbers in held.items() if numbers})
 
 
 def _member(
-    draft: ConsumerDraft, classic: ClassicGroup, stored: StoredGroup | None, member: ClassicMember
+    classic: ClassicGroup,
+    member: ClassicMember,
+    subscription: ConsumerProtocolSubscription,
+    assigned: Owned,
+    revoking: Owned,
 ) -> Member:
-    given = stored.assignment_of(member.member_id) if stored else b""
-    # Before the first generation the group has no assignor yet.
-    metadata = member.metadata(classic.protocol) or member.protocols[0].metadata
-    subscription = embedded.subscription_of(metadata)
     return Member(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -105,7 +162,9 @@ def _member(
         ),
         epoch=classic.generation,
         previous_epoch=classic.generation,
-        assigned=embedded.assignment_of(given, draft.topics, classic.generation),
+        state=MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE,
+        assigned=assigned,
+        revoking=revoking,
     )
 
 
@@ -131,11 +190,13 @@ def _dissolve(draft: ConsumerDraft, classic: ClassicGroup) -> None:
 def _write(draft: ConsumerDraft, classic: ClassicGroup, members: list[Member]) -> None:
     """K41: the group, with an assignment for the epoch it begins in: what everybody has.
 
-    A rebalance that is not over gives way to a new target: the hash of no topics asks for one.
+    A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
+    does one whose second round is owed, in which others get what a member is giving up.
     """
     group_id, epoch = draft.group_id, classic.generation
     subscribed = {topic for member in members for topic in member.topics}
-    is_whole = classic.state is GroupState.STABLE
+    owes_a_round = any(member.revoking for member in members)
+    is_whole = classic.state is GroupState.STABLE and not owes_a_round
     metadata_hash = draft.topics.metadata_hash(subscribed) if is_whole else 0
     draft.write(log_records.member_record(group_id, member) for member in members)
     draft.write([log_records.epoch_record(group_id, epoch, metadata_hash)])

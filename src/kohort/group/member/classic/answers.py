@@ -100,7 +100,8 @@ def wait_and_join(draft: MemberDraft, answer: Rebalancing) -> None:
 
 def give_up_joining(draft: MemberDraft, answer: Rebalancing) -> None:
     """L10: nothing that we could do would help."""
-    join.fail(draft, answer.error_code, f"could not join group {draft.config.group_id}")
+    what = f"could not join group {draft.config.group_id}"
+    join.fail(draft, answer.error_code, what + _whose(draft, answer.error_code))
 
 
 def accept_assignment(draft: MemberDraft, answer: SyncGroupResponse) -> None:
@@ -192,4 +193,11 @@ def is_fatal_commit(_draft: MemberDraft, answer: CommitAnswered) -> bool:
 
 def give_up(draft: MemberDraft, answer: Answered) -> None:
     """L10: another member has our instance id, or we may not be in this group."""
-    join.fail(draft, answer.error_code, f"cannot stay in group {draft.config.group_id}")
+    what = f"cannot stay in group {draft.config.group_id}"
+    join.fail(draft, answer.error_code, what + _whose(draft, answer.error_code))
+
+
+def _whose(draft: MemberDraft, code: int) -> str:
+    if code != ErrorCode.FENCED_INSTANCE_ID:
+        return ""
+    return f": another member has group.instance.id {draft.config.group_instance_id}"

@@ -13,6 +13,8 @@ from kohort.values import replace
 LEAVE_EPOCH = -1
 LEAVE_FOR_NOW_EPOCH = -2
 
+_NOT_POLLED = "the application did not poll within max.poll.interval.ms"
+
 
 def join(draft: MemberDraft) -> None:
     """Begin to join, with nothing."""
@@ -103,9 +105,11 @@ def finish(draft: MemberDraft) -> None:
     draft.session = replace(draft.session, greeted=False, is_due=False, failures=0)
     if after is MemberState.STALE and draft.state is MemberState.PREPARE_LEAVING:
         draft.enter(MemberState.LEAVING)
-    draft.enter(after)
     if after is MemberState.STALE:
+        draft.enter(after, _NOT_POLLED)
         _lose(draft)
+    else:
+        draft.enter(after)
 
 
 def good_bye_answered(draft: MemberDraft, _event: object) -> None:
@@ -133,8 +137,7 @@ def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
     It is asked for nothing, it would not answer. What it owns is lost when it comes back.
     """
     draft.session = replace(draft.session, after_leaving=MemberState.STALE)
-    reason = "the application did not poll within max.poll.interval.ms"
-    draft.enter(MemberState.PREPARE_LEAVING, reason)
+    draft.enter(MemberState.PREPARE_LEAVING, _NOT_POLLED)
     _take_leave(draft)
 
 
