@@ -182,7 +182,7 @@ def test_what_does_not_fit_stays_for_a_second_call() -> None:
     data = b"".join(encode_batch(records[at : at + 10]) for at in range(0, 1000, 10))
     offsets, position = [], 0
     while position < 1000:
-        (decoded, (after,)) = decode_to_arrow([Fetched("t", 0, data, position)], max_bytes=20_000)
+        decoded, (after,), _ = decode_to_arrow([Fetched("t", 0, data, position)], max_bytes=20_000)
         assert position < after
         assert decoded.nbytes < 30_000
         offsets += decoded["offset"].to_pylist()
@@ -203,12 +203,19 @@ def test_timestamps_at_both_ends() -> None:
     records = [Record(0, -most, None, b""), Record(1, most, None, b""), Record(2, -1, None, b"")]
     decoded = decode_to_arrow([Fetched("t", 0, encode_batch(records))])
     assert [row[3] for row in table_rows(decoded.batch)] == records
-    for beyond in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
-        one = encode_batch([Record(0, beyond, None, b"")])
-        appended = with_base_offset(encode_batch(records), 0, 0, beyond)
-        for batch in (one, appended):
-            with pytest.raises(RemoteProtocolError, match="beyond what microseconds"):
-                decode_to_arrow([Fetched("t", 0, batch)])
+    assert decoded.clipped == []
+
+
+@pytest.mark.parametrize("beyond", [2**63 // 1000 + 1, -(2**63 // 1000) - 1, 2**63 - 1, -(2**63)])
+def test_timestamps_beyond_microseconds_are_clipped_and_named(beyond: int) -> None:
+    nearest = 2**63 // 1000 if beyond > 0 else -(2**63 // 1000)
+    records = [Record(number, 0, None, b"") for number in range(3)]
+    one = encode_batch([records[0], records[1]._replace(timestamp=beyond)])
+    appended = with_base_offset(encode_batch(records), 100, 0, beyond)
+    decoded = decode_to_arrow([Fetched("t", 3, one), Fetched("t", 4, appended, 101)])
+    times = [row[3].timestamp for row in table_rows(decoded.batch)]
+    assert times == [0, nearest, nearest, nearest]
+    assert decoded.clipped == [("t", 3, 1, 1), ("t", 4, 101, 2)]
 
 
 def test_crc_is_checked_unless_it_was() -> None:

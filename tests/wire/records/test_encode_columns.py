@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import floor
+
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kohort.client.partitioner import partition_for_key
@@ -162,9 +165,31 @@ def test_units_of_time(unit: str, factor: float) -> None:
 
 
 def test_fractions_of_a_millisecond_are_cut_off_towards_the_past() -> None:
-    times = pa.array([1999, -1, -1000, 0], pa.timestamp("us"))
+    times = pa.array([1999, 1000, 999, 0], pa.timestamp("us"))
     batch = pa.record_batch({"value": ["a"] * 4, "timestamp": times})
-    assert [each.timestamp for each in decode_records(encode_one(batch).build())] == [1, -1, -1, 0]
+    assert [each.timestamp for each in decode_records(encode_one(batch).build())] == [1, 1, 0, 0]
+
+
+@given(st.sampled_from(["s", "ms", "us", "ns"]), st.integers(-(2**63), 2**63 - 1))
+@example("us", -1_000)
+@example("us", -1_001)
+@example("us", -1_999)
+@example("us", -1)
+@example("ns", -1_000_000)
+@example("ns", -1_000_001)
+@example("ms", -1)
+@example("s", -1)
+def test_what_the_check_takes_is_encoded_as_it_is(unit: str, time: int) -> None:
+    """Of negative times, -1 ms alone: Kafka's sign for none, as `poll_arrow` gives it."""
+    per_second = {"s": 1, "ms": 1_000, "us": 10**6, "ns": 10**9}[unit]
+    times = pa.array([0, time], pa.timestamp(unit))
+    batch = pa.record_batch({"value": ["a", "b"], "timestamp": times})
+    milliseconds = Fraction(time * 1_000, per_second)
+    if milliseconds == -1 or 0 <= milliseconds < 2**63:
+        found = [each.timestamp for each in decode_records(encode_one(batch).build())]
+        assert found == [0, floor(milliseconds)]
+    else:
+        assert refused(batch) == (Outcome.BAD_TIMESTAMP, 1, 0)
 
 
 def test_a_batch_that_somebody_still_holds_is_not_numbered_anew() -> None:

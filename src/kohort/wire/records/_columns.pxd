@@ -202,8 +202,13 @@ cdef inline bint find_time(const Table* table, int64_t row, int64_t* millisecond
     time = load64(table.timestamps.data + 8 * (table.timestamps.offset + row))
     if __builtin_mul_overflow(time, table.multiplier, &time):
         return False
-    milliseconds[0] = time // table.divisor - (time % table.divisor < 0)
-    return milliseconds[0] >= -1
+    if time < 0:
+        # Only Kafka's "no timestamp", and exactly: how a negative number is rounded depends on the
+        # directives of the module that includes this.
+        milliseconds[0] = -1
+        return time == -table.divisor
+    milliseconds[0] = time // table.divisor
+    return True
 
 
 cdef inline bint find_partition(const Table* table, int64_t row, int64_t* partition) noexcept nogil:

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
@@ -6,8 +6,9 @@ from kohort.wire.limits import Limits
 from kohort.wire.schema import Buffer
 
 class ColumnDecoder:
+    clipped: list[tuple[str, int, int, int]]
     def __init__(
-        self, include_headers: bool, check_crc: bool, max_bytes: int, limits: Limits
+        self, columns: Collection[str], check_crc: bool, max_bytes: int, limits: Limits
     ) -> None: ...
     def expect(self, fetched: Iterable[tuple[str, int, Buffer, int, int]]) -> None: ...
     def add(

@@ -60,7 +60,7 @@ _COMPLAINTS = {
     Outcome.BAD_END: "a record's fields do not end where it ends",
     Outcome.BAD_FIELD: "a key, value or header is longer than its record",
     Outcome.BAD_OFFSET: "a record's offset is outside of it",
-    Outcome.BAD_TIMESTAMP: "a timestamp is beyond what microseconds in 64 bits can hold",
+    Outcome.BAD_TIMESTAMP: "a timestamp is beyond 64 bits",
     Outcome.BAD_HEADER_COUNT: "a record has more headers than bytes, or than the limit",
     Outcome.BAD_HEADER_NAME: "a header's name is not UTF-8",
     Outcome.BAD_TAIL: "bytes follow the last record",
@@ -171,14 +171,20 @@ cdef class ColumnDecoder:
     cdef _Growing _topic_ends, _topics, _partitions, _timestamp_types
     cdef int64_t _topic_bytes, _filled, _max_bytes
     cdef bint _include_headers, _check_crc, _headers_found
+    cdef bint _keep_keys, _keep_values, _keep_topics, _keep_partitions, _keep_types
     cdef int32_t _max_records, _max_headers
     cdef object _limits
+    cdef readonly list clipped
 
-    def __init__(self, bint include_headers, bint check_crc, int64_t max_bytes, limits):
-        self._include_headers = include_headers
+    def __init__(self, columns, bint check_crc, int64_t max_bytes, limits):
+        self._include_headers = "headers" in columns
+        self._keep_keys, self._keep_values = "key" in columns, "value" in columns
+        self._keep_topics, self._keep_partitions = "topic" in columns, "partition" in columns
+        self._keep_types = "timestampType" in columns
         self._check_crc = check_crc
         self._max_bytes = min(max_bytes, INT32_MAX)
         self._limits = limits
+        self.clipped = []
         self._max_records = limits.max_records_per_batch
         self._max_headers = limits.max_headers_per_record
         self._keys, self._values = _BytesColumn(), _BytesColumn()
@@ -232,24 +238,31 @@ cdef class ColumnDecoder:
 
     def finish(self, schema):
         """Return the rows as a RecordBatch; the decoder cannot be used again."""
-        cdef int64_t rows = self._rows.count
         self._reserve(0, 0, 0)
-        columns = [
-            self._keys.finish(&self._rows.keys, _BINARY, rows),
-            self._values.finish(&self._rows.values, _BINARY, rows),
-            pa.Array.from_buffers(_STRING, rows, [
+        columns = [self._finish_column(name) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    cdef object _finish_column(self, str name):
+        cdef int64_t rows = self._rows.count
+        if name == "key":
+            return self._keys.finish(&self._rows.keys, _BINARY, rows)
+        if name == "value":
+            return self._values.finish(&self._rows.values, _BINARY, rows)
+        if name == "topic":
+            return pa.Array.from_buffers(_STRING, rows, [
                 None,
                 self._topic_ends.finish(4 * (rows + 1)),
                 self._topics.finish(self._topic_bytes),
-            ], 0),
-            _numbers(_INT32, rows, self._partitions.finish(4 * rows)),
-            _numbers(_INT64, rows, self._offsets.finish(8 * rows)),
-            _numbers(_TIMESTAMP, rows, self._timestamps.finish(8 * rows)),
-            _numbers(_INT32, rows, self._timestamp_types.finish(4 * rows)),
-        ]
-        if self._include_headers:
-            columns.append(self._finish_headers())
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+            ], 0)
+        if name == "partition":
+            return _numbers(_INT32, rows, self._partitions.finish(4 * rows))
+        if name == "offset":
+            return _numbers(_INT64, rows, self._offsets.finish(8 * rows))
+        if name == "timestamp":
+            return _numbers(_TIMESTAMP, rows, self._timestamps.finish(8 * rows))
+        if name == "timestampType":
+            return _numbers(_INT32, rows, self._timestamp_types.finish(4 * rows))
+        return self._finish_headers()
 
     cdef object _finish_headers(self):
         cdef int64_t rows = self._rows.count
@@ -312,7 +325,7 @@ cdef class ColumnDecoder:
             if batch.count == 0 or int16_at(at + CRC_START) & CONTROL:
                 return True
             if codec == 0:
-                return self._add_records(batch, name, partition)
+                return self._add_records(batch, name, topic, partition)
             records = decompress(Compression(codec), PyMemoryView_FromMemory(
                 <char*>batch.records, batch.end - batch.records, PyBUF_READ
             ), self._limits)
@@ -320,7 +333,7 @@ cdef class ColumnDecoder:
             try:
                 batch.records = <const uint8_t*>view.buf
                 batch.end = batch.readable_end = batch.records + view.len
-                return self._add_records(batch, name, partition)
+                return self._add_records(batch, name, topic, partition)
             finally:
                 PyBuffer_Release(&view)
         except RemoteProtocolError as error:
@@ -328,9 +341,11 @@ cdef class ColumnDecoder:
                 f"record batch at offset {batch.base_offset} of {topic}-{partition}: {error}"
             ) from None
 
-    cdef bint _add_records(self, Batch* batch, bytes name, int32_t partition) except -1:
+    cdef bint _add_records(
+        self, Batch* batch, bytes name, str topic, int32_t partition
+    ) except -1:
         cdef int64_t size = batch.end - batch.records
-        cdef int64_t names = batch.count * PyBytes_GET_SIZE(name)
+        cdef int64_t names = batch.count * PyBytes_GET_SIZE(name) if self._keep_topics else 0
         cdef Outcome outcome
         if batch.count * MIN_RECORD_SIZE > size:
             raise RemoteProtocolError(f"{batch.count} records in {size} bytes")
@@ -343,14 +358,18 @@ cdef class ColumnDecoder:
         self._reserve(batch.count, size, names)
         batch.max_headers = self._max_headers
         batch.keep_headers = self._include_headers
+        batch.keep_keys, batch.keep_values = self._keep_keys, self._keep_values
         batch.room_for_headers = self._headers_found
         with nogil:
             outcome = parse(batch, &self._rows)
         if outcome == HEADERS_FOUND:
             self._headers_found = True
-            return self._add_records(batch, name, partition)
+            return self._add_records(batch, name, topic, partition)
         if outcome != GOOD:
             raise RemoteProtocolError(_COMPLAINTS[outcome])
+        if self._rows.clipped:
+            self.clipped.append((topic, partition, self._rows.first_clipped, self._rows.clipped))
+            self._rows.clipped = 0
         self._fill(name, partition, batch.has_append_time)
         return True
 
@@ -366,17 +385,22 @@ cdef class ColumnDecoder:
         """Make room for `count` more records of together `size` bytes and `names` of topics."""
         cdef Rows* rows = &self._rows
         cdef int64_t total = rows.count + count
-        self._keys.reserve(&rows.keys, total, rows.keys.size + size)
-        self._values.reserve(&rows.values, total, rows.values.size + size)
+        if self._keep_keys:
+            self._keys.reserve(&rows.keys, total, rows.keys.size + size)
+        if self._keep_values:
+            self._values.reserve(&rows.values, total, rows.values.size + size)
         self._offsets.reserve(8 * total)
         self._timestamps.reserve(8 * total)
-        self._topic_ends.reserve(4 * (total + 1))
-        self._topics.reserve(self._topic_bytes + names)
-        self._partitions.reserve(4 * total)
-        self._timestamp_types.reserve(4 * total)
+        if self._keep_topics:
+            self._topic_ends.reserve(4 * (total + 1))
+            self._topics.reserve(self._topic_bytes + names)
+            (<int32_t*>self._topic_ends.data)[rows.count] = <int32_t>self._topic_bytes
+        if self._keep_partitions:
+            self._partitions.reserve(4 * total)
+        if self._keep_types:
+            self._timestamp_types.reserve(4 * total)
         rows.offsets = <int64_t*>self._offsets.data
         rows.timestamps = <int64_t*>self._timestamps.data
-        (<int32_t*>self._topic_ends.data)[rows.count] = <int32_t>self._topic_bytes
         if self._include_headers:
             self._reserve_headers(total, size if self._headers_found else 0)
         return 0
@@ -396,19 +420,27 @@ cdef class ColumnDecoder:
 
     cdef int _fill(self, bytes name, int32_t partition, int32_t timestamp_type) except -1:
         """Fill the columns that are the same in all rows of a batch just added."""
-        cdef int32_t* ends = <int32_t*>self._topic_ends.data
         cdef int64_t first = self._filled
         cdef int64_t count = self._rows.count - first
+        if self._keep_topics:
+            self._fill_topics(name, first, count)
+        if self._keep_partitions:
+            fill_int32(<int32_t*>self._partitions.data + first, count, partition)
+        if self._keep_types:
+            fill_int32(<int32_t*>self._timestamp_types.data + first, count, timestamp_type)
+        self._filled = self._rows.count
+        return 0
+
+    cdef void _fill_topics(self, bytes name, int64_t first, int64_t count):
         cdef int64_t size = PyBytes_GET_SIZE(name)
         fill_names(
             self._topics.data + self._topic_bytes, <uint8_t*>PyBytes_AS_STRING(name), size, count
         )
-        fill_ends(ends + first + 1, count, <int32_t>(self._topic_bytes + size), <int32_t>size)
-        fill_int32(<int32_t*>self._partitions.data + first, count, partition)
-        fill_int32(<int32_t*>self._timestamp_types.data + first, count, timestamp_type)
+        fill_ends(
+            <int32_t*>self._topic_ends.data + first + 1, count,
+            <int32_t>(self._topic_bytes + size), <int32_t>size,
+        )
         self._topic_bytes += size * count
-        self._filled = self._rows.count
-        return 0
 
 
 cdef int64_t count_records(const uint8_t* at, int64_t size) noexcept:

@@ -43,6 +43,9 @@ cdef struct Rows:
     int64_t with_headers
     Bytes names
     Bytes contents
+    # rows whose time is clipped, and the offset of the first of them
+    int64_t clipped
+    int64_t first_clipped
 
 
 cdef struct Batch:
@@ -58,6 +61,9 @@ cdef struct Batch:
     int64_t from_offset
     int64_t to_offset
     int64_t max_headers
+    # whether keys and values are columns
+    bint keep_keys
+    bint keep_values
     # whether headers are a column, and whether it has room for those of this batch
     bint keep_headers
     bint room_for_headers

@@ -4,7 +4,7 @@
 The caller has made room for as much as the batch can hold.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kohort.wire.records._varint cimport likely, read_varint, unlikely
@@ -44,12 +44,6 @@ cdef struct Record:
     int64_t value_size
     const uint8_t* headers
     int64_t header_count
-
-
-cdef inline int64_t add(int64_t a, int64_t b) noexcept nogil:
-    """Add what may be anything; a sum that does not fit becomes one that no timestamp has."""
-    cdef int64_t total
-    return INT64_MAX if __builtin_add_overflow(a, b, &total) else total
 
 
 cdef inline void append(
@@ -163,6 +157,16 @@ cdef inline Outcome read_record(const uint8_t* at, Record* record) noexcept nogi
     return GOOD
 
 
+cdef inline int64_t microseconds(Rows* rows, const Record* record) noexcept nogil:
+    """Return a record's time, or the nearest one that microseconds in 64 bits can hold."""
+    if likely(-MAX_TIMESTAMP <= record.timestamp <= MAX_TIMESTAMP):
+        return record.timestamp * 1000
+    if rows.clipped == 0:
+        rows.first_clipped = record.offset
+    rows.clipped += 1
+    return 1000 * (MAX_TIMESTAMP if record.timestamp > 0 else -MAX_TIMESTAMP)
+
+
 cdef inline Outcome add_record(const Batch* batch, Rows* rows, const Record* record) noexcept nogil:
     """Append a record as a row."""
     cdef Outcome outcome
@@ -178,10 +182,12 @@ cdef inline Outcome add_record(const Batch* batch, Rows* rows, const Record* rec
             rows.with_headers += 1
     if batch.keep_headers:
         rows.header_ends[row + 1] = <int32_t>rows.headers
-    append(&rows.keys, row, record.key, record.key_size, batch.readable_end)
-    append(&rows.values, row, record.value, record.value_size, batch.readable_end)
+    if likely(batch.keep_keys):
+        append(&rows.keys, row, record.key, record.key_size, batch.readable_end)
+    if likely(batch.keep_values):
+        append(&rows.values, row, record.value, record.value_size, batch.readable_end)
     rows.offsets[row] = record.offset
-    rows.timestamps[row] = record.timestamp * 1000
+    rows.timestamps[row] = microseconds(rows, record)
     rows.count = row + 1
     return GOOD
 
@@ -206,12 +212,12 @@ cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil:
         if unlikely(<uint64_t>record.offset > <uint64_t>batch.last_offset_delta):
             return BAD_OFFSET
         record.offset += batch.base_offset
+        if unlikely(
+            __builtin_add_overflow(batch.base_timestamp, record.timestamp, &record.timestamp)
+        ):
+            return BAD_TIMESTAMP
         if batch.has_append_time:
             record.timestamp = batch.append_time
-        else:
-            record.timestamp = add(batch.base_timestamp, record.timestamp)
-        if unlikely(record.timestamp > MAX_TIMESTAMP or record.timestamp < -MAX_TIMESTAMP):
-            return BAD_TIMESTAMP
         if record.offset >= batch.from_offset and record.offset < batch.to_offset:
             outcome = add_record(batch, &rows, &record)
             if unlikely(outcome != GOOD):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from kohort.errors import LocalProtocolError
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.records._decode import ColumnDecoder
 from kohort.wire.schema import Buffer
@@ -54,6 +55,22 @@ class Fetched(NamedTuple):
     to_offset: int = NO_END
 
 
+class Clipped(NamedTuple):
+    """Records of one batch whose timestamps do not fit into microseconds.
+
+    Attributes:
+        topic: Their topic.
+        partition: Its partition.
+        offset: Of the first of them.
+        rows: How many.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    rows: int
+
+
 class Decoded(NamedTuple):
     """What came of it.
 
@@ -61,16 +78,35 @@ class Decoded(NamedTuple):
         batch: The rows, in the order of what was fetched.
         next_offsets: For each `Fetched`, the offset to go on from. It is past control records and
             past offsets that compaction removed, so it may exceed the last row's by more than one.
+        clipped: Where rows have the nearest timestamp that fits instead of the record's, which is
+            beyond the years -290308 and 294247.
     """
 
     batch: pa.RecordBatch
     next_offsets: list[int]
+    clipped: list[Clipped]
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of some of the columns, in the given order.
+
+    Args:
+        columns: Names of columns of `SCHEMA_WITH_HEADERS`.
+
+    Raises:
+        KeyError: There is no column of a name.
+        LocalProtocolError: A name is given twice.
+    """
+    if len(set(columns)) < len(columns):
+        raise LocalProtocolError(f"a column is named twice: {', '.join(columns)}")
+    return pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in columns])
 
 
 def decode_to_arrow(
     fetched: Sequence[Fetched],
     *,
     include_headers: bool = True,
+    columns: Sequence[str] | None = None,
     check_crc: bool = True,
     max_bytes: int = DEFAULT_MAX_BYTES,
     limits: Limits = DEFAULT_LIMITS,
@@ -82,6 +118,8 @@ def decode_to_arrow(
     Args:
         fetched: The batches, by partition.
         include_headers: Whether the headers column is there at all.
+        columns: The columns to decode, in the order in which they are to be; what the others hold
+            is neither copied nor kept. None for all, with headers as `include_headers` says.
         check_crc: Whether to check each batch's CRC; not needed if it was checked before.
         max_bytes: About how large the RecordBatch may become. At least one batch is decoded; what
             does not fit stays for a second call with `from_offset` set to the returned
@@ -92,7 +130,12 @@ def decode_to_arrow(
         RemoteProtocolError: The bytes are not record batches, a CRC does not fit, or a limit is
             exceeded; it names the partition and the offset.
     """
-    decoder = ColumnDecoder(include_headers, check_crc, max_bytes, limits)
+    if columns is None:
+        schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    else:
+        schema = schema_of(columns)
+    decoder = ColumnDecoder(schema.names, check_crc, max_bytes, limits)
     decoder.expect(fetched)
     next_offsets = [decoder.add(*part) for part in fetched]
-    return Decoded(decoder.finish(SCHEMA_WITH_HEADERS if include_headers else SCHEMA), next_offsets)
+    batch = decoder.finish(schema)
+    return Decoded(batch, next_offsets, [Clipped(*each) for each in decoder.clipped])

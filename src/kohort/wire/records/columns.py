@@ -108,7 +108,9 @@ def complaint(outcome: int, number: int) -> str:
         Outcome.BAD_HEADERS: "the headers' offsets are not inside of their arrays",
         Outcome.NULL_HEADER: "a header is null or has no name",
         Outcome.BAD_HEADER_NAME: "a header's name is not UTF-8",
-        Outcome.BAD_TIMESTAMP: "the timestamp is before 1970 or beyond 64 bits of milliseconds",
+        Outcome.BAD_TIMESTAMP: (
+            "the timestamp is before 1970 or beyond 64 bits (-1 ms, for none, may be)"
+        ),
         Outcome.BAD_PARTITION: f"there is no partition {number}",
         Outcome.TOO_LARGE: f"a record of {number} bytes",
     }
