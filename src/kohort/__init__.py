@@ -17,6 +17,7 @@ from kohort.errors import (
     RecordDeserializationError,
     RemoteProtocolError,
 )
+from kohort.installation import InstallationError
 from kohort.lazy import importer
 from kohort.types import OffsetAndMetadata, TopicPartition
 
@@ -48,6 +49,7 @@ __all__ = [
     "TopicPartition",
     # errors
     "ConfigError",
+    "InstallationError",
     "KafkaError",
     "KohortError",
     "LocalProtocolError",

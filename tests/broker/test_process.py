@@ -55,7 +55,7 @@ def test_a_directory_that_is_none_of_a_brokers_is_refused(tmp_path: Path) -> Non
 
 def test_an_address_that_others_reach_must_be_permitted(tmp_path: Path) -> None:
     (line,) = failing(tmp_path, 0, "--host", "0.0.0.0")
-    assert "allow_remote" in line
+    assert "--allow-remote" in line
     with pytest.raises(ConfigError, match="can be reached from other machines"):
         EmbeddedBroker(host="192.168.1.1")
     assert BrokerConfig(host="0.0.0.0", allow_remote=True).host == "0.0.0.0"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import logging
 import pickle
 import random
 import re
@@ -20,6 +22,7 @@ from kohort.client import AsyncProducer, Consumer, Producer
 from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
 from kohort.client.partitioner import partition_for_key
 from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition as OurPartition
 from tests.client.cutting_proxy import CuttingProxy
 from tests.client.producer_scenarios import read_messages
 from tests.real_kafka.foreign import new_topic
@@ -277,6 +280,77 @@ def batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
     }
     assert [row.value for row in stored(bootstrap, topic, 0)] == [*small[0::2], b"later"]
     assert [row.value for row in stored(bootstrap, topic, 1)] == small[1::2]
+
+
+def batches_are_divided_until_they_fit(bootstrap: str, codec: str) -> None:
+    """One batch of 1 MiB for a topic that takes 2,000 bytes: it is divided again and again."""
+    topic = new_topic(bootstrap, max_message_bytes="2000")
+    values = [b"%05d" % number + random.Random(number).randbytes(150) for number in range(1_000)]
+    values[37] = random.Random(37).randbytes(3_000)
+    small = values[:37] + values[38:]
+    with Producer(
+        bootstrap_servers=bootstrap, compression_type=codec, batch_size=1_000_000
+    ) as producer:
+        future = producer.send_arrow(topic, pa.table({"value": values}))
+        after = producer.send_arrow(topic, pa.table({"value": [b"after"]}))
+        producer.flush(WAIT_S)
+        error = future.exception(0)
+        assert after.get(0).rows == 1
+        closing = producer.send_arrow(topic, pa.table({"value": small}))
+    assert isinstance(error, ArrowDeliveryError)
+    assert error.rows.to_pylist() == [37]
+    assert error.delivered.rows == len(small)
+    assert closing.result(0).rows == len(small)
+    assert [row.value for row in stored(bootstrap, topic, 0)] == [*small, b"after", *small]
+
+
+def headers_alone_make_a_batch_too_large(bootstrap: str) -> None:
+    """The record that fits is written, although all bytes of the other one are in a header."""
+    topic = new_topic(bootstrap, max_message_bytes="2000")
+    headers = pa.array([None, [{"key": "h", "value": bytes(3_000)}]], HEADERS)
+    table = pa.table({"value": [b"a", b"b"], "headers": headers})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        error = producer.send_arrow(topic, table).exception(WAIT_S)
+        assert isinstance(error, ArrowDeliveryError)
+        assert error.rows.to_pylist() == [1]
+
+
+def times_before_1970_are_refused_before_anything_is_sent(bootstrap: str) -> None:
+    topic = new_topic(bootstrap)
+    rows = 60_000
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for unit, bad in (("us", -1_500), ("us", -999), ("ms", -2), ("ns", -1_000_001)):
+            times = pa.array([0] * (rows - 1) + [bad], pa.timestamp(unit))
+            table = pa.table({"value": [b"v" * 100] * rows, "timestamp": times})
+            with pytest.raises(ValueError, match=rf"row {rows - 1} for .*before 1970"):
+                producer.send_arrow(topic, table)
+        none = pa.table({"value": [b"none"], "timestamp": pa.array([-1_000], pa.timestamp("us"))})
+        assert producer.send_arrow(topic, none).get(WAIT_S).partitions[0].first_offset == 0
+
+
+def times_beyond_microseconds_are_read(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A producer that counts nanoseconds: `poll` gives them, `poll_arrow` what is nearest."""
+    topic = new_topic(bootstrap, message_timestamp_after_max_ms=str(2**63 - 1))
+    beyond = 1_700_000_000_000_000_000
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for time in (5, beyond, beyond, 6):
+            producer.send(topic, b"v", timestamp_ms=time).get(WAIT_S)
+    with caplog.at_level(logging.WARNING), Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([OurPartition(topic, 0)])
+        for _ in range(2):
+            consumer.seek(OurPartition(topic, 0), 0)
+            times: list[int] = []
+            while len(times) < 4:
+                batch = consumer.poll_arrow(timeout_ms=1_000)
+                times += batch["timestamp"].cast(pa.int64()).to_pylist()
+            nearest = 2**63 // 1000 * 1000
+            assert times == [5_000, nearest, nearest, 6_000]
+        consumer.seek(OurPartition(topic, 0), 0)
+        plain = [record.timestamp for record in itertools.islice(consumer, 4)]
+    assert plain == [5, beyond, beyond, 6]
+    told = [each.getMessage() for each in caplog.records if "microseconds" in each.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith(f"{topic}-0: timestamps, the first at offset 1, are beyond")
 
 
 def partitions_are_those_of_send(bootstrap: str, partitioner: Any) -> None:

@@ -102,6 +102,10 @@ class CuttingProxy:
         """Return the broker's answer to a request of this API, as the client is to get it."""
         return frame
 
+    def on_the_way(self, _key: int, out: bytes) -> bytes:
+        """Return what arrives of an answer, a whole frame with its length."""
+        return out
+
     def _responses(
         self, client: socket.socket, broker: socket.socket, asked: dict[int, Asked]
     ) -> None:
@@ -113,7 +117,7 @@ class CuttingProxy:
             out = request.answer or _framed(self.changed(request.key, frame))
             if request.key == METADATA:
                 out = self._renamed(frame, request.version, number)
-            if not _sent(client, out):
+            if not _sent(client, self.on_the_way(request.key, out)):
                 break
         _end(client)
         _end(broker)

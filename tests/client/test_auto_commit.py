@@ -6,9 +6,16 @@ import asyncio
 
 import pytest
 
+from kohort.client.auto_commit import leaving_ms
+from kohort.client.config import ConsumerConfig, make
+from kohort.group.member.classic.machine import MemberState
+from kohort.group.subscription import Subscription, encode_subscription
+from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.broker.peer import Peer
+from tests.client.cooperative_scenarios import state_of
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import Offsets
-from tests.client.watched_group import PARTITIONS, RECORDS, case, every_protocol
+from tests.client.watched_group import PARTITIONS, RECORDS, Case, case, every_protocol
 
 
 def always(_offsets: Offsets) -> bool:
@@ -114,7 +121,9 @@ async def test_who_closes_does_not_wait_for_ever(
         c.members.remove(subject)
         assert c.notes.told[-1] == ("revoked", c.everything)
         assert c.proxy.refused
-        assert "was given up, so what was read will be read again" in caplog.text
+        assert "was given up before it was answered, so what was read will be read again" in (
+            caplog.text
+        )
         other = c.another()
         await c.poll_until(lambda: other.assignment() == c.everything)
         assert all(at < 0 for at in c.committed().values())
@@ -136,3 +145,54 @@ async def test_a_later_attempt_leaves_out_what_was_given_up_meanwhile(protocol: 
         kept = {each.partition for each in subject.assignment()}
         await c.poll_until(lambda: len(c.proxy.stored) > stored)
         assert all(offsets.keys() <= kept for offsets in c.proxy.stored[stored:])
+
+
+def _join_and_be_silent(c: Case, peer: Peer) -> None:
+    """Have one more member in the group, which does nothing until its session is over."""
+    wanted = encode_subscription(Subscription(topics=frozenset({c.topic})))
+    protocol = JoinGroupRequestProtocol(name="cooperative-sticky", metadata=wanted)
+    request = JoinGroupRequest(
+        group_id=c.group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+    peer.send(request, 3)
+
+
+@on_a_loop
+async def test_l32_who_closes_in_a_cooperative_rebalance_commits_what_it_still_has() -> None:
+    """Its partitions cannot be elsewhere before it has joined again without them."""
+    async with case("cooperative") as c:
+        subject = await c.start()
+        peer = Peer(c.broker)
+        _join_and_be_silent(c, peer)
+        # Its share is given up, so there is one more rebalance, in which it does not join.
+        await c.poll_until(lambda: len(subject.assignment()) < PARTITIONS)
+        await c.poll_until(lambda: state_of(subject) is MemberState.PREPARING_REBALANCE)
+        kept = {each.partition for each in subject.assignment()}
+        c.seen.clear()
+        c.produce()
+        await c.poll_until(lambda: len(c.seen) == len(kept) * RECORDS)
+        assert state_of(subject) is MemberState.PREPARING_REBALANCE
+        c.members.remove(subject)
+        await subject.close()
+        peer.socket.close()
+        stored = c.committed()
+        assert kept
+        assert {each: stored[each] for each in kept} == dict.fromkeys(kept, 2 * RECORDS)
+        assert c.notes.told[-1][0] == "lost"  # as Java's
+
+
+@pytest.mark.parametrize(
+    ("api_ms", "request_ms", "waits_ms"), [(60_000, 30_000, 5_000), (700, 30_000, 700)]
+)
+def test_who_leaves_waits_for_a_commit_no_longer_than_for_a_call(
+    api_ms: int, request_ms: int, waits_ms: int
+) -> None:
+    config = make(
+        ConsumerConfig, {"default_api_timeout_ms": api_ms, "request_timeout_ms": request_ms}
+    )
+    assert leaving_ms(config) == waits_ms

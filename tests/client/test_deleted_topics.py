@@ -144,7 +144,7 @@ def test_closing_with_a_deleted_topic_commits_the_others_at_once(
         reader.consumer.close()
     assert "could not be left in time" not in caplog.text
     assert foreign.committed(broker, group, kept) == RECORDS
-    (said,) = [each.getMessage() for each in caplog.records if "does not exist any" in each.msg]
+    (said,) = [each for each in caplog.messages if "does not exist any" in each]
     assert f"{gone}-0 at offset {RECORDS}: the topic does not exist" in said
 
 
@@ -194,7 +194,7 @@ def test_auto_commit_leaves_a_deleted_topic_out_and_says_so_once(
                 foreign.produce(broker, kept, values(b"more-%d" % end))
                 until_stored(reader, done, end)
             until(lambda: "does not exist any more" in caplog.text, consumer)
-    said = [each for each in caplog.records if "does not exist any more" in each.msg]
+    said = [each for each in caplog.messages if "does not exist any more" in each]
     assert len(said) == 1
 
 

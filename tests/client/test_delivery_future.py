@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -161,7 +162,26 @@ def test_a_callback_that_raises_is_logged_and_hurts_nobody(
         sent.deliver()
     assert heard == [place(1)]
     assert [each.result(0) for each in sent.futures] == [place(n) for n in range(3)]
-    assert len(caplog.records) == 1
+    (said,) = caplog.records
+    assert (said.name, said.levelname) == ("kohort.client", "ERROR")
+    assert re.match("the callback <function .*> of the record raised", said.getMessage())
+
+
+def test_a_callback_that_raises_hurts_no_other_of_its_record() -> None:
+    sent, heard = Sent(1), list[object]()
+    (future,) = sent.futures
+    for _ in range(2):
+        future.add_done_callback(lambda _: sys.exit())
+        future.add_done_callback(heard.append)
+    sent.deliver()
+    assert heard == [future, future]
+
+
+def test_an_exit_out_of_a_callback_called_at_once_is_the_application_s() -> None:
+    sent = Sent(1)
+    sent.deliver()
+    with pytest.raises(SystemExit):
+        sent.futures[0].add_callback(sys.exit)
 
 
 def test_threads_make_its_state_once() -> None:

@@ -250,7 +250,7 @@ KINDS: dict[type, tuple[type[Subject], dict[str, Any]]] = {
 CONFIGS = {Reading: ConsumerConfig, Writing: ProducerConfig, Managing: AdminConfig}
 
 # For the faces of the clients, and what would end the client.
-INTERNAL = {"end", "sender", "close", "from_config"}
+INTERNAL = {"end", "sender", "close", "from_config", "refuse_inside"}
 
 
 def calls() -> Iterator[tuple[type, str]]:

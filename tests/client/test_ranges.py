@@ -119,3 +119,31 @@ def test_settings_are_kafkas() -> None:
         RangeReader("nonsense")
     with pytest.raises(ConfigError, match=r"did you mean fetch\.min\.bytes"):
         RangeReader("localhost:9092", {"fetch.minn.bytes": "1"})
+
+
+def test_a_range_is_read_by_the_id_of_its_topic(bootstrap: str) -> None:
+    scenarios.a_range_is_read_by_the_id_of_its_topic(bootstrap)
+
+
+def test_another_topic_of_the_name_is_never_read(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scenarios.another_topic_of_the_name_is_never_read(bootstrap, caplog)
+
+
+def test_a_deleted_topic_is_lost(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
+    scenarios.a_deleted_topic_is_lost(bootstrap, caplog)
+
+
+def test_what_is_beyond_the_end_is_passed_over_if_wished(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scenarios.what_is_beyond_the_end_is_passed_over_if_wished(bootstrap, caplog)
+
+
+def test_columns_are_those_asked_for(bootstrap: str) -> None:
+    scenarios.columns_are_those_asked_for(bootstrap)
+
+
+def test_a_topic_is_found_with_one_question(bootstrap: str) -> None:
+    scenarios.a_topic_is_found_with_one_question(bootstrap)

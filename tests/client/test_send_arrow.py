@@ -55,6 +55,25 @@ def test_batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
     scenarios.batches_too_large_for_the_topic_are_divided(bootstrap)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_batches_are_divided_until_they_fit(bootstrap: str, codec: str) -> None:
+    scenarios.batches_are_divided_until_they_fit(bootstrap, codec)
+
+
+def test_headers_alone_make_a_batch_too_large(bootstrap: str) -> None:
+    scenarios.headers_alone_make_a_batch_too_large(bootstrap)
+
+
+def test_times_before_1970_are_refused_before_anything_is_sent(bootstrap: str) -> None:
+    scenarios.times_before_1970_are_refused_before_anything_is_sent(bootstrap)
+
+
+def test_times_beyond_microseconds_are_read(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scenarios.times_beyond_microseconds_are_read(bootstrap, caplog)
+
+
 def second_to_last_letter(_topic: str, key: bytes | None, partitions: int) -> int | None:
     return None if key is None else key[-2] % partitions
 

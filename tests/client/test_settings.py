@@ -87,13 +87,20 @@ def length_of_a_call(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def attempts(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a topic that is missing is asked for often."""
+    """Whether a topic that is missing is asked for often.
+
+    A first pause of 10 ms that is doubled without end allows some 7 attempts in the time.
+    """
     base = {**bounded(kind, 1_000), "retry_backoff_ms": HOUR_MS, "retry_backoff_max_ms": HOUR_MS}
     if kind is Consumer:
         base["allow_auto_create_topics"] = False
     with contextlib.closing(kind(**settings_of(recorder, {**base, **given}))) as client:
         error_of(lambda: a_call(client, "is-not-there"))
-    return len(recorder.asked(MetadataRequest)) > 2
+    return len(recorder.asked(MetadataRequest)) > _often(given)
+
+
+def _often(given: Settings) -> int:
+    return 30 if given.keys() & {"retry_backoff_max_ms", "reconnect_backoff_max_ms"} else 2
 
 
 def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
@@ -108,7 +115,7 @@ def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
         client = kind(**settings_of(recorder, {**base, **given}))
         error_of(lambda: to_the_leader(client))
         client.close()
-        return len(accepted) > 2
+        return len(accepted) > _often(given)
 
 
 def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
@@ -413,7 +420,11 @@ OWN: dict[type[ClientConfig], dict[str, Case]] = {
     AdminConfig: ADMIN,
 }
 # What goes with a value, for it is refused alone.
-WITH: dict[str, Settings] = {"acks": {"enable_idempotence": False}}
+WITH: dict[str, Settings] = {
+    "acks": {"enable_idempotence": False},
+    "retry_backoff_max_ms": {"retry_backoff_ms": 10},
+    "reconnect_backoff_max_ms": {"reconnect_backoff_ms": 10},
+}
 
 
 @pytest.fixture(scope="module")

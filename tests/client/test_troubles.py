@@ -104,7 +104,7 @@ def check_missing_topic(servers: str, caplog: pytest.LogCaptureFixture) -> None:
             writer.send("comes-later", b"value").result(DEADLINE_S)
         polled(reader, lambda: len(lines(caplog, "comes-later")) > 1)
         _, over = lines(caplog, "comes-later")
-        assert over == "topic comes-later is there now"
+        assert over == "consumer kohort: topic comes-later is there now"
 
 
 def test_a_partition_that_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_an_advertised_address_that_cannot_be_used(
             proxy.advertised = None
             polled(reader, lambda: lines(caplog, "reached again"))
             (over,) = lines(caplog, "reached again")
-            assert over == "broker 1 can be reached again"
+            assert over == "consumer kohort: broker 1 can be reached again"
 
 
 def test_a_broker_that_falls_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

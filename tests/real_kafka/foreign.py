@@ -37,6 +37,13 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes], partition: int 
     assert producer.flush(TIMEOUT_S) == 0
 
 
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    """Do what retention does to the first partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    where = ForeignPartition(topic, 0, offset)
+    admin.delete_records([where])[where].result(TIMEOUT_S)
+
+
 def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
     """A group's committed offset as librdkafka reads it; negative when there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})

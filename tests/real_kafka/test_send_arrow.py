@@ -39,6 +39,25 @@ def test_batches_too_large_for_the_topic_are_divided(real_kafka: RealKafka) -> N
     scenarios.batches_too_large_for_the_topic_are_divided(real_kafka.bootstrap_servers)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_batches_are_divided_until_they_fit(real_kafka: RealKafka, codec: str) -> None:
+    scenarios.batches_are_divided_until_they_fit(real_kafka.bootstrap_servers, codec)
+
+
+def test_headers_alone_make_a_batch_too_large(real_kafka: RealKafka) -> None:
+    scenarios.headers_alone_make_a_batch_too_large(real_kafka.bootstrap_servers)
+
+
+def test_times_before_1970_are_refused_before_anything_is_sent(real_kafka: RealKafka) -> None:
+    scenarios.times_before_1970_are_refused_before_anything_is_sent(real_kafka.bootstrap_servers)
+
+
+def test_times_beyond_microseconds_are_read(
+    real_kafka: RealKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    scenarios.times_beyond_microseconds_are_read(real_kafka.bootstrap_servers, caplog)
+
+
 @pytest.mark.parametrize("partitioner", ["murmur2", "consistent_random"])
 def test_partitions_are_those_of_send(real_kafka: RealKafka, partitioner: str) -> None:
     scenarios.partitions_are_those_of_send(real_kafka.bootstrap_servers, partitioner)

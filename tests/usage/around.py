@@ -46,6 +46,9 @@ def topic_with(
     new = NewTopic(name, partitions, 1, config=dict(configs or {}))
     client = admin(bootstrap)
     client.create_topics([new])[name].result(PATIENCE_S)
+    end = time.monotonic() + PATIENCE_S
+    while client.list_topics(name, PATIENCE_S).topics[name].error and time.monotonic() < end:
+        pass  # the controller knows it, and a broker hears of it a moment later
     write(bootstrap, name, [str(number) for number in range(records)], partitions=partitions)
     return name
 

@@ -33,6 +33,7 @@ NOT_PROGRAMS = {"around", "test_usage"}
 
 # Programs that want a broker of their own, and its settings by Kafka's names.
 OWN_BROKER: Mapping[str, Mapping[str, str]] = {
+    "balancer_answers": {},
     "broker_restarted": {},
     "broker_down_while_sending": {},
     "missing_topic_producer": {"auto.create.topics.enable": "false"},

@@ -20,6 +20,8 @@ def main(bootstrap: str) -> None:
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         print("retention.ms:", value(admin, resource, "retention.ms"))
         admin.alter_configs({resource: {"retention.ms": "3600000"}})
+        while value(admin, resource, "retention.ms") != "3600000":
+            pass  # brokers hear of a change some time after it is acknowledged
         print("retention.ms:", value(admin, resource, "retention.ms"))
         print("others stayed:", value(admin, resource, "cleanup.policy") == "compact")
         try:

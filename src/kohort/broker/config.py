@@ -128,7 +128,8 @@ class BrokerConfig:
         if not self.allow_remote and not is_loopback(self.host):
             raise ConfigError(
                 f"host={self.host!r} can be reached from other machines, and this broker lets "
-                "everybody in; set allow_remote=True if that is what you want"
+                "everybody in; if that is what you want, say so: --allow-remote on the command"
+                " line, allow_remote=True in Python"
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not a port")

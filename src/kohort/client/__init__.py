@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kohort.client.arrow_delivery import (
         ArrowDelivery,
         ArrowDeliveryError,
+        ArrowDeliveryFuture,
         PartitionRows,
         RowsFailure,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "AdminSettings",
     "ArrowDelivery",
     "ArrowDeliveryError",
+    "ArrowDeliveryFuture",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -69,6 +71,7 @@ __getattr__ = importer(
         "NewTopic": ".admin_values",
         "ArrowDelivery": ".arrow_delivery",
         "ArrowDeliveryError": ".arrow_delivery",
+        "ArrowDeliveryFuture": ".arrow_delivery",
         "PartitionRows": ".arrow_delivery",
         "RowsFailure": ".arrow_delivery",
         "AsyncAdminClient": ".async_admin",

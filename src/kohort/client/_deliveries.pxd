@@ -10,6 +10,7 @@ cdef class Fate:
     cdef int64_t _append_time
     cdef list _watchers
     cdef list _parts
+    cdef int _forks
     cdef list _settle(self)
 
 cdef class Delivery:

@@ -1,9 +1,12 @@
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from kohort.client.delivery import Completable, RecordMetadata
 from kohort.errors import KohortError
 
-Watcher: TypeAlias = tuple[Delivery, Completable]
+Watcher: TypeAlias = tuple[Delivery, Completable[RecordMetadata]]
+
+def forks() -> int: ...
 
 class Fate:
     def __init__(self, topic: str, partition: int) -> None: ...
@@ -13,16 +16,18 @@ class Fate:
     def failed(
         self, error: KohortError, reasons: dict[int, KohortError] | None = None
     ) -> list[Watcher]: ...
+    def cut(self, counts: Sequence[int]) -> list[Fate]: ...
     def divide(self, parts: list[tuple[int, Fate]]) -> None: ...
 
 class Delivery:
     is_watched: bool
     def outcome(self) -> RecordMetadata | KohortError | None: ...
-    def watch(self, future: Completable) -> bool: ...
+    def is_of_parent(self) -> bool: ...
+    def watch(self, future: Completable[RecordMetadata]) -> bool: ...
     def adopt(
         self,
         own: dict[str, object],
         state: dict[str, object],
         settled: bool,
-        future: Completable,
+        future: Completable[RecordMetadata],
     ) -> bool: ...

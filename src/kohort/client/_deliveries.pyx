@@ -8,11 +8,27 @@ The interpreter's lock is the only lock here: between a look at `known` and what
 Python code runs.
 """
 
+import os
+
 from libc.stdint cimport int64_t
 
 from kohort.client.delivery import RecordMetadata
 
 cdef object _make = tuple.__new__
+cdef int _forks = 0
+
+
+def _note_fork():
+    global _forks
+    _forks += 1
+
+
+def forks():
+    """Return how often this process and those it comes from were forked, each in the child."""
+    return _forks
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 cdef class Fate:
@@ -21,6 +37,7 @@ cdef class Fate:
     def __cinit__(self, str topic, int partition):
         self.topic = topic
         self.partition = partition
+        self._forks = _forks
 
     def delivered(self, int64_t base_offset, int64_t append_time):
         """Settle: the batch was written. Return who waits for one of its records.
@@ -62,6 +79,10 @@ cdef class Fate:
         told = self._watchers
         self._watchers = None
         return [] if told is None else told
+
+    def cut(self, counts):
+        """Return the fates of the parts of a batch, which have so many records each."""
+        return [Fate(self.topic, self.partition) for _ in counts]
 
     def divide(self, list parts):
         """Hand the records over to the batches that this one was divided into.
@@ -114,6 +135,10 @@ cdef class Delivery:
         offset = -1 if fate._base_offset < 0 else fate._base_offset + self._index
         when = self._timestamp if fate._append_time < 0 else fate._append_time
         return _make(RecordMetadata, (fate.topic, fate.partition, offset, when))
+
+    def is_of_parent(self):
+        """Return whether it was sent before this process was forked: here it is never settled."""
+        return self._fate is not None and self._fate._forks != _forks
 
     def watch(self, future):
         """Have a future completed with the outcome; return False when that is known already."""

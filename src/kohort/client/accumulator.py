@@ -26,7 +26,7 @@ from kohort.errors import KohortError
 from kohort.types import TopicPartition
 from kohort.values import dataclass
 from kohort.wire.limits import Limits
-from kohort.wire.records import Compression, RecordBatchBuilder, decode_records
+from kohort.wire.records import Compression, Record, RecordBatchBuilder, decode_records
 from kohort.wire.schema import Buffer
 
 _MAX_SEQUENCE = 0x7FFFFFFF
@@ -64,7 +64,12 @@ class Numbering:
 UNNUMBERED = Numbering()
 
 # What was added to a batch may be taken out again, whatever a broker may send.
-_OUR_OWN = Limits(max_headers_per_record=0x7FFFFFFF)
+_OUR_OWN = Limits(
+    max_headers_per_record=0x7FFFFFFF,
+    max_records_per_batch=0x7FFFFFFF,
+    max_decompressed_bytes=0x7FFFFFFF,
+    decompressed_bytes_always_allowed=0x7FFFFFFF,
+)
 
 
 class Content(Protocol):
@@ -91,6 +96,7 @@ class Batch:
         partition: Where they go.
         created: When the first record came.
         builder: The records; by default there are none yet.
+        fate: What becomes of the records; by default that of records which are added one by one.
 
     Attributes:
         number: Place among the partition's batches.
@@ -118,13 +124,17 @@ class Batch:
     )
 
     def __init__(
-        self, partition: TopicPartition, created: int, builder: Content | None = None
+        self,
+        partition: TopicPartition,
+        created: int,
+        builder: Content | None = None,
+        fate: Fate | None = None,
     ) -> None:
         self.partition = partition
         self.number = -1
         self.created = created
         self.builder: Content = RecordBatchBuilder() if builder is None else builder
-        self.fate = Fate(*partition)
+        self.fate = Fate(*partition) if fate is None else fate
         self.reserved = 0
         self.is_done = False
         self.numbering: Numbering | None = None
@@ -145,18 +155,31 @@ class Batch:
     def parts(self, most_bytes: int) -> list[Batch]:
         """Return the same records in several batches; a batch of one record cannot be divided.
 
+        Each part has at most half of the records, so that batches of two or more get ever smaller.
+
         Args:
             most_bytes: Of a part, before compression; one record may have more.
         """
-        parts: list[Batch] = []
-        builder = RecordBatchBuilder()
+        most_records = (self.builder.count + 1) // 2
+        builders: list[RecordBatchBuilder] = []
         for record in decode_records(self.encode(Compression.NONE), limits=_OUR_OWN):
-            size = len(record.key or b"") + len(record.value or b"")
-            if not parts or builder.size + size > most_bytes:
+            size = _payload_size(record)
+            builder = builders[-1] if builders else None
+            if builder is None or builder.count == most_records or builder.size + size > most_bytes:
                 builder = RecordBatchBuilder()
-                parts.append(Batch(self.partition, self.created, builder))
+                builders.append(builder)
             builder.append(record.timestamp, record.key, record.value, record.headers)
-        return parts
+        fates = self.fate.cut([each.count for each in builders])
+        return [
+            Batch(self.partition, self.created, builder, fate)
+            for builder, fate in zip(builders, fates, strict=True)
+        ]
+
+
+def _payload_size(record: Record) -> int:
+    """Return the bytes of a record that its batch does not save."""
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
 def _by_number(batch: Batch) -> int:
@@ -380,6 +403,10 @@ class Accumulator:
         batch.fate.divide([(first, part.fate) for first, part in zip(firsts, parts, strict=True)])
         batch.is_done = True
         del self._undone[batch]
+
+    def is_in_flight(self, batch: Batch) -> bool:
+        """Whether a batch was taken, and nothing was said of it since."""
+        return batch in self._queues[batch.partition].in_flight
 
     def is_early(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition is undecided."""

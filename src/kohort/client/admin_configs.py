@@ -9,6 +9,7 @@ from typing import TypeVar
 from kohort.client.admin_errors import check_each, error_of
 from kohort.client.admin_values import ConfigEntry, ConfigResource, ResourceType
 from kohort.client.arguments import instances, mapping, shown, text
+from kohort.client.asking import ask_broker
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.errors import ErrorCode, KafkaError
@@ -168,8 +169,7 @@ async def _ask_each(
 async def _ask(cluster: Cluster, node: int | None, request: Request[R], deadline: Deadline) -> R:
     if node is None:
         return await cluster.send_any_until(request, deadline)
-    timeout_ms = max(1, deadline.left_ms(cluster.config.request_timeout_ms))
-    return await cluster.send(node, request, timeout_ms=timeout_ms)
+    return await ask_broker(cluster, node, request, deadline)
 
 
 def _named(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource | None:

@@ -17,6 +17,7 @@ from kohort.client.admin_values import (
     GroupListing,
     NewTopic,
 )
+from kohort.client.asking import ask_broker
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer
@@ -184,7 +185,7 @@ class AdminCore:
         pause = self._cluster.retry_backoff()
         async with self._cluster.within(deadline, f"the groups of broker {node}"):
             while True:
-                response = await self._cluster.send(node, ListGroupsRequest())
+                response = await ask_broker(self._cluster, node, ListGroupsRequest(), deadline)
                 code = response.error_code
                 if not code:
                     break

@@ -10,7 +10,7 @@ from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import ClusterMetadata
 from kohort.client.offsets import shown
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, RemoteProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -110,6 +110,8 @@ async def _ask(
         response = await cluster.send(node, request, timeout_ms=timeout_ms)
     except KafkaError as error:
         return dict.fromkeys(offsets, error)
+    except RemoteProtocolError as error:  # as if the connection had ended
+        return dict.fromkeys(offsets, BrokerUnavailableError(str(error)))
     answered = {
         TopicPartition(topic.name, entry.partition_index): entry
         for topic in response.topics

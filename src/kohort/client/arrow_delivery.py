@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from kohort.client.called_future import CalledFuture
+from kohort.client.delivery import Completable, tell_safely
 from kohort.errors import KohortError
 from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("kohort.client")
 
 NOT_ADDED = -1
 """Stands for the partition of rows that were not added to any."""
@@ -104,17 +103,13 @@ def _place(topic: str, partition: int) -> str:
     return "not sent" if partition == NOT_ADDED else f"{topic}-{partition}"
 
 
-class ArrowFuture(Protocol):
-    """What is told of the fate of all rows: a future."""
+class ArrowDeliveryFuture(CalledFuture[ArrowDelivery]):
+    """Where the rows of one `send_arrow` went, once that is known of all; see `DeliveryFuture`.
 
-    def set_result(self, result: ArrowDelivery, /) -> None:
-        """Take where the rows went."""
+    It fails with `ArrowDeliveryError` when some rows were not delivered.
+    """
 
-    def set_exception(self, exception: KohortError, /) -> None:
-        """Take why not all did."""
-
-    def cancelled(self) -> bool:
-        """Whether its owner wants to know no more."""
+    _what = "the table"
 
 
 class ArrowFate:
@@ -127,7 +122,7 @@ class ArrowFate:
         future: Completed once.
     """
 
-    def __init__(self, topic: str, future: ArrowFuture) -> None:
+    def __init__(self, topic: str, future: Completable[ArrowDelivery]) -> None:
         self._topic = topic
         self._future = future
         self._lock = threading.Lock()
@@ -170,22 +165,16 @@ class ArrowFate:
             self._open -= 1
             if self._open:
                 return
-        try:
-            self._complete()
-        except BaseException:
-            # An exit out of a callback would otherwise end the thread that all records need.
-            if not self._future.cancelled():
-                log.exception("a callback of rows for %s raised", self._topic)
+        tell_safely(self._future, self._outcome())
 
-    def _complete(self) -> None:
+    def _outcome(self) -> ArrowDelivery | KohortError:
         rows = sum(each.rows for each in self._delivered.values())
         delivery = ArrowDelivery(self._topic, rows, dict(sorted(self._delivered.items())))
         if not self._failures:
-            self._future.set_result(delivery)
-            return
+            return delivery
         error = ArrowDeliveryError(delivery, self._failures, _ascending(self._failed_rows))
         error.__cause__ = next(iter(self._failures.values())).error
-        self._future.set_exception(error)
+        return error
 
 
 def _earlier(a: int, b: int) -> int:

@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kohort.client.arrow_delivery import NOT_ADDED, ArrowFate, ArrowFuture
+from kohort.client.arrow_delivery import NOT_ADDED, ArrowDelivery, ArrowFate
 from kohort.client.backoff import CHANCE
 from kohort.client.config import Partitioner, ProducerConfig
+from kohort.client.delivery import Completable
 from kohort.client.ready_batch import ReadyBatch, numbered
 from kohort.client.sender import Sender
 from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
@@ -61,7 +62,7 @@ class ArrowSend:
         sender: Sender,
         topic: str,
         table: Table,
-        future: ArrowFuture,
+        future: Completable[ArrowDelivery],
     ) -> None:
         self._config = config
         self._sender = sender

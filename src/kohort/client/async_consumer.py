@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 from kohort.client import arguments
 from kohort.client.async_positions import AsyncPositions
 from kohort.client.backoff import Deadline
-from kohort.client.callbacks import Caller
+from kohort.client.callbacks import DIRECT, SILENT, Caller
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
 from kohort.client.core import ConsumerCore
 from kohort.client.faces import Given, Relay
 from kohort.client.lifecycle import Farewell
-from kohort.client.listener import ListenerRelay, Listens, refuse_in_listener
+from kohort.client.listener import ListenerRelay, Listens
 from kohort.client.offsets import fetch_committed
 from kohort.client.reading import Reader, Records
 from kohort.client.records import ConsumerRecord
@@ -130,6 +130,11 @@ class AsyncConsumer(AsyncPositions):
         """How often records were handed out."""
         return 0 if self._reader is None else self._reader.handed_out
 
+    def refuse_inside(self, call: str) -> None:
+        """Refuse a call inside a listener of this consumer, for which it would wait."""
+        if self._core is not None:
+            self._core.listening.refuse(call)
+
     @property
     def reader(self) -> Reader:
         """What hands out records; made with `core`."""
@@ -196,7 +201,7 @@ class AsyncConsumer(AsyncPositions):
 
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
-        refuse_in_listener("unsubscribe")
+        self.refuse_inside("unsubscribe")
         await self.core.unsubscribe(DIRECT, is_done=sys.exc_info()[1] is None)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -251,11 +256,11 @@ class AsyncConsumer(AsyncPositions):
 
         Returns after a callback, a `wakeup`, or the time-out.
         """
-        refuse_in_listener("poll_membership")
+        self.refuse_inside("poll_membership")
         await self.core.ready(Deadline(arguments.timeout_ms(timeout_ms)), DIRECT, reads=False)
 
     async def _ready(self, timeout_ms: float) -> ConsumerCore:
-        refuse_in_listener("poll")
+        self.refuse_inside("poll")
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
@@ -301,7 +306,7 @@ class AsyncConsumer(AsyncPositions):
 
     def _buffered(self) -> ConsumerRecord | None:
         """Return a record that is there already, unless it is time to look after other things."""
-        refuse_in_listener("iteration")
+        self.refuse_inside("iteration")
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
@@ -464,7 +469,7 @@ class AsyncConsumer(AsyncPositions):
             operation: As for `close`.
             is_done: Whether the application is done with what the last poll handed out.
         """
-        refuse_in_listener("close")
+        self.refuse_inside("close")
         deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
         arguments.instance(operation, "operation", GroupMembershipOperation)
         if self._is_closed:
@@ -477,23 +482,6 @@ class AsyncConsumer(AsyncPositions):
             self._is_closed = True
 
 
-class _Direct:
-    """Calls listeners on the loop: there is no other thread."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
-
-
-class _Silent:
-    """Calls nobody: the application has forgotten the consumer."""
-
-    async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # as `Caller` has it
-        return cast("T", None)
-
-
-DIRECT = _Direct()
-
-
 async def _leave(core: ConsumerCore) -> None:
     deadline = Deadline(_FAREWELL_MS)
-    await core.close(deadline, _Silent(), GroupMembershipOperation.DEFAULT, is_done=False)
+    await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, is_done=False)

@@ -10,8 +10,10 @@ from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig
 from kohort.client.core import ConsumerCore
 from kohort.client.faces import AsyncFace
+from kohort.client.metadata import ClusterMetadata, TopicMetadata
 from kohort.client.offsets import OffsetAndTimestamp, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, PartitionState
+from kohort.errors import KafkaError
 from kohort.types import TopicPartition
 
 
@@ -160,6 +162,25 @@ class AsyncPositions(AsyncFace):
         found = metadata.topics.get(name)
         return frozenset(found.partitions) if found and found.partitions else None
 
+    async def topic_metadata(
+        self, topics: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Return ids and partitions of topics; those that do not exist are left out.
+
+        Asking does not create a topic.
+
+        Raises:
+            KafkaError: A topic may not be described, or nobody answers in time.
+        """
+        wanted = arguments.topics(topics)
+        cluster = self.core.cluster
+        found = await cluster.describe(wanted, self._deadline(timeout_ms))
+        if any(
+            _is_news(cluster.metadata.topics.get(name), found.topics.get(name)) for name in wanted
+        ):
+            cluster.request_refresh()  # the group hears of new partitions sooner
+        return {name: found.topics[name] for name in wanted if _is_there(name, found)}
+
     async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
         """Return the names of all topics that the client may see."""
         metadata = await self.core.cluster.describe(None, self._deadline(timeout_ms))
@@ -169,3 +190,25 @@ class AsyncPositions(AsyncFace):
         default = self._config.default_api_timeout_ms
         given = arguments.timeout_ms_or_none(timeout_ms)
         return Deadline(default if given is None else given)
+
+
+def _is_there(name: str, found: ClusterMetadata) -> bool:
+    """Whether the brokers know a topic.
+
+    Raises:
+        KafkaError: They refuse to describe it.
+    """
+    topic = found.topics.get(name)
+    if topic is not None and topic.error_code:
+        error = KafkaError(topic.error_code, f"topic {name}")
+        if not error.retriable:
+            raise error
+        return False
+    return topic is not None and bool(topic.partitions)
+
+
+def _is_news(known: TopicMetadata | None, found: TopicMetadata | None) -> bool:
+    """Whether a topic that is being read has other partitions by now, or is another one."""
+    if known is None or found is None:
+        return False
+    return known.topic_id != found.topic_id or len(known.partitions) != len(found.partitions)

@@ -16,6 +16,11 @@ from kohort.types import TopicPartition
 _LEAVING_MS = 5_000
 
 
+def leaving_ms(config: ConsumerConfig) -> int:
+    """Return how long a commit may take before the consumer leaves without it."""
+    return min(config.request_timeout_ms, config.default_api_timeout_ms, _LEAVING_MS)
+
+
 class AutoCommit:
     """Commits what the application is done with.
 
@@ -91,7 +96,7 @@ class AutoCommit:
             await self._committer.commit_quietly(offsets, self._leaving())
 
     def _leaving(self) -> Deadline:
-        return Deadline(min(self._config.request_timeout_ms, _LEAVING_MS))
+        return Deadline(leaving_ms(self._config))
 
     def is_done_before(self, callback: Callback) -> bool:
         """L32: commit what is going to be given up, and say whether that has come to an end.

@@ -5,12 +5,33 @@ from __future__ import annotations
 import random
 import time
 
-from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, RequestTimedOutError
+from kohort.errors import (
+    BrokerUnavailableError,
+    KafkaError,
+    KohortError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+)
 
 JITTER = 0.2
 
 # Not the interpreter's own: an application that seeds that one gets its numbers undisturbed.
 CHANCE = random.SystemRandom()
+
+
+class NeverABrokerError(RemoteProtocolError):
+    """No server has ever answered as a broker does: an address is wrong, so waiting is no use."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a request may succeed when it is sent again, over another connection if need be.
+
+    Bytes that are not Kafka's protocol end the connection, like an end of it: a load balancer
+    answers for a broker that restarts, or a network has garbled an answer.
+    """
+    if isinstance(error, RemoteProtocolError):
+        return not isinstance(error, NeverABrokerError)
+    return isinstance(error, KafkaError) and error.retriable
 
 
 class Backoff:

@@ -8,18 +8,17 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.committer import Committer, Offsets
 from kohort.client.config import OnCommit
 from kohort.client.coordinator import Coordinator
 from kohort.client.listener import (
+    Listening,
     Listens,
     RebalanceListener,
     Told,
-    call_listener,
-    enter_listener,
     method_for,
 )
 from kohort.client.membership import Membership
@@ -42,6 +41,24 @@ class Caller(Protocol):
         """Call `function` and return what it returns."""
 
 
+class _Direct:
+    """Calls listeners on the loop: there is no other thread."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+class _Silent:
+    """Calls nobody: the application has forgotten the consumer."""
+
+    async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # as `Caller` has it
+        return cast("T", None)
+
+
+DIRECT = _Direct()
+SILENT = _Silent()
+
+
 class Callbacks:
     """Makes the calls that a member of a group owes its application, in its polls.
 
@@ -50,6 +67,7 @@ class Callbacks:
         coordinator: Of the group; has the metrics of calls.
         committer: Forgets what is known of commits for partitions that were given up.
         auto_commit: Commits before partitions are given up.
+        listening: Is told of the listener's calls.
         on_done: Called after each change of the partitions.
 
     Attributes:
@@ -64,6 +82,7 @@ class Callbacks:
         coordinator: Coordinator,
         committer: Committer,
         auto_commit: AutoCommit,
+        listening: Listening,
         on_done: Callable[[], None],
     ) -> None:
         self.membership: Membership | None = None
@@ -73,6 +92,7 @@ class Callbacks:
         self._coordinator = coordinator
         self._committer = committer
         self._auto_commit = auto_commit
+        self._listening = listening
         self._on_done = on_done
         self._deferred: set[asyncio.Task[None]] = set()
         self._answered: deque[Callable[[], object]] = deque()
@@ -123,7 +143,7 @@ class Callbacks:
             self._partitions.add(callback.partitions, held=True)
             return True
         self._partitions.hold(callback.partitions, True)
-        if self._change(callback) is Ownership.REVOKED:
+        if self._is_member:  # also who leaves in the middle of a rebalance: the broker judges
             return self._auto_commit.is_done_before(callback)
         self._auto_commit.abandon()
         return True
@@ -132,10 +152,13 @@ class Callbacks:
         change = self._change(callback)
         method = method_for(self.listener, change)
         self._begun[callback.token] = change, now_ms()
+        if type(self.listener) is RebalanceListener and not callback.assignor:
+            self._done(callback, None)  # there is nobody to be told, so nobody is waited for
+            return
         try:
             if change is Ownership.ASSIGNED:
                 await self._tell_assignor(callback, caller)
-            told = await caller.call(lambda: call_listener(method, callback.partitions))
+            told = await caller.call(lambda: self._listening.call(method, callback.partitions))
         except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
             self._done(callback, error)
             return
@@ -155,7 +178,8 @@ class Callbacks:
         tell = self.membership.member.tell_assignor
         try:
             if callback.assignor:
-                await caller.call(lambda: call_listener(lambda _: tell(callback), frozenset()))
+                told = partial(self._listening.call, lambda _: tell(callback), frozenset())
+                await caller.call(told)
         except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self._note_call_error(error)
 
@@ -168,14 +192,18 @@ class Callbacks:
 
     def _change(self, callback: Callback) -> Ownership:
         """Return what is true now: a member that fell out while the call waited lost all it had."""
-        assert self.membership is not None
-        is_member = self.membership.member.session.is_member
-        if callback.change is Ownership.REVOKED and not is_member:
+        if callback.change is Ownership.REVOKED and not self._is_member:
             return Ownership.LOST
         return callback.change
 
+    @property
+    def _is_member(self) -> bool:
+        assert self.membership is not None
+        is_member: bool = self.membership.member.session.is_member
+        return is_member
+
     async def _later(self, callback: Callback, told: Told) -> None:
-        enter_listener()
+        self._listening.enter()
         try:
             await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
         except Exception as error:  # noqa: BLE001  # the next poll raises it

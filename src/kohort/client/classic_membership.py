@@ -72,7 +72,8 @@ class ClassicMembership(Membership):
         try:
             await self._cluster.ensure_topics(topics, Deadline(None))
         except KohortError as error:
-            log.warning("topics of group %s: %s", self._coordinator.group_id, error)
+            text = f"topics of group {self._group} cannot be watched by its leader: {error}"
+            self._cluster.troubles.say(text)
         self._check_partitions()
 
     def _check_partitions(self) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from kohort.client.auth import Authenticator, NoAuthentication
-from kohort.client.backoff import CHANCE, Backoff, Deadline
+from kohort.client.backoff import CHANCE, Backoff, Deadline, NeverABrokerError, may_pass
 from kohort.client.config import ClientConfig
 from kohort.client.connection import Connection
 from kohort.client.frames import Allocate, plain_buffer
@@ -208,7 +208,7 @@ class Cluster:
             KohortError: The error itself, when waiting does not help.
             KafkaError: Time is up.
         """
-        if not (isinstance(error, KafkaError) and error.retriable):
+        if not may_pass(error):
             raise error
         deadline.note(error)
         if deadline.over:
@@ -307,8 +307,8 @@ class Cluster:
         for node in self._by_load():
             try:
                 response = await self.send(node.node_id, request)
-            except (KafkaError, RemoteProtocolError) as error:
-                if isinstance(error, KafkaError) and not error.retriable:
+            except KohortError as error:
+                if not may_pass(error):
                     raise
                 causes.append(_plain(error))
             else:
@@ -341,8 +341,8 @@ class Cluster:
                     response = await connection.request(request, self.config.request_timeout_ms)
                 finally:
                     self._settle_bootstrap()
-            except (KafkaError, RemoteProtocolError) as error:
-                if isinstance(error, KafkaError) and not error.retriable:
+            except KohortError as error:
+                if not may_pass(error):
                     raise
                 causes.append(_plain(error))
                 strangers += isinstance(error, RemoteProtocolError)
@@ -352,7 +352,7 @@ class Cluster:
         text = "; ".join(sorted(set(causes)))
         self._reachability.none_reached(text)
         if strangers == len(servers) and not self.metadata.nodes:
-            raise RemoteProtocolError(text)  # there never was a broker, so none is coming back
+            raise NeverABrokerError(text)  # there never was a broker, so none is coming back
         raise BrokerUnavailableError(text)
 
     # -------------------------------------------------------------------------- connections
@@ -432,13 +432,12 @@ class Cluster:
         return connection
 
     async def _open(self, host: str, port: int, purpose: Purpose) -> BrokerConnection:
-        setup_ms = min(
-            self.config.socket_connection_setup_timeout_ms, self.config.request_timeout_ms
-        )
+        config = self.config
+        setup_ms = min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
         machine = Connection(
-            client_id=self.config.client_id,
+            client_id=config.client_id,
             authenticator=self._authenticator,
-            max_in_flight=self.config.max_in_flight_requests_per_connection,
+            max_in_flight=config.max_in_flight_requests_per_connection,
             setup_timeout_ms=setup_ms,
             allocate=self._allocate if purpose is Purpose.FETCH else plain_buffer,
         )
@@ -449,6 +448,7 @@ class Cluster:
         finally:
             self._attempts.discard(attempt)
         made.on_silence = partial(self._reachability.silent, made.address)
+        made.on_garbled = self._reachability.garbled
         made.on_first_answer = partial(self._reachability.answered, made.address)
         return made
 

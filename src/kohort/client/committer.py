@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from uuid import UUID
 
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Backoff, Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import MOVED, Coordinator
 from kohort.client.membership import Membership
@@ -162,7 +162,8 @@ class Committer:
         )
         cause = deadline.cause or self._cluster.unreachable
         error = RequestTimedOutError(
-            f"{self._what} was given up, so what was read will be read again ({where})"
+            f"{self._what} was given up before it was answered, so what was read will be read again"
+            f" unless the broker has stored it all the same ({where})"
             + (f": {cause}" if cause else "")
         )
         error.__cause__ = cause
@@ -182,7 +183,7 @@ class Committer:
         except RebalanceInProgressError:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
-            if isinstance(error, KafkaError) and error.retriable:
+            if may_pass(error):
                 log.debug("auto-commit will be tried again: %s", error)
                 return False
             self._failed(news, error)
@@ -192,14 +193,15 @@ class Committer:
         return True
 
     def _failed(self, news: Offsets, error: KohortError) -> None:
-        log.warning("auto-commit failed: %s", error)
+        self._cluster.troubles.say(f"auto-commit failed: {error}")
         self.told(news, error)
 
     def _end(self, news: Offsets, work: _Work) -> None:
         """Tell what an auto-commit that is over has stored, and what it gave up."""
         if work.gone:
             gone = "; ".join(self._gone(each, work).message for each in sorted(work.gone))
-            log.warning("auto-commit has left out what does not exist any more: %s", gone)
+            text = f"auto-commit has left out what does not exist any more: {gone}"
+            self._cluster.troubles.say(text)
         if news and not work.left:
             self.told({each: at for each, at in news.items() if each not in work.gone}, None)
 
@@ -219,8 +221,8 @@ class Committer:
         while work.left:
             try:
                 await self._try(work, deadline, is_ours)
-            except KafkaError as error:
-                passing = error.retriable and not isinstance(error, RebalanceInProgressError)
+            except KohortError as error:
+                passing = may_pass(error) and not isinstance(error, RebalanceInProgressError)
                 if not passing or deadline.over:
                     raise
                 deadline.note(error)
@@ -273,8 +275,9 @@ class Committer:
         if verdict is CommitVerdict.REBALANCE_IN_PROGRESS:
             raise RebalanceInProgressError("poll, then commit again")
         if verdict is CommitVerdict.COMMIT_FAILED:
-            raise _failed(code)
-        raise KafkaError(code, f"commit to group {self._coordinator.group_id}")
+            raise CommitFailedError(code, f"{self._what} was refused: {self._why_out(code)}")
+        why = self._why_out(code) if code == ErrorCode.FENCED_INSTANCE_ID else ""
+        raise KafkaError(code, f"{self._what} was refused" + (f": {why}" if why else ""))
 
     # --------------------------------------------------------------- what does not exist any more
 
@@ -341,12 +344,24 @@ class Committer:
         cause = self._cluster.unreachable
         error = CommitFailedError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            "this consumer is not a member of its group now: it has not joined yet, or fell out,"
-            " and others may have its partitions. Poll, then commit again"
+            f"{self._what}: this consumer is not a member of its group now: {self._why_out()}"
             + (f" ({cause})" if cause else ""),
         )
         error.__cause__ = cause
         return error
+
+    def _why_out(self, code: int = 0) -> str:
+        if self.membership is None:
+            return (
+                "the group has members, and only they may commit; this client is none. Commit under"
+                " another group.id, or subscribe instead of assigning by hand"
+            )
+        why = self.membership.why_out(code)
+        if not why:
+            return "it has not joined yet, or has left. Poll, then commit again"
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return why
+        return f"{why} Others may have its partitions. Poll to join again"
 
     def _verdict(self, sent: CommitIdentity, code: int) -> CommitVerdict:
         if self.membership is None:
@@ -404,11 +419,3 @@ def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | 
     if before and topic.topic_id.int and topic.topic_id != before:
         return _made_anew(before, topic.topic_id)
     return "" if partition.partition in topic.partitions else "there is no such partition"
-
-
-def _failed(code: int) -> CommitFailedError:
-    return CommitFailedError(
-        code,
-        "the partitions may belong to another member now. Process records faster than"
-        " max.poll.interval.ms allows, or take fewer of them at a time (max.poll.records)",
-    )

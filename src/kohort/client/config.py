@@ -8,6 +8,7 @@ from operator import index
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from kohort.client.arguments import LONGEST_MS, mapping, shown, text, topic
+from kohort.client.contradictions import dotted, settled
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
@@ -43,12 +44,14 @@ class ClientConfig:
         bootstrap_servers: `host:port` of some brokers, separated by commas or as a sequence.
         client_id: What the client calls itself in the broker's logs.
         request_timeout_ms: How long one request may take.
-        default_api_timeout_ms: How long one call may take, with all the requests it tries.
+        default_api_timeout_ms: How long one call may take, with all the requests it tries; if not
+            set, at least `request_timeout_ms`.
         retry_backoff_ms: First pause before a request is tried again.
-        retry_backoff_max_ms: Longest such pause.
+        retry_backoff_max_ms: Longest such pause; if not set, at least the first.
         reconnect_backoff_ms: First pause before a broker is connected to again.
-        reconnect_backoff_max_ms: Longest such pause.
-        socket_connection_setup_timeout_ms: How long connecting may take.
+        reconnect_backoff_max_ms: Longest such pause; if not set, at least the first.
+        socket_connection_setup_timeout_ms: How long connecting may take; `request_timeout_ms` at
+            most.
         metadata_max_age_ms: After this time the brokers are asked for metadata anew.
         max_in_flight_requests_per_connection: Unanswered requests on one connection.
         security_protocol: How to talk to brokers; "PLAINTEXT" only for now.
@@ -180,7 +183,10 @@ class ConsumerConfig(ClientConfig):
         if self.group_instance_id is not None:
             _legal_id("group.instance.id", self.group_instance_id)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms")
+            raise ConfigError(
+                f"heartbeat.interval.ms is {self.heartbeat_interval_ms}; it must be below"
+                f" session.timeout.ms, which is {self.session_timeout_ms}"
+            )
         if self.group_protocol == "classic":
             self.assignors()
         self.local_assignors()
@@ -215,7 +221,9 @@ class ProducerConfig(ClientConfig):
         buffer_memory: Bytes that may wait to be sent; beyond them `send` waits.
         max_request_size: Most bytes of one record, and of one request.
         max_block_ms: How long `send` may wait for memory or metadata.
-        delivery_timeout_ms: After this time a record that is not acknowledged has failed.
+        delivery_timeout_ms: After this time a record that is not acknowledged has failed, whatever
+            `request_timeout_ms` is. It must be above `linger_ms`; if not set, it is at least
+            `linger_ms` and `request_timeout_ms` together.
         partitioner: Chooses the partition of a record that names none. "murmur2" (also
             "murmur2_random") puts a key where Java's producer and kafka-python put it,
             "consistent_random" where librdkafka does by default (CRC32; an empty key counts as
@@ -301,34 +309,8 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
         if name not in known:
             raise _unknown(name, known, lambda each: each)
     values: dict[str, Any] = {name: _typed(kind, name, value) for name, value in settings.items()}
-    if values.get("group_protocol") == "consumer":
-        _refuse_classic_only(values)
-    if values.get("group_protocol") == "draft":
-        _refuse_what_draft_lacks(values)
-    return kind(**values)
-
-
-# What the coordinator decides under KIP-848, and where to say it there.
-_CLASSIC_ONLY = {
-    "session_timeout_ms": "the group's consumer.session.timeout.ms at the broker",
-    "heartbeat_interval_ms": "the group's consumer.heartbeat.interval.ms at the broker",
-    "partition_assignment_strategy": "group.remote.assignor, or group.local.assignors",
-}
-
-
-def _refuse_classic_only(values: Mapping[str, object]) -> None:
-    """L39: what is set and would have no effect is an error."""
-    for name, instead in _CLASSIC_ONLY.items():
-        if name in values:
-            raise ConfigError(
-                f"{dotted(name)} has no effect with group.protocol=consumer: set {instead}"
-            )
-
-
-def _refuse_what_draft_lacks(values: Mapping[str, object]) -> None:
-    for name in ("partition_assignment_strategy", "group_instance_id", "client_rack"):
-        if name in values:
-            raise ConfigError(f"{dotted(name)} has no effect with group.protocol=draft")
+    agreed: dict[str, Any] = dict(settled(defaults(kind), values))
+    return kind(**agreed)
 
 
 def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
@@ -360,11 +342,6 @@ def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
         ConfigError: A key is unknown or not supported, or a value does not fit.
     """
     return make(kind, from_kafka(kind, settings))
-
-
-def dotted(name: str) -> str:
-    """Return Kafka's spelling of a setting."""
-    return name.replace("_", ".")
 
 
 def _names(kinds: Iterable[type[ClientConfig]]) -> list[str]:

@@ -28,11 +28,12 @@ from kohort.client.config import ConsumerConfig, OnCommit, from_kafka
 from kohort.client.core import ConsumerCore
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
-from kohort.client.listener import Listens, refuse_in_listener
-from kohort.client.loop_thread import Serve
+from kohort.client.listener import Listens
+from kohort.client.metadata import TopicMetadata
 from kohort.client.offsets import OffsetAndTimestamp
 from kohort.client.reading import Records
 from kohort.client.records import ConsumerRecord
+from kohort.client.serving import Serve
 from kohort.errors import BrokerUnavailableError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -108,7 +109,7 @@ class Consumer(BlockingFace):
 
     def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
-        refuse_in_listener("unsubscribe")
+        self._async.refuse_inside("unsubscribe")
         is_done = sys.exc_info()[1] is None
         self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, is_done=is_done))
 
@@ -252,7 +253,7 @@ class Consumer(BlockingFace):
 
     def _begin(self, call: str) -> int:
         """Keep two threads from reading at once, and listeners from waiting for themselves."""
-        refuse_in_listener(call)
+        self._async.refuse_inside(call)
         mine = [get_ident()]
         poller = self._pollers.setdefault("thread", mine)
         if poller is not mine and self._is_read_in(poller[0]):
@@ -389,6 +390,13 @@ class Consumer(BlockingFace):
         """Return the numbers of a topic's partitions; None when there is no such topic."""
         return self._thread.run(lambda: self._async.partitions_for_topic(topic, timeout_ms))
 
+    def topic_metadata(
+        self, topics: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Return ids and partitions of topics; those that do not exist are left out."""
+        wanted = arguments.topics(topics)
+        return self._thread.run(lambda: self._async.topic_metadata(wanted, timeout_ms))
+
     def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
         """Return the names of all topics that the client may see."""
         return self._thread.run(lambda: self._async.topics(timeout_ms))
@@ -439,12 +447,14 @@ class Consumer(BlockingFace):
         *,
         is_done: bool,
     ) -> None:
-        refuse_in_listener("close")
+        self._async.refuse_inside("close")
         arguments.timeout_s(timeout_s, "timeout_s")
         arguments.instance(operation, "operation", GroupMembershipOperation)
         self._core = None
         self._thread.close(
-            lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done), timeout_s
+            lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done),
+            timeout_s,
+            goes_on=True,
         )
 
     def _farewell(self) -> Farewell | None:

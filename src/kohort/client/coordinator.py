@@ -9,7 +9,13 @@ from typing import TypeVar
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.metrics import GroupMetrics
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
+from kohort.errors import (
+    BrokerUnavailableError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    RemoteProtocolError,
+)
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schema import Message, Request
 
@@ -109,7 +115,7 @@ class Coordinator:
             )
         except KohortError as error:
             self.metrics.unanswered(request, _now_ms())
-            if isinstance(error, BrokerUnavailableError):
+            if isinstance(error, (BrokerUnavailableError, RemoteProtocolError)):
                 self.forget()
             raise
         self.metrics.answered(response, _now_ms() - begun, _now_ms())
@@ -136,14 +142,14 @@ class Coordinator:
                 try:
                     timeout_ms = max(1, deadline.left_ms(longest_ms))
                     response = await self.send(request, timeout_ms=timeout_ms)
-                except KafkaError as error:
-                    failure = error
+                except KohortError as error:
+                    failure: KohortError = error
                 else:
                     passing = [code for code in errors(response) if is_passing(code)]
                     if not passing:
                         return response
                     failure = KafkaError(passing[0], self._shown)
-                if failure.code in MOVED:
+                if isinstance(failure, KafkaError) and failure.code in MOVED:
                     self.forget()
                 await self._cluster.wait_after(failure, pause, deadline)
 

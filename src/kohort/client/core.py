@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
@@ -19,9 +18,7 @@ from kohort.client.coordinator import Coordinator
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import fetch_buffer
 from kohort.client.handover import Handover
-from kohort.client.listener import (
-    Listens,
-)
+from kohort.client.listener import Listening, Listens
 from kohort.client.membership import Membership, make_membership
 from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
@@ -34,9 +31,9 @@ from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger("kohort.client")
-
 T = TypeVar("T")
+
+_NOTHING = "nothing to read"
 
 
 class ConsumerCore:
@@ -48,11 +45,13 @@ class ConsumerCore:
     Attributes:
         is_woken: Whether a poll shall end; set by any thread, then `notify` on the loop.
         was_woken: Whether the last poll ended for that.
+        listening: Knows whether a listener of this consumer runs.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self.changed = asyncio.Event()
+        self.listening = Listening()
         self.cluster = Cluster(config, allocate=fetch_buffer)
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
@@ -61,18 +60,13 @@ class ConsumerCore:
         self.coordinator = (
             None if config.group_id is None else Coordinator(self.cluster, config.group_id)
         )
-        self.committer = (
-            None
-            if self.coordinator is None
-            else Committer(
+        self.committer: Committer | None = None
+        self.auto_commit: AutoCommit | None = None
+        if self.coordinator is not None:
+            self.committer = Committer(
                 self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
             )
-        )
-        self.auto_commit = (
-            None
-            if self.committer is None
-            else AutoCommit(config, self.partitions, self.committer, self.notify)
-        )
+            self.auto_commit = AutoCommit(config, self.partitions, self.committer, self.notify)
         self.callbacks = (
             None
             if self.coordinator is None or self.committer is None or self.auto_commit is None
@@ -81,6 +75,7 @@ class ConsumerCore:
                 self.coordinator,
                 self.committer,
                 self.auto_commit,
+                self.listening,
                 self._on_partitions,
             )
         )
@@ -95,11 +90,10 @@ class ConsumerCore:
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._errors: list[BaseException] = []
-        self.is_woken = False
-        self._reads = False
+        self.is_woken = self._reads = False
         self._started: set[asyncio.Task[None]] = set()
-        self.was_woken = False
-        self._is_closing = False
+        self.was_woken = self._is_closing = False
+        self._closed = asyncio.Event()
         self._was_reached = False
         self.handover = Handover(self._set_aside, self._found)
 
@@ -190,6 +184,10 @@ class ConsumerCore:
         self.cluster.watch_topics({partition.topic for partition in wanted})
         self.cluster.request_refresh()
 
+    @property
+    def _wants_pattern(self) -> bool:
+        return self._pattern is not None or self._broker_pattern is not None
+
     def _asks_as(self) -> CommitIdentity | None:
         """Say as whom offsets are asked for: a member of the consumer protocol has to (L37)."""
         return self.membership.asks_as if self.membership is not None else None
@@ -274,7 +272,7 @@ class ConsumerCore:
             return False
         found = None
         for state in self.partitions:
-            if state.failure is not None:
+            if state.failure is not None or state.is_spoiled or state.has_trouble_news:
                 return False
             if state.has_records:
                 found = True
@@ -309,8 +307,13 @@ class ConsumerCore:
         return False
 
     def _begin(self, reads: bool) -> None:
+        if reads and not (self.topics or self.partitions.assigned or self._wants_pattern):
+            text = "poll returns nothing: the consumer has no topics; subscribe or assign first"
+            self.cluster.troubles.note(_NOTHING, "", text)
         self._reads = reads
         self.fetcher.is_on = reads
+        if reads:
+            self.fetcher.drop_spoiled()
         if not self.cluster.metadata.nodes:
             self.cluster.request_refresh()
         if self.auto_commit is not None:
@@ -382,7 +385,7 @@ class ConsumerCore:
         self._started.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.warning("a commit in the background failed: %s", error)
+            self.cluster.troubles.say(f"a commit in the background failed: {error}")
 
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a commit without offsets stores: positions, or what was stored for it."""
@@ -431,7 +434,23 @@ class ConsumerCore:
             is_done: Whether the application is done with all that it was given; if not, only what
                 it was done with before its last poll is committed.
         """
+        if self._is_closing:  # a call that was interrupted goes on
+            await asyncio.wait_for(self._closed.wait(), deadline.left_s())
+            return
         self._is_closing = True
+        try:
+            await self._close(deadline, caller, operation, is_done=is_done)
+        finally:
+            self._closed.set()
+
+    async def _close(
+        self,
+        deadline: Deadline,
+        caller: Caller,
+        operation: GroupMembershipOperation,
+        *,
+        is_done: bool,
+    ) -> None:
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
         self.fetcher.is_on = False
@@ -447,7 +466,10 @@ class ConsumerCore:
                     await self.auto_commit.commit(self.partitions.assigned)
                 await self._serve(caller, is_leaving=True)
         except TimeoutError:
-            log.warning("the group could not be left in time")
+            group = self.config.group_id
+            left = f"group {group} could not be left in time: it goes on when the session has ended"
+            late = "what was begun could not be ended in time, and is given up"
+            self.cluster.troubles.say(late if group is None else left)
         finally:
             await self._stop()
         self._raise_noted()

@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
 from kohort.errors import (
     KafkaError,
@@ -53,26 +53,30 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
 
-class Completable(Protocol):
-    """What is told of a record's fate: a future."""
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
-    def set_result(self, result: RecordMetadata, /) -> None:
-        """Take where the record went."""
+
+class Completable(Protocol[T_contra]):
+    """What is told of the fate of a record, or of a table: a future."""
+
+    def set_result(self, result: T_contra, /) -> None:
+        """Take where it went."""
 
     def set_exception(self, exception: Exception, /) -> None:
-        """Take why it did not."""
+        """Take why it was not delivered."""
 
     def done(self) -> bool:
         """Whether it was cancelled."""
 
 
-def tell(future: Completable, outcome: RecordMetadata | Exception) -> None:
+def tell(future: Completable[T], outcome: T | Exception) -> None:
     """Complete a future, unless its owner has cancelled it."""
     try:
-        if isinstance(outcome, RecordMetadata):
-            future.set_result(outcome)
-        else:
+        if isinstance(outcome, Exception):
             future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
     except Exception:
         if not future.done():
             raise
@@ -80,18 +84,28 @@ def tell(future: Completable, outcome: RecordMetadata | Exception) -> None:
 
 def tell_all(watchers: Iterable[Watcher]) -> None:
     """Complete the futures of records whose fate is known; none of them can hurt the others."""
-    outer, _telling.pid = getattr(_telling, "pid", None), os.getpid()
     for delivery, future in watchers:
         outcome = delivery.outcome()
         assert outcome is not None
-        try:
-            tell(future, outcome)
-        except BaseException as error:
-            leave_if_forked(error)
-            # An exit out of a callback would otherwise end the thread that all records need.
-            log.exception("a callback of a record for %s raised", _where(outcome))
-        leave_if_forked()
+        tell_safely(future, outcome)
+
+
+def tell_safely(future: Completable[T], outcome: T | Exception) -> None:
+    """Complete a future in the client's thread, which goes on whatever its callbacks do."""
+    outer, _telling.pid = getattr(_telling, "pid", None), os.getpid()
+    try:
+        tell(future, outcome)
+    except BaseException as error:
+        leave_if_forked(error)
+        # An exit out of a callback would otherwise end the thread that all records need.
+        log.exception("a callback of a delivery raised: %s", outcome)
+    leave_if_forked()
     _telling.pid = outer
+
+
+def is_telling() -> bool:
+    """Whether this thread is a client's, which completes futures just now."""
+    return getattr(_telling, "pid", None) is not None
 
 
 def leave_if_forked(error: BaseException | None = None) -> None:
@@ -128,15 +142,19 @@ def _leave(error: BaseException | None) -> NoReturn:
         os._exit(status)
 
 
-def _where(outcome: RecordMetadata | KohortError) -> str:
-    if isinstance(outcome, RecordMetadata):
-        return f"{outcome.topic}-{outcome.partition} at offset {outcome.offset}"
-    return f"a partition ({outcome})"
+DEFECT = "a defect in the producer: please report it; the records that it concerns fail"
 
 
 def closed() -> LocalProtocolError:
     """Return the error of a record that comes too late."""
     return LocalProtocolError("the producer is closed")
+
+
+def broken(error: Exception) -> LocalProtocolError:
+    """Return the error of records that failed for an exception that nobody foresaw."""
+    made = LocalProtocolError(f"a defect in the producer: {type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made
 
 
 def unsure(error: KohortError) -> KohortError:

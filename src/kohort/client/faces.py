@@ -8,7 +8,7 @@ it, is kept by the face alone and called through relays.
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NoReturn, TypeVar
 from weakref import ref
 
 from kohort.client import lifecycle
@@ -68,7 +68,27 @@ class Relay:
         return given.thing(*args)
 
 
-class BlockingFace:
+class InOneProcess:
+    """A client belongs to the process that made it, with its sockets, threads and loop."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled and copied, whether or not the client was used already.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{_article(type(self).__name__)} cannot be pickled or copied: each process makes a"
+            " client of its own, after the fork or inside the task that uses it. Hand over its"
+            " settings instead"
+        )
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+
+
+class BlockingFace(InOneProcess):
     """A client with a thread of its own.
 
     Args:
@@ -103,7 +123,7 @@ class BlockingFace:
             _warn(self, "close()")
 
 
-class AsyncFace:
+class AsyncFace(InOneProcess):
     """A client on a loop of the application's."""
 
     is_owned = False

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from kohort.client.backoff import may_pass
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.connection import Failed
@@ -39,6 +40,7 @@ _LOOK_BYTES = 1 << 20
 
 # A leader that moves is no trouble; a partition that is refused so often in a row is.
 _REFUSALS = 4
+_DOUBLINGS = 20
 
 
 class Fetcher:
@@ -103,6 +105,13 @@ class Fetcher:
             elif leader not in unread:
                 self._start(leader, of_leader)
         self._wake_for_delayed(idle, now)
+
+    def drop_spoiled(self) -> None:
+        """Have fetched again what could not be decoded; while the application waits in a poll."""
+        for state in self._partitions:
+            if state.is_spoiled and state.trouble is not None:
+                self._note_trouble(state, state.trouble.error)
+                state.drop_spoiled()
 
     async def close(self) -> None:
         """Stop."""
@@ -275,7 +284,9 @@ class Fetcher:
         if data.error_code:
             self._refused(asked, data.error_code)
             return
-        if state.refusals:
+        if not data.records:
+            state.heal()
+        if state.refusals and (state.trouble is None or state.trouble.is_over):
             state.refusals = 0
             where = shown(state.partition)
             self._cluster.troubles.over(("fetch", where), f"{where} can be fetched again")
@@ -294,7 +305,7 @@ class Fetcher:
                 chunk.records = without_aborted(chunk.records, data.aborted_transactions)
         except RemoteProtocolError as error:
             place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
-            state.failure = RemoteProtocolError(f"{place}: {error}")
+            self._note_trouble(state, RemoteProtocolError(f"{place}: {error}"))
             return
         state.chunks.append(chunk)
         state.fetch_offset = chunk.next_offset
@@ -310,7 +321,22 @@ class Fetcher:
             self._note_refusal(asked, code)
         else:
             place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
-            state.failure = KafkaError(code, place)
+            self._stop(state, KafkaError(code, place))
+
+    def _stop(self, state: PartitionState, error: KafkaError) -> None:
+        if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # the broker had a trouble of its own
+            self._note_trouble(state, error)
+        else:
+            state.failure = error
+
+    def _note_trouble(self, state: PartitionState, error: KohortError) -> None:
+        """Have the next poll raise an error, log it, and fetch again after a growing pause."""
+        state.refusals += 1
+        state.note_trouble(error)
+        self._delay(state)
+        where = shown(state.partition)
+        text = f"{error}; {where} is fetched again until it can be read"
+        self._cluster.troubles.note(("fetch", where), str(error), text)
 
     def _note_refusal(self, asked: Asked, code: int) -> None:
         """Tell of a refusal that lasts; what metadata show as well is told with them."""
@@ -333,14 +359,9 @@ class Fetcher:
             place = f"{shown(state.partition)} has no offset {asked.entry.fetch_offset}"
             state.failure = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, place)
         else:
-            log.info(
-                "%s has no offset %d: going to the %s",
-                shown(state.partition),
-                asked.entry.fetch_offset,
-                self._config.auto_offset_reset,
-            )
             earliest = self._config.auto_offset_reset == "earliest"
             state.look_up(EARLIEST if earliest else LATEST)
+            state.out_of_range = asked.entry.fetch_offset  # told of once it is known what is passed
 
     def _begin_anew(self, state: PartitionState) -> None:
         """Its topic was deleted and made anew: begin where the settings say, and say so."""
@@ -361,7 +382,7 @@ class Fetcher:
             return
         log.warning(
             "%s. Offset %d was one of the old topic: going to the %s of the new one",
-            what,
+            f"{self._cluster.troubles.client}: {what}",
             state.fetch_offset,
             reset,
         )
@@ -369,21 +390,33 @@ class Fetcher:
         self._on_change()
 
     def _failed(self, error: KohortError, asked: AskedOf) -> None:
-        is_passing = isinstance(error, KafkaError) and error.retriable
         log.debug("fetch failed: %s", error)
         for each in asked.values():
             if not each.is_current:
                 continue
-            if is_passing:
+            if isinstance(error, KafkaError) and error.retriable:
+                each.state.heal()  # nobody knows what would come, and lost brokers are waited for
                 self._delay(each.state)
+            elif may_pass(error):  # logged where it was noticed, once for all partitions
+                each.state.refusals += 1
+                each.state.note_trouble(error)
+                self._delay(each.state)
+            elif isinstance(error, KafkaError):
+                self._stop(each.state, error)
             else:
                 each.state.failure = error
-        if is_passing:
+        if may_pass(error):
             self._cluster.request_refresh()
 
     def _delay(self, state: PartitionState) -> None:
-        loop = asyncio.get_running_loop()
-        state.not_before = loop.time() + self._config.retry_backoff_ms / 1000
+        """Fetch it again after a pause, which grows while what comes cannot be read."""
+        config = self._config
+        is_bad = state.trouble is not None and not state.trouble.is_over
+        times = min(state.refusals - 1, _DOUBLINGS) if is_bad else 0
+        pause_ms = config.retry_backoff_ms * 2 ** max(times, 0)
+        longest_ms = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        now = asyncio.get_running_loop().time()
+        state.not_before = now + min(pause_ms, longest_ms) / 1000
 
 
 def _answer(end: Ended, leader: int) -> FetchResponse | KohortError:

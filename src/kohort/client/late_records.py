@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import closed, tell, tell_all
+from kohort.client.delivery import closed, tell_all, tell_safely
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.sender import NewRecord, Sender
 from kohort.errors import KohortError, RequestTimedOutError
@@ -78,6 +78,8 @@ class LateRecords:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for topic in list(self._queues):  # a task that never began has told nobody
+            self._give_up(topic)
 
     async def _pass_on(self, topic: str) -> None:
         queue = self._queues[topic]
@@ -88,10 +90,12 @@ class LateRecords:
                 queue.popleft()
                 self._size -= size
         finally:
-            del self._queues[topic]
-            for _, size, future, _ in queue:
-                self._size -= size
-                tell(future, self._sender.batches.fatal or closed())
+            self._give_up(topic)
+
+    def _give_up(self, topic: str) -> None:
+        for _, size, future, _ in self._queues.pop(topic, ()):
+            self._size -= size
+            tell_safely(future, self._sender.batches.fatal or closed())
 
     async def _pass_one_on(
         self, record: NewRecord, future: DeliveryFuture, deadline: Deadline
@@ -99,7 +103,7 @@ class LateRecords:
         try:
             delivery = await self._sender.add(record, deadline)
         except (KohortError, TypeError, ValueError) as error:
-            tell(future, error)
+            tell_safely(future, error)
             return
         if not delivery.watch(future):
             tell_all([(delivery, future)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Protocol, TypeAlias, cast
 from weakref import ref
 
@@ -36,7 +37,7 @@ class RebalanceListener:
 
     Methods are called inside the application's own `poll`. They may be coroutine functions, which
     then run on the client's loop. They may use the consumer, but not `poll`, `unsubscribe` or
-    `close` it, which would wait for the listener itself.
+    `close` it, which would wait for the listener itself. Other consumers they may use as they like.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
@@ -88,30 +89,42 @@ class ListenerRelay(RebalanceListener):
         return None if given is None else method_for(given.thing, change)(partitions)
 
 
-_inside: ContextVar[bool] = ContextVar("kohort_listener", default=False)
+class Listening:
+    """Knows whether a listener of one consumer runs in the present thread or task.
 
-
-def enter_listener() -> None:
-    """Note that a listener's coroutine runs from here on, in the present task."""
-    _inside.set(True)
-
-
-def call_listener(
-    method: Callable[[frozenset[TopicPartition]], Told], partitions: frozenset[TopicPartition]
-) -> Told:
-    """Call a listener's method in the present thread."""
-    before = _inside.set(True)
-    try:
-        return method(partitions)
-    finally:
-        _inside.reset(before)
-
-
-def refuse_in_listener(call: str) -> None:
-    """Keep a listener from a call that would wait for that very listener.
-
-    Raises:
-        LocalProtocolError: A listener makes the call.
+    Another consumer may be made, polled and closed in there, and so may be one of a forked child.
     """
-    if _inside.get():
-        raise LocalProtocolError(f"{call} was called inside a listener, whose return it waits for")
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def enter(self) -> Token[frozenset[Listening]]:
+        """Note that a listener runs from here on, in the present task."""
+        return _inside.set(_inside.get() | {self})
+
+    def call(
+        self,
+        method: Callable[[frozenset[TopicPartition]], Told],
+        partitions: frozenset[TopicPartition],
+    ) -> Told:
+        """Call a listener's method in the present thread."""
+        before = self.enter()
+        try:
+            return method(partitions)
+        finally:
+            _inside.reset(before)
+
+    def refuse(self, call: str) -> None:
+        """Keep a listener from a call that would wait for that very listener.
+
+        Raises:
+            LocalProtocolError: A listener of this consumer makes the call.
+        """
+        if self in _inside.get() and self._pid == os.getpid():
+            raise LocalProtocolError(
+                f"{call} was called inside a listener of the same consumer, whose return it waits"
+                " for"
+            )
+
+
+_inside: ContextVar[frozenset[Listening]] = ContextVar("kohort_listeners", default=frozenset())

@@ -23,61 +23,16 @@ from typing import TypeVar, cast
 from kohort.client import lifecycle
 from kohort.client.backoff import Deadline
 from kohort.client.lifecycle import Claim, Farewell
+from kohort.client.serving import Running, Serve, TooLongError, closed
 from kohort.errors import LocalProtocolError
-from kohort.values import dataclass
 
 log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What the loop wants done in the application's thread.
-_Call = tuple[Callable[[], object], "asyncio.Future[object]"]
-
 # How much longer than asked for closing may take: connections close after the group was left.
 _GRACE_S = 2.0
-
-
-class _TooLongError(Exception):
-    """The loop did not do in time what it was given."""
-
-
-@dataclass(slots=True, eq=False)
-class _Running:
-    """A loop that runs in a thread.
-
-    Attributes:
-        loop: The loop.
-        thread: The thread.
-        pid: The process; in any other one both are nobody's.
-        context: What callbacks run in. Not the caller's: whatever it refers to would live on.
-        ended: Done when the loop shall end.
-        is_ending: Whether nothing more can be started.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    thread: threading.Thread
-    pid: int
-    context: Context
-    ended: asyncio.Future[None]
-    is_ending: bool = False
-
-    @property
-    def is_here(self) -> bool:
-        return self.pid == os.getpid()
-
-    def stop(self) -> None:
-        """Have the loop end; on the loop."""
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def post(self, function: Callable[..., object], *args: object) -> bool:
-        """Have the loop call a function; return whether it can."""
-        try:
-            self.loop.call_soon_threadsafe(function, *args, context=self.context)
-        except RuntimeError:  # it is closed
-            return False
-        return True
 
 
 class LoopThread:
@@ -89,13 +44,15 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._running: _Running | None = None
+        self._running: Running | None = None
         self._claims: dict[str, Claim] = {}
         self._early: deque[Callable[[], object]] = deque()
         self._waiting: set[Serve] = set()
         self._farewell: asyncio.Task[None] | None = None
+        self._closing: Serve | None = None
         self._closed = False
         self._ended = False
+        self._is_over = False  # whether `close` has done all it does
 
     def __str__(self) -> str:
         return self._name
@@ -121,7 +78,7 @@ class LoopThread:
 
     def _serve(
         self,
-        running: _Running,
+        running: Running,
         make: Callable[[Serve], Coroutine[object, object, T]],
         deadline: Deadline,
     ) -> object:
@@ -139,17 +96,17 @@ class LoopThread:
         try:
             # One of the two is seen: that the thread has ended, or, at its end, that this waits.
             if self._ended or not serve.start(make):
-                raise _closed()
+                raise closed()
             serve.until_finished(deadline)
-        except BaseException:
-            serve.cancel()
+        except BaseException as error:
+            serve.interrupt(error)
             raise
         finally:
             self._waiting.discard(serve)
 
-    def _reach(self) -> _Running:
+    def _reach(self) -> Running:
         if self._closed:
-            raise _closed()
+            raise closed()
         running = self._running or self._begun()
         if not running.is_here:
             raise lifecycle.forked()
@@ -199,11 +156,11 @@ class LoopThread:
 
     # -------------------------------------------------------------------------------- start
 
-    def _begun(self) -> _Running:
+    def _begun(self) -> Running:
         """Return what runs; start it if nobody else does."""
         while self._running is None:
             if self._closed:
-                raise _closed()
+                raise closed()
             mine = Claim()
             claim = self._claims.setdefault("start", mine)
             if claim is mine:
@@ -225,11 +182,11 @@ class LoopThread:
     def _start(self) -> None:
         context = Context()
         loop = context.run(asyncio.new_event_loop)
-        gate = queue.SimpleQueue[_Running | None]()
+        gate = queue.SimpleQueue[Running | None]()
         thread = threading.Thread(target=self._run, args=(loop, gate), name=self._name, daemon=True)
         try:
             thread.start()
-            self._running = _Running(loop, thread, os.getpid(), context, loop.create_future())
+            self._running = Running(loop, thread, os.getpid(), context, loop.create_future())
         except RuntimeError as error:
             loop.close()
             raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
@@ -242,7 +199,7 @@ class LoopThread:
         lifecycle.hook_process()
         if self._closed:
             running.post(running.stop)
-            raise _closed()
+            raise closed()
 
     # ---------------------------------------------------------------------------------- end
 
@@ -250,15 +207,19 @@ class LoopThread:
         self,
         make: Callable[[Serve], Coroutine[object, object, object]] | None = None,
         timeout_s: float | None = None,
+        *,
+        goes_on: bool = False,
     ) -> None:
         """End the thread; calls that still wait raise LocalProtocolError.
 
         Any number of threads may call it, and handlers of signals; it happens once. In a forked
-        child it does nothing but forget the parent's client.
+        child it does nothing but forget the parent's client. If the handler of a signal ends it by
+        an exception, another call goes on where it was.
 
         Args:
             make: Makes what is to be done before.
             timeout_s: How long that may take; a little later this returns in any case.
+            goes_on: Whether that goes on when the call is ended by an exception.
 
         Raises:
             LocalProtocolError: It is called from the loop itself.
@@ -266,40 +227,41 @@ class LoopThread:
         """
         if self.is_started and self.is_inside:
             raise lifecycle.in_own_thread()
-        mine = Claim()
-        claim = self._claims.setdefault("close", mine)
-        if claim is not mine:
-            if claim.owner != mine.owner:  # else a handler of a signal interrupted `close`
-                claim.wait(None if timeout_s is None else timeout_s + _GRACE_S)
-                if not self._closed:
-                    log.warning("%s is still being closed by another thread", self)
-            return
         deadline = Deadline(None if timeout_s is None else (timeout_s + _GRACE_S) * 1000)
-        try:
-            self._close(make, deadline)
+        mine = Claim()
+        try:  # whatever raises from here on, a later call has its turn
+            while (claim := self._claims.setdefault("close", mine)) is not mine:
+                if claim.owner == mine.owner:  # a handler of a signal interrupted `close`
+                    return
+                claim.wait(deadline.left_s())
+                if self._is_over:
+                    return
+                if deadline.over:
+                    log.warning("%s is still being closed by another thread", self)
+                    return
+            self._close(make, deadline, goes_on)
         finally:
-            claim.end()
+            if not self._is_over and self._claims.get("close") is mine:
+                del self._claims["close"]
+            mine.end()
 
     def _close(
         self,
         make: Callable[[Serve], Coroutine[object, object, object]] | None,
         deadline: Deadline,
+        goes_on: bool,
     ) -> None:
         serve: Serve | None = None
         running = self._running
         if make is not None and running is not None and self.is_started:
             self._cancel_interrupted()
-            serve = Serve(running)
+            serve = self._closing or Serve(running, goes_on=goes_on)
+            self._closing = serve if goes_on else None
             try:
                 self._wait(serve, make, deadline)
-            except _TooLongError:
+            except TooLongError:
                 log.warning("%s did not close in time; its connections are cut off", self)
                 serve = None
-            except (
-                BaseException
-            ):  # a handler of a signal raised: it can be closed again, or at exit
-                self._claims.pop("close", None)
-                raise
         try:
             if serve is not None:
                 serve.result()
@@ -315,6 +277,7 @@ class LoopThread:
                 log.warning(
                     "%s goes on after close: something blocks it, event_listener maybe", self
                 )
+        self._is_over = True
 
     def _cancel_interrupted(self) -> None:
         """End calls of this very thread: it is in the handler of a signal that interrupted them."""
@@ -335,10 +298,12 @@ class LoopThread:
         if running is None or not running.is_here:
             return
         lifecycle.begins_to_end(self, timeout_s)
+        if self._closing is not None:
+            running.post(self._closing.leave_alone)
         if not running.post(self._say, farewell, running):
             lifecycle.has_ended(self)
 
-    def _say(self, farewell: Farewell | None, running: _Running) -> None:
+    def _say(self, farewell: Farewell | None, running: Running) -> None:
         if farewell is None:
             running.stop()
             return
@@ -367,7 +332,7 @@ class LoopThread:
         return self._running and (self, waiting)
 
     def _run(
-        self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[_Running | None]
+        self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[Running | None]
     ) -> None:
         running = gate.get()
         if running is None:
@@ -385,116 +350,3 @@ class LoopThread:
                 with suppress(KeyError):
                     self._waiting.pop().abandon()
             lifecycle.has_ended(self)
-
-
-class Serve:
-    """A coroutine on a loop, which has functions called in the thread that waits for it.
-
-    Args:
-        running: The loop; it runs in another thread.
-
-    Attributes:
-        owner: Which thread waits.
-    """
-
-    def __init__(self, running: _Running) -> None:
-        self.owner = get_ident()
-        self._running = running
-        self._task: asyncio.Task[object] | None = None
-        self._failure: BaseException | None = None
-        self._is_cancelled = False
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-
-    def start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> bool:
-        """Start the coroutine, in the waiting thread; return whether there is a loop for it."""
-        return self._running.post(self._start, make)
-
-    def _start(self, make: Callable[[Serve], Coroutine[object, object, object]]) -> None:
-        if self._is_cancelled or self._running.is_ending:
-            self.abandon()
-            return
-        try:
-            self._task = self._running.loop.create_task(make(self))
-        except BaseException as error:  # noqa: BLE001  # raised where the result is waited for
-            self._failure = error
-            self.abandon()
-        else:
-            self._task.add_done_callback(lambda _: self.abandon())
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Call a function in the waiting thread and return what it returns."""
-        done: asyncio.Future[object] = self._running.loop.create_future()
-        self._calls.put((function, done))
-        return cast("R", await done)
-
-    def until_finished(self, deadline: Deadline) -> None:
-        """Make calls until the coroutine is finished; in the waiting thread.
-
-        Raises:
-            _TooLongError: It is not, and the time is up.
-        """
-        while True:
-            try:
-                item = self._calls.get(timeout=deadline.left_s())
-            except queue.Empty:
-                raise _TooLongError from None
-            if item is None:
-                return
-            self._make(*item)
-
-    def _make(self, function: Callable[[], object], done: asyncio.Future[object]) -> None:
-        if done.done():  # it was cancelled
-            return
-        try:
-            result = function()
-        except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
-            self._answer(_fail, done, error)
-        else:
-            self._answer(_succeed, done, result)
-
-    def _answer(self, *call: object) -> None:
-        if not self._running.is_here:  # the function has forked, and this is the child
-            raise lifecycle.forked()
-        function, *args = call
-        self._running.post(cast("Callable[..., object]", function), *args)
-
-    def cancel(self) -> None:
-        """Have the coroutine end; in the waiting thread."""
-        self._is_cancelled = True
-        if self._running.is_here:
-            self._running.post(self._cancel)
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def abandon(self) -> None:
-        """Let the waiting thread go on."""
-        self._calls.put(None)
-
-    def result(self) -> object:
-        """Return what the coroutine returned, or raise what it raised."""
-        if not self._running.is_here:
-            raise lifecycle.forked()
-        if self._failure is not None:
-            raise self._failure
-        if self._task is None or not self._task.done():
-            raise _closed("the client was closed meanwhile")
-        try:
-            return self._task.result()
-        except asyncio.CancelledError:  # only `close` cancels what is waited for
-            raise _closed("the client was closed meanwhile") from None
-
-
-def _closed(text: str = "the client is closed") -> LocalProtocolError:
-    return LocalProtocolError(text)
-
-
-def _succeed(done: asyncio.Future[object], result: object) -> None:
-    if not done.done():
-        done.set_result(result)
-
-
-def _fail(done: asyncio.Future[object], error: BaseException) -> None:
-    if not done.done():
-        done.set_exception(error)

@@ -20,15 +20,23 @@ from kohort.client.backoff import CHANCE, JITTER
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
+from kohort.client.fell_out import explanation
 from kohort.client.group_log import GroupLog
 from kohort.client.transport import now_ms
-from kohort.errors import ErrorCode, KafkaError, KohortError, LocalProtocolError
+from kohort.errors import (
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 from kohort.group.member.events import (
     Closing,
+    CommitAnswered,
     CoordinatorKnown,
     GroupMembershipOperation,
     JobDone,
@@ -97,7 +105,8 @@ class Membership:
         self._coordinator = coordinator
         self._on_change = on_change
         self._event_listener = config.event_listener
-        self._log = GroupLog(coordinator.group_id, config.client_id)
+        self._config = config
+        self._log = GroupLog(config)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0
@@ -128,6 +137,14 @@ class Membership:
     def fatal(self) -> BaseException | None:
         """Why the member cannot go on, None when it can."""
         return self._raised if self.member.state.name == _FATAL else None
+
+    def why_out(self, code: int = 0) -> str:
+        """Say why the member is out of its group without having left; empty when it is not.
+
+        Args:
+            code: What the coordinator said to a commit, for a member that has not noticed yet.
+        """
+        return self._log.fell_out or (explanation("", code, self._config) if code else "")
 
     @property
     def asks_as(self) -> CommitIdentity | None:
@@ -162,7 +179,7 @@ class Membership:
             self._publish(fact)
         member = self.member
         identity = (member.member_id, member.generation_id) if member.session.is_member else None
-        self._log.observed(effects.observed, identity, member.assigned)
+        self._log.observed(effects.observed, identity, member.assigned, _answered(event))
         if effects.find_coordinator:
             self._start(self._find_coordinator())
         for send in effects.sends:
@@ -245,7 +262,11 @@ class Membership:
             is_answer = error.code != ErrorCode.NETWORK_EXCEPTION
             self.run(LookupFailed(error.code if is_answer else None))
         except KohortError as error:
-            log.warning("coordinator of %s: %s", self._coordinator.group_id, error)
+            text = f"the coordinator of group {self._group} cannot be used: {error}; asking again"
+            if isinstance(error, RemoteProtocolError):
+                log.debug("%s", text)  # told where it is noticed, once and not at each attempt
+            else:
+                self._cluster.troubles.say(text)
             self.run(LookupFailed())
         else:
             if not self.member.session.coordinator_known:
@@ -296,6 +317,16 @@ class Membership:
     async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
         """Return the result of a job; a member without assignors is never given one."""
         raise AssertionError(f"{type(self.member).__name__} was given {type(job).__name__}")
+
+
+def _answered(event: MemberEvent) -> int:
+    """Return the error code that an event brings from the coordinator; 0: none."""
+    if isinstance(event, ResponseArrived):
+        code: int = getattr(event.response, "error_code", 0)
+        return code
+    if isinstance(event, (CommitAnswered, LookupFailed, RequestFailed)):
+        return event.error_code or 0
+    return 0
 
 
 # Brokers need not serve these.

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Mapping
 
-from kohort.client.backoff import Deadline
+from kohort.client.backoff import Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
 from kohort.errors import ErrorCode, KafkaError, KohortError
@@ -181,7 +181,7 @@ def _collect(
                 found[partition] = OffsetAndTimestamp(
                     entry.offset, entry.timestamp, entry.leader_epoch
                 )
-    grave = [each for each in errors if not isinstance(each, KafkaError) or not each.retriable]
+    grave = [each for each in errors if not may_pass(each)]
     return next(iter(grave or errors), None)
 
 

@@ -19,6 +19,25 @@ LATEST = -1
 
 
 @dataclass(slots=True)
+class Trouble:
+    """Why a partition cannot be read for now; it is fetched again and again until it can.
+
+    Attributes:
+        error: What is wrong.
+        is_reported: Whether the application was told.
+        is_over: Whether it is past; an application that was not told is told even so.
+    """
+
+    error: KohortError
+    is_reported: bool = False
+    is_over: bool = False
+
+    def is_due(self, *, is_idle: bool) -> bool:
+        """Whether a poll raises it: once, and again while it lasts and there is nothing else."""
+        return not self.is_reported or (is_idle and not self.is_over)
+
+
+@dataclass(slots=True)
 class PartitionState:
     """One partition. Owned by the loop; `current` and `position` by whoever polls.
 
@@ -37,8 +56,10 @@ class PartitionState:
         is_asked: Whether the application wants to know its position even so.
         is_fetching: Whether it is in a request.
         is_new: Whether nothing was asked for since a seek or a pause.
-        failure: Why it cannot be read further.
-        is_reported: Whether the application was told.
+        failure: Why it cannot be read further until the application seeks.
+        is_reported: Whether the application was told of that.
+        trouble: Why it could not be read when it was last tried.
+        is_spoiled: Whether what was fetched cannot be decoded, and is to be fetched again.
         not_before: Time of the loop before which it is not fetched again.
         incarnation: Changes with each seek, so that late answers are recognised.
         refusals: How often in a row a fetch was refused.
@@ -46,6 +67,7 @@ class PartitionState:
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
         end: The same, or the end of what is committed there if only that is read (KIP-98).
+        out_of_range: Offset that the partition does not have, while another one is looked up.
         topic_id: The topic that the position belongs to (KIP-516), None until it is read there.
     """
 
@@ -64,6 +86,8 @@ class PartitionState:
     is_new: bool = False
     failure: KohortError | None = None
     is_reported: bool = False
+    trouble: Trouble | None = None
+    is_spoiled: bool = False
     not_before: float = 0.0
     incarnation: int = 0
     refusals: int = 0
@@ -71,12 +95,14 @@ class PartitionState:
     leader_epoch: int = -1
     high_watermark: int | None = None
     end: int | None = None
+    out_of_range: int | None = None
     topic_id: uuid.UUID | None = None
 
     @property
     def is_readable(self) -> bool:
         """Whether records may be handed out."""
-        return not (self.is_paused or self.is_held) and self.failure is None
+        is_wanted = not (self.is_paused or self.is_held)
+        return is_wanted and self.failure is None and not self.is_spoiled
 
     @property
     def is_idle(self) -> bool:
@@ -122,12 +148,46 @@ class PartitionState:
         """Drop what was fetched, and what went wrong."""
         self.current = None
         self.chunks.clear()
-        self.failure = None
-        self.is_reported = False
+        self.failure = self.trouble = None
+        self.is_reported = self.is_spoiled = False
         self.is_fetching = False
         self.not_before = 0.0
-        self.topic_id = None
+        self.topic_id = self.out_of_range = None
         self.incarnation += 1
+
+    def note_trouble(self, error: KohortError) -> None:
+        """Note why it cannot be read for now; what lasts is the same trouble all the time."""
+        trouble = self.trouble
+        if trouble is None or trouble.is_over:
+            self.trouble = Trouble(error)
+        else:
+            trouble.error = error
+
+    def heal(self) -> None:
+        """Note that it can be read again."""
+        if self.trouble is not None:
+            self.trouble.is_over = True
+
+    def spoil(self, error: KohortError) -> None:
+        """Note that what was fetched cannot be decoded."""
+        self.note_trouble(error)
+        self.is_spoiled = True
+
+    def drop_spoiled(self) -> None:
+        """Drop what was fetched, to fetch it again; not while the application takes records."""
+        assert self.position is not None
+        self.current = None
+        self.chunks.clear()
+        self.is_spoiled = self.is_fetching = False
+        self.is_new = True
+        self.fetch_offset = self.position
+        self.incarnation += 1
+
+    @property
+    def has_trouble_news(self) -> bool:
+        """Whether the application has to hear of a trouble."""
+        is_read = not (self.is_paused or self.is_held)
+        return is_read and self.trouble is not None and not self.trouble.is_reported
 
     @property
     def is_taken(self) -> bool:
@@ -142,6 +202,8 @@ class PartitionState:
     def settle(self) -> None:
         """Take over the position of the chunk at hand; drop it when it is empty."""
         assert self.current is not None
+        if self.position != self.current.position:
+            self.heal()
         self.position = self.current.position
         if self.current.is_empty:
             self.current = None

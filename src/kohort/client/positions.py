@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from kohort.client.backoff import Backoff, Deadline
+from kohort.client.backoff import Backoff, Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
@@ -92,7 +92,7 @@ class Positions:
             try:
                 await self._look_up(begun)
             except KohortError as error:
-                if isinstance(error, KafkaError) and (error.retriable or error.code in _OVERTAKEN):
+                if may_pass(error) or _is_overtaken(error):
                     failures += 1
                     self._deadline.note(error)
                     self._note(states, error, failures)
@@ -104,12 +104,14 @@ class Positions:
             self._cluster.troubles.over(self, "positions can be found again")
             self._on_change()
 
-    def _note(self, states: list[PartitionState], error: KafkaError, failures: int) -> None:
+    def _note(self, states: list[PartitionState], error: KohortError, failures: int) -> None:
         log.debug("positions: %s", error)
-        if failures >= _FAILURES and error.code not in SHOWN_BY_METADATA:
+        is_shown = isinstance(error, KafkaError) and error.code in SHOWN_BY_METADATA
+        if failures >= _FAILURES and not is_shown:
             where = ", ".join(shown(state.partition) for state in states[:_MOST_SHOWN])
             text = f"no position for {where}: {error}; nothing is read of it until there is one"
-            self._cluster.troubles.note(self, error.name, text)
+            cause = error.name if isinstance(error, KafkaError) else str(error)
+            self._cluster.troubles.note(self, cause, text)
 
     async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
         self._deadline = deadline = Deadline(self._config.default_api_timeout_ms)
@@ -127,11 +129,35 @@ class Positions:
         )
         for state in _unchanged(begun):
             if state.partition in found:
+                self._tell_passed(state, found[state.partition].offset)
                 state.seek(found[state.partition].offset)
         if error is not None:  # what was found is read even so: one topic may never come
             self._on_change()
             self._cluster.request_refresh()
             raise error
+
+    def _tell_passed(self, state: PartitionState, offset: int) -> None:
+        """Tell of records that are passed over: retention deleted them unread, for instance."""
+        before = state.out_of_range
+        if before is None or offset == before:
+            return
+        place = shown(state.partition)
+        policy = f"{offset} (auto.offset.reset={self._config.auto_offset_reset})"
+        if offset < before:
+            log.warning(
+                "%s has no offset %d, which is behind its end: going back to %s. The end of the"
+                " partition was lost, or was never there",
+                *(place, before, policy),
+            )
+        else:
+            log.warning(
+                "%s does not have offset %d any more: going on at %s. Offsets %d to %d, up to %d"
+                " records, are not read: %s",
+                *(place, before, policy, before, offset - 1, offset - before),
+                "they were deleted before"
+                if state.reset_to == EARLIEST
+                else "they were deleted before, or lie before the end",
+            )
 
     async def _use_committed(
         self, begun: list[tuple[PartitionState, int]], deadline: Deadline
@@ -172,6 +198,10 @@ class Positions:
         if state.reset_to is not None:
             return state.reset_to
         return EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
+
+
+def _is_overtaken(error: KohortError) -> bool:
+    return isinstance(error, KafkaError) and error.code in _OVERTAKEN
 
 
 def _unchanged(begun: list[tuple[PartitionState, int]]) -> list[PartitionState]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
@@ -21,7 +20,7 @@ from kohort.errors import KohortError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kohort.client.arrow_delivery import ArrowDelivery
+    from kohort.client.arrow_delivery import ArrowDeliveryFuture
     from kohort.client.settings import ProducerSettings
 
 __all__ = ["DeliveryFuture", "Producer", "RecordMetadata"]
@@ -146,7 +145,7 @@ class Producer(BlockingFace):
                 raise sender.no_room()
         return future
 
-    def send_arrow(self, topic: str, table: pa.RecordBatch | pa.Table) -> Future[ArrowDelivery]:
+    def send_arrow(self, topic: str, table: pa.RecordBatch | pa.Table) -> ArrowDeliveryFuture:
         """Add the rows of a table, in large batches; waits only for metadata and for memory.
 
         The table is checked before anything of it is sent. Rows with a key go where `send` would
@@ -171,6 +170,7 @@ class Producer(BlockingFace):
             TypeError: It is no table, or a column is of a type that it may not have.
             ValueError: A column is unknown, an array is malformed, or a value is out of range.
         """
+        from kohort.client.arrow_delivery import ArrowDeliveryFuture
         from kohort.client.arrow_sender import ArrowSend, check_arguments
 
         check_arguments(topic, table)
@@ -179,7 +179,7 @@ class Producer(BlockingFace):
         deadline = Deadline(self._config.max_block_ms)
         if sender.lacks(topic, None):
             self._find(sender, topic, None, deadline)
-        future: Future[ArrowDelivery] = Future()
+        future = ArrowDeliveryFuture()
         send = ArrowSend(self._config, sender, topic, table, future)
         try:
             while (need := send.need()) is not None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kohort.client.config import ClientConfig
 from kohort.client.troubles import Troubles
-from kohort.errors import BrokerUnavailableError
+from kohort.errors import BrokerUnavailableError, RemoteProtocolError
 
 _ANY: Final = "any broker"
 
@@ -74,6 +74,11 @@ class Reachability:
             " to it anew"
         )
         self._troubles.note(address, request, text)
+
+    def garbled(self, address: str, error: RemoteProtocolError) -> None:
+        """Note that a broker sent something that is no answer to what it was asked."""
+        text = f"{error}; connecting to it anew, and asking again"
+        self._troubles.note(address, str(error), text)
 
     def answered(self, address: str) -> None:
         """Note that a broker answered a request."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from kohort.client.clipped_times import ClippedTimes
 from kohort.client.config import ConsumerConfig
 from kohort.client.partitions import Partitions, PartitionState
 from kohort.client.records import Chunk, ConsumerRecord, decode_columns
@@ -43,6 +44,7 @@ class Reader:
         self._reading: PartitionState | None = None
         self._begun: Sequence[_Begun] = ()
         self.handed_out = 0
+        self._clipped_times = ClippedTimes()
 
     def take_back(self) -> None:
         """Take back what was handed out last: an interrupt kept it from the application."""
@@ -66,6 +68,8 @@ class Reader:
                 self._reading = state
                 return record
         self._reading = None
+        if any(state.is_spoiled for state in self._partitions):
+            self._raise_failure()
         return None
 
     def _one_of(self, state: PartitionState) -> ConsumerRecord | None:
@@ -81,7 +85,7 @@ class Reader:
                 self.handed_out += 1
             return record
         except (RemoteProtocolError, RecordDeserializationError) as error:
-            state.failure = error
+            _stop(state, error)
             return None
         except BaseException:
             begun.take_back()
@@ -123,11 +127,13 @@ class Reader:
         try:
             return begun.chunk.take(state.partition, count, self._config)
         except (RemoteProtocolError, RecordDeserializationError) as error:
-            state.failure = error
+            _stop(state, error)
             return []
 
     def _raise_failure(self) -> None:
-        failure = failure_to_raise(self._partitions, is_idle=False)
+        # What is found spoiled again each time it was fetched must not end in polls without a word.
+        is_spoiled = any(state.is_spoiled for state in self._partitions)
+        failure = failure_to_raise(self._partitions, is_idle=is_spoiled)
         if failure is not None:
             raise failure
 
@@ -154,7 +160,7 @@ class Reader:
     def _columns(self, count: int | None, begun: list[_Begun]) -> pa.RecordBatch:
         parts = self._parts(count, begun)
         try:
-            batch, ends = decode_columns(parts, self._config.check_crcs)
+            batch, ends = decode_columns(parts, self._config.check_crcs, self._clipped_times)
         except RemoteProtocolError:
             return self._singly(parts, begun)
         for each, part, end in zip(begun, parts, ends, strict=True):
@@ -186,27 +192,28 @@ class Reader:
                 each.advance(end, end)
                 return batch
             if error is not None:
-                each.state.failure = error
-        return decode_columns([], self._config.check_crcs)[0]
+                each.state.spoil(error)
+        return decode_columns([], self._config.check_crcs, self._clipped_times)[0]
 
     def _good_part(
         self, part: _Part
     ) -> tuple[pa.RecordBatch | None, int, RemoteProtocolError | None]:
         """Return the columns before a corrupt batch, where they end, and what is wrong there."""
         partition, records, first, end = part
-        check_crcs = self._config.check_crcs
+        check_crcs, times = self._config.check_crcs, self._clipped_times
         size, good_end = 0, first
         failure: RemoteProtocolError | None = None
         try:
             for header, batch in iter_batches(records):
-                decode_columns([(partition, batch, first, end)], check_crcs)
+                decode_columns([(partition, batch, first, end)], check_crcs, times)
                 size += len(batch)
                 good_end = min(end, header.next_offset)
         except RemoteProtocolError as error:
             failure = error
         if not size:
             return None, first, failure
-        columns, ends = decode_columns([(partition, records[:size], first, good_end)], check_crcs)
+        good = [(partition, records[:size], first, good_end)]
+        columns, ends = decode_columns(good, check_crcs, times)
         return columns, max(good_end, ends[0]), failure
 
 
@@ -248,10 +255,31 @@ def _take_back(begun: Iterable[_Begun]) -> None:
         each.take_back()
 
 
+def _stop(state: PartitionState, error: RemoteProtocolError | RecordDeserializationError) -> None:
+    """Read no further: bytes that a network has garbled are good when they are fetched again."""
+    if isinstance(error, RemoteProtocolError):
+        state.spoil(error)
+    else:
+        state.failure = error
+
+
 def failure_to_raise(partitions: Partitions, *, is_idle: bool) -> KohortError | None:
     """Return why a partition cannot be read: once, and again whenever there is nothing else."""
     for state in partitions:
         if state.failure is not None and (is_idle or not state.is_reported):
             state.is_reported = True
             return state.failure
+        trouble = state.trouble
+        if trouble is None or state.is_paused or state.is_held:
+            continue
+        if trouble.is_due(is_idle=is_idle):
+            _note_reported(partitions, trouble.error)
+            return trouble.error
     return None
+
+
+def _note_reported(partitions: Partitions, error: KohortError) -> None:
+    """Note that the application is told of an error, which many partitions may have in common."""
+    for state in partitions:
+        if state.trouble is not None and state.trouble.error is error:
+            state.trouble.is_reported = True

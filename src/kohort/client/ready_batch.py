@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ class ReadyBatch(Batch):
         first: The row that their numbers count from.
     """
 
-    __slots__ = ("_rows_fate",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -37,18 +38,9 @@ class ReadyBatch(Batch):
         whole: ArrowFate,
         first: int,
     ) -> None:
-        super().__init__(partition, created, encoded)
+        fate = RowsFate(whole, partition.partition, numbered(encoded.rows, first))
+        super().__init__(partition, created, encoded, cast("Fate", fate))
         whole.add()
-        self._rows_fate = RowsFate(whole, partition.partition, numbered(encoded.rows, first))
-        self.fate = cast("Fate", self._rows_fate)
-
-    def parts(self, most_bytes: int) -> list[Batch]:
-        """Return the same records in several batches; see `Batch.parts`."""
-        parts = super().parts(most_bytes)
-        fates = self._rows_fate.cut([part.builder.count for part in parts])
-        for part, fate in zip(parts, fates, strict=True):
-            part.fate = cast("Fate", fate)
-        return parts
 
 
 class RowsFate:
@@ -76,7 +68,7 @@ class RowsFate:
 
     def delivered(self, base_offset: int, append_time: int) -> list[object]:  # noqa: ARG002  # `Fate` needs it
         """Settle: the batch was written. Nobody waits for a single row."""
-        self._is_known = True
+        self._decide()
         self._whole.delivered(self._partition, len(self._rows), base_offset)
         return []
 
@@ -84,11 +76,16 @@ class RowsFate:
         self, error: KohortError, reasons: dict[int, KohortError] | None = None
     ) -> list[object]:
         """Settle: the batch was given up. Nobody waits for a single row."""
-        self._is_known = True
+        self._decide()
         self._whole.failed(self._partition, self._rows, self._refusal(reasons) or error)
         return []
 
-    def cut(self, counts: list[int]) -> list[RowsFate]:
+    def _decide(self) -> None:
+        if self._is_known or self._parts:
+            raise AssertionError("the fate of a batch is decided once")
+        self._is_known = True
+
+    def cut(self, counts: Sequence[int]) -> list[RowsFate]:
         """Return the fates of the parts of the batch, which have so many rows each."""
         at = 0
         parts = []
@@ -99,6 +96,8 @@ class RowsFate:
 
     def divide(self, parts: list[tuple[int, RowsFate]]) -> None:
         """Hand the rows over to the parts."""
+        if self._is_known or self._parts:
+            raise AssertionError("the fate of a batch is decided once")
         self._parts = [part for _, part in parts]
         for _ in parts:
             self._whole.add()

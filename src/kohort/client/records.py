@@ -15,7 +15,8 @@ from kohort.wire.records.record import Headers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kohort.client.config import ConsumerConfig
+    from kohort.client.clipped_times import ClippedTimes
+from kohort.client.config import ConsumerConfig
 
 _PREFIX = struct.Struct(">qi")
 _DELTA = struct.Struct(">i")
@@ -245,13 +246,16 @@ def without_aborted(
 
 
 def decode_columns(
-    parts: Sequence[tuple[TopicPartition, memoryview, int, int]], check_crc: bool
+    parts: Sequence[tuple[TopicPartition, memoryview, int, int]],
+    check_crc: bool,
+    clipped_times: ClippedTimes,
 ) -> tuple[pa.RecordBatch, list[int]]:
     """Decode parts of several partitions into one RecordBatch; also where each one ended.
 
     Args:
         parts: Partition, bytes, first offset and end of each.
         check_crc: Whether to check the CRCs.
+        clipped_times: Tells of timestamps that do not fit.
     """
     from kohort.wire.records.arrow import Fetched, decode_to_arrow
 
@@ -260,6 +264,7 @@ def decode_columns(
         for partition, records, first, end in parts
     ]
     decoded = decode_to_arrow(fetched, check_crc=check_crc)
+    clipped_times.note(decoded.clipped)
     return decoded.batch, decoded.next_offsets
 
 

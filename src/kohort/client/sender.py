@@ -15,11 +15,20 @@ from typing import TypeAlias
 from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
 from kohort.client.accumulator import Accumulator, Batch, Identity
-from kohort.client.backoff import CHANCE, Deadline
+from kohort.client.backoff import CHANCE, Deadline, may_pass
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
-from kohort.client.delivery import LostRecords, closed, not_in_time, tell_all, unsure
+from kohort.client.delivery import (
+    DEFECT,
+    LostRecords,
+    broken,
+    closed,
+    not_in_time,
+    tell_all,
+    unsure,
+)
 from kohort.client.partitioner import partitioner_named
+from kohort.client.produce_requests import answers_of, produce_request, reasons_of
 from kohort.client.producer_topics import ProducerTopics
 from kohort.errors import (
     ErrorCode,
@@ -29,14 +38,7 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.types import TopicPartition
-from kohort.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 from kohort.wire.schema import Buffer
 
@@ -220,13 +222,23 @@ class Sender:
         while True:
             self.batches.is_notified = False
             self._wake.clear()
-            due = self._turn(int(self._now() * 1000))
+            due = self._turn_or_end(int(self._now() * 1000))
             timeout = None if due is None else max(0.0, due / 1000 - self._now())
             try:
                 async with asyncio.timeout(timeout):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def _turn_or_end(self, now: int) -> int | None:
+        """Take a turn; when it breaks down, all records fail: else they would wait for ever."""
+        try:
+            return self._turn(now)
+        except Exception as error:
+            log.exception(DEFECT)
+            self.batches.fatal = self.batches.fatal or broken(error)
+            self._abandon(self.batches.fatal)
+            return None
 
     def _turn(self, now: int) -> int | None:
         """Give up what is too old and send what is ready; return when to look again."""
@@ -280,7 +292,7 @@ class Sender:
                 self._accumulator.identity = identity
             except KohortError as error:
                 self._no_identity = error
-                if not (isinstance(error, KafkaError) and error.retriable):
+                if not isinstance(error, RemoteProtocolError) and not may_pass(error):
                     self.batches.fatal = error
                 attempts += 1
                 await asyncio.sleep(self._backoff_ms(attempts) / 1000)
@@ -291,17 +303,16 @@ class Sender:
     async def _send(self, node: int, batches: list[Batch]) -> None:
         try:
             await self._exchange(node, batches)
-        except KafkaError as error:
-            self._cluster.request_refresh()
-            for batch in batches:
-                self._again_or_fail(batch, error)
         except KohortError as error:
-            for batch in batches:
-                self._give_up(batch, unsure(error))
+            self._cluster.request_refresh()
+            for batch in self._unsettled(batches):
+                self._again_or_fail(batch, error)
         except asyncio.CancelledError:
-            for batch in batches:
-                self._give_up(batch, unsure(self.batches.fatal or closed()))
+            self._give_up_all(batches, self.batches.fatal or closed())
             raise
+        except Exception as error:
+            log.exception(DEFECT)
+            self._give_up_all(batches, broken(error))
         finally:
             task = asyncio.current_task()
             assert task is not None
@@ -309,11 +320,19 @@ class Sender:
             self._wake.set()
             self._pulse()
 
+    def _unsettled(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Return those of a request's batches that nothing was decided about yet."""
+        return [batch for batch in batches if self._accumulator.is_in_flight(batch)]
+
+    def _give_up_all(self, batches: Iterable[Batch], error: KohortError) -> None:
+        for batch in self._unsettled(batches):
+            self._give_up(batch, unsure(error))
+
     async def _exchange(self, node: int, batches: list[Batch]) -> None:
         now = int(self._now() * 1000)
         left = min(self._accumulator.deadline(batch) for batch in batches) - now
         timeout_ms = max(1, min(self._config.request_timeout_ms, left))
-        request = self._request(batches, timeout_ms)
+        request = produce_request(batches, self._config, timeout_ms)
         if self._config.required_acks == 0:
             connection = await self._cluster.connection(node, Purpose.CONTROL)
             connection.tell(request, timeout_ms)
@@ -323,66 +342,42 @@ class Sender:
         response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
         self._settle(batches, response)
 
-    def _request(self, batches: Iterable[Batch], timeout_ms: int) -> ProduceRequest:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            topic, partition = batch.partition
-            data = PartitionProduceData(index=partition, records=batch.encode(self._config.codec))
-            topics.setdefault(topic, []).append(data)
-        return ProduceRequest(
-            acks=self._config.required_acks,
-            timeout_ms=timeout_ms,
-            topic_data=tuple(
-                TopicProduceData(name=name, partition_data=tuple(data))
-                for name, data in topics.items()
-            ),
-        )
-
     def _settle(self, batches: Iterable[Batch], response: ProduceResponse) -> None:
-        answers = {
-            TopicPartition(topic.name, each.index): each
-            for topic in response.responses
-            for each in topic.partition_responses
-        }
+        answers = answers_of(response)
         for batch in batches:
-            answer = answers.get(batch.partition)
-            if answer is None:
-                error = RemoteProtocolError("the answer lacks a partition that was produced to")
-                self._give_up(batch, unsure(error))
-            else:
-                self._settle_one(batch, answer)
+            try:
+                self._settle_one(batch, answers.get(batch.partition))
+            except Exception as error:  # the others have answers of their own
+                log.exception(DEFECT)
+                self._give_up_all([batch], broken(error))
 
-    def _settle_one(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+    def _settle_one(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
+        if answer is None:
+            error = RemoteProtocolError("the answer lacks a partition that was produced to")
+            self._again_or_fail(batch, error)
+            return
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._deliver(batch, answer.base_offset, answer.log_append_time_ms)
             return
         where = f"{batch.partition.topic}-{batch.partition.partition}"
         texts = [where, answer.error_message]
-        error = KafkaError(code, ": ".join(text for text in texts if text))
+        refused = KafkaError(code, ": ".join(text for text in texts if text))
         if answer.record_errors:
-            self._refuse(batch, code, where, answer.record_errors)
+            self._refuse(batch, code, where, reasons_of(answer, where))
         elif code in _OUT_OF_ORDER:
-            self._settle_out_of_order(batch, error)
+            self._settle_out_of_order(batch, refused)
         elif code in _TOO_LARGE and batch.builder.count > 1:
             self._divide(batch)
         elif code in _FENCED:
-            self.batches.fatal = error
-            self._give_up(batch, error)
+            self.batches.fatal = refused
+            self._give_up(batch, refused)
         else:
             self._cluster.request_refresh()
-            self._again_or_fail(batch, error)
+            self._again_or_fail(batch, refused)
 
-    def _refuse(
-        self, batch: Batch, code: int, where: str, errors: Iterable[BatchIndexAndErrorMessage]
-    ) -> None:
+    def _refuse(self, batch: Batch, code: int, where: str, reasons: dict[int, KohortError]) -> None:
         """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
-        reasons: dict[int, KohortError] = {
-            each.batch_index: KafkaError(
-                code, f"{where}: {each.batch_index_error_message or 'it is refused'}"
-            )
-            for each in errors
-        }
         self._note_lost(batch, KafkaError(code, where))
         self._accumulator.gave_up(batch)
         self._released()
@@ -403,15 +398,15 @@ class Sender:
             lost = f"{error}: the broker has lost records of this producer that it acknowledged"
             self._give_up(batch, KafkaError(error.code, lost.removeprefix(f"{error.name}: ")))
 
-    def _again_or_fail(self, batch: Batch, error: KafkaError) -> None:
-        if not error.retriable:
-            self._give_up(batch, error)
+    def _again_or_fail(self, batch: Batch, error: KohortError) -> None:
+        if not may_pass(error):
+            self._give_up(batch, error if isinstance(error, KafkaError) else unsure(error))
         elif self._accumulator.deadline(batch) <= int(self._now() * 1000):
             self._give_up(batch, self._timed_out(batch, error))
         else:
             self._again(batch, error)
 
-    def _again(self, batch: Batch, error: KafkaError) -> None:
+    def _again(self, batch: Batch, error: KohortError) -> None:
         batch.trouble = error
         not_before = int(self._now() * 1000) + self._backoff_ms(batch.attempts)
         self._accumulator.again(batch, not_before)

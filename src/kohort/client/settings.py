@@ -24,22 +24,24 @@ class ClientSettings(TypedDict, total=False):
     """How long one request may take. Default: 30_000."""
 
     default_api_timeout_ms: int
-    """How long one call may take, with all the requests it tries. Default: 60_000."""
+    """How long one call may take, with all the requests it tries; if not set, at least
+    `request_timeout_ms`. Default: 60_000.
+    """
 
     retry_backoff_ms: int
     """First pause before a request is tried again. Default: 100."""
 
     retry_backoff_max_ms: int
-    """Longest such pause. Default: 1_000."""
+    """Longest such pause; if not set, at least the first. Default: 1_000."""
 
     reconnect_backoff_ms: int
     """First pause before a broker is connected to again. Default: 50."""
 
     reconnect_backoff_max_ms: int
-    """Longest such pause. Default: 1_000."""
+    """Longest such pause; if not set, at least the first. Default: 1_000."""
 
     socket_connection_setup_timeout_ms: int
-    """How long connecting may take. Default: 10_000."""
+    """How long connecting may take; `request_timeout_ms` at most. Default: 10_000."""
 
     metadata_max_age_ms: int
     """After this time the brokers are asked for metadata anew. Default: 300_000."""
@@ -186,7 +188,10 @@ class ProducerSettings(ClientSettings, total=False):
     """How long `send` may wait for memory or metadata. Default: 60_000."""
 
     delivery_timeout_ms: int
-    """After this time a record that is not acknowledged has failed. Default: 120_000."""
+    """After this time a record that is not acknowledged has failed, whatever `request_timeout_ms`
+    is. It must be above `linger_ms`; if not set, it is at least `linger_ms` and
+    `request_timeout_ms` together. Default: 120_000.
+    """
 
     partitioner: Literal["murmur2", "murmur2_random", "consistent_random"] | Partitioner
     """Chooses the partition of a record that names none. "murmur2" (also "murmur2_random") puts a

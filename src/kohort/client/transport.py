@@ -56,6 +56,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     Attributes:
         on_silence: Called with the name of a request that was not answered in time.
+        on_garbled: Called with the address and what is wrong when what came is no answer.
         on_first_answer: Called when a request that the user gave is answered for the first time.
     """
 
@@ -68,6 +69,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._asked: dict[int, Callable[[Ended], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.on_silence: Callable[[str], None] | None = None
+        self.on_garbled: Callable[[str, RemoteProtocolError], None] | None = None
         self.on_first_answer: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------------------ the user
@@ -177,7 +179,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             self._machine.received(nbytes, now_ms())
         except RemoteProtocolError as error:
-            self.close(told_of(self.address, error))
+            told = told_of(self.address, error)
+            if self.on_garbled is not None:
+                self.on_garbled(self.address, told)
+            self.close(told)
         except KohortError as error:
             self.close(error)
         else:
@@ -222,7 +227,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _dispatch(self) -> None:
         for event in self._machine.events():
             if isinstance(event, BecameReady):
-                self._ready.set_result(None)
+                if not self._ready.done():  # what came behind in the same bytes may have ended it
+                    self._ready.set_result(None)
                 continue
             if self.on_first_answer is not None and isinstance(event, Answered):
                 self.on_first_answer()

@@ -32,11 +32,18 @@ class Troubles:
 
     Args:
         client: Whose troubles these are; a process may have many clients.
+
+    Attributes:
+        client: That.
     """
 
     def __init__(self, client: str) -> None:
-        self._client = client
+        self.client = client
         self._told: dict[Hashable, set[str]] = {}
+
+    def say(self, text: str) -> None:
+        """Log what happens once, and whose trouble it is."""
+        log.warning("%s: %s", self.client, text)
 
     def note(self, key: Hashable, cause: str, text: str) -> None:
         """Log a trouble unless this cause of it was logged before.
@@ -49,7 +56,7 @@ class Troubles:
         told = self._told.setdefault(key, set())
         if cause not in told and len(told) < _MOST_CAUSES:
             told.add(cause)
-            log.warning("%s: %s", self._client, text)
+            self.say(text)
 
     def forget(self, key: Hashable) -> None:
         """Forget a trouble that nobody looks at any more: whether it is over is not known."""
@@ -58,7 +65,7 @@ class Troubles:
     def over(self, key: Hashable, text: str) -> None:
         """Log that a trouble is over, if it was logged that there was one."""
         if self._told.pop(key, None):
-            log.warning("%s", text)
+            self.say(text)
 
 
 class TopicTroubles:

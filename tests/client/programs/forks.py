@@ -23,6 +23,7 @@ from kohort import (
     TopicPartition,
 )
 from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.delivery_future import DeliveryFuture
 
 
 def in_child(work: Callable[[], None], *, leaves_with_exit: bool = False) -> None:
@@ -53,6 +54,14 @@ def refused(name: str, call: Callable[[], object]) -> None:
         assert "fork" in str(error), f"{name}: {error}"
         assert "make a client of its own" in str(error), error
     assert time.monotonic() - begun < 30
+
+
+def waits_for_the_parent(future: DeliveryFuture) -> None:
+    """Only the parent will hear what becomes of its records."""
+    refused("result", future.result)
+    refused("exception", future.exception)
+    refused("get", future.get)
+    refused("add_done_callback", lambda: future.add_done_callback(print))
 
 
 def main(bootstrap: str) -> None:  # one child after the other
@@ -113,7 +122,23 @@ def main(bootstrap: str) -> None:  # one child after the other
     goes_on(producer, consumer, topic, seen)
     for client in (producer, consumer, admin, lazy):
         client.close()
+    deliveries(bootstrap)
     asyncio.run(asyncs(bootstrap, topic))
+
+
+def deliveries(bootstrap: str) -> None:
+    """Futures of records on their way, with and without a state of their own."""
+    topic = uuid.uuid4().hex
+    with Producer(bootstrap_servers=bootstrap, linger_ms=100_000) as producer:
+        futures = [producer.send(topic, b"0"), producer.send(topic, b"1")]
+        futures[1].add_done_callback(lambda _: None)
+
+        def waits() -> None:
+            for future in futures:
+                waits_for_the_parent(future)
+
+        in_child(waits)
+    assert [each.result().offset for each in futures] == [0, 1]
 
 
 def in_plain_child(work: Callable[[], None]) -> None:

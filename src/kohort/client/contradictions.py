@@ -1,0 +1,123 @@
+"""Settings that contradict each other, or that have no effect beside others.
+
+What was set wins over a default, where Java's clients have it so; two settings that were both set,
+and cannot both hold, are refused. Nobody would find out later: the client would do one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kohort.errors import ConfigError
+
+# What the coordinator decides under KIP-848, and where to say it there.
+_CLASSIC_ONLY = {
+    "session_timeout_ms": "the group's consumer.session.timeout.ms at the broker",
+    "heartbeat_interval_ms": "the group's consumer.heartbeat.interval.ms at the broker",
+    "partition_assignment_strategy": "group.remote.assignor, or group.local.assignors",
+}
+_NOT_IN_DRAFT = ("partition_assignment_strategy", "group_instance_id", "client_rack")
+# The first pause of each kind, and the longest.
+_PAUSES = {
+    "retry_backoff_ms": "retry_backoff_max_ms",
+    "reconnect_backoff_ms": "reconnect_backoff_max_ms",
+}
+
+
+def dotted(name: str) -> str:
+    """Return Kafka's spelling of a setting."""
+    return name.replace("_", ".")
+
+
+def settled(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return settings that agree with each other: those given, and defaults that give way.
+
+    Args:
+        defaults: Those of the client, by name.
+        given: What was set, of the right types.
+
+    Raises:
+        ConfigError: What was set contradicts itself, or would have no effect.
+    """
+    return _settled(defaults, dict(given))
+
+
+def _settled(defaults: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    _refuse_what_has_no_effect(defaults, values)
+    for first, longest in _PAUSES.items():
+        _raise_pause(defaults, values, first, longest)
+    if "delivery_timeout_ms" in defaults:
+        _settle_delivery(defaults, values)
+    elif "request_timeout_ms" in values:
+        default = defaults["default_api_timeout_ms"]
+        values.setdefault("default_api_timeout_ms", max(default, values["request_timeout_ms"]))
+    if "fetch_min_bytes" in defaults:
+        _check_fetch(defaults, values)
+    return values
+
+
+def _raise_pause(
+    defaults: Mapping[str, Any], values: dict[str, Any], first: str, longest: str
+) -> None:
+    """A first pause beyond the longest would be cut to it."""
+    if first not in values:
+        return
+    values.setdefault(longest, max(defaults[longest], values[first]))
+    if values[first] > values[longest]:
+        raise ConfigError(
+            f"{dotted(first)} is {values[first]}, above {dotted(longest)}, which is"
+            f" {values[longest]}: the first pause cannot be longer than the longest"
+        )
+
+
+def _settle_delivery(defaults: Mapping[str, Any], values: dict[str, Any]) -> None:
+    """A batch that lingers until its records have failed is never sent."""
+    linger_ms = values.get("linger_ms", defaults["linger_ms"])
+    request_ms = values.get("request_timeout_ms", defaults["request_timeout_ms"])
+    enough_ms = max(defaults["delivery_timeout_ms"], linger_ms + request_ms)
+    values.setdefault("delivery_timeout_ms", enough_ms)
+    if values["delivery_timeout_ms"] <= linger_ms:
+        raise ConfigError(
+            f"delivery.timeout.ms is {values['delivery_timeout_ms']}; it must be above linger.ms,"
+            f" which is {_shown('linger_ms', defaults, values)}, or records fail before they are"
+            " sent"
+        )
+
+
+def _check_fetch(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """A broker that waits for more than it may answer always waits until it is late."""
+    least = values.get("fetch_min_bytes", defaults["fetch_min_bytes"])
+    most = values.get("fetch_max_bytes", defaults["fetch_max_bytes"])
+    if least > max(most, defaults["fetch_min_bytes"]):
+        raise ConfigError(
+            f"fetch.min.bytes is {least}; it cannot be above fetch.max.bytes, which is"
+            f" {_shown('fetch_max_bytes', defaults, values)}"
+        )
+
+
+def _shown(name: str, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    return f"{values[name]}" if name in values else f"{defaults[name]} (the default)"
+
+
+def _refuse_what_has_no_effect(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """L39: what is set and would have no effect is an error."""
+    if values.get("group_protocol") == "consumer":
+        for name, instead in _CLASSIC_ONLY.items():
+            if name in values:
+                raise ConfigError(
+                    f"{dotted(name)} has no effect with group.protocol=consumer: set {instead}"
+                )
+    if values.get("group_protocol") == "draft":
+        for name in _NOT_IN_DRAFT:
+            if name in values:
+                raise ConfigError(f"{dotted(name)} has no effect with group.protocol=draft")
+    if "group_protocol" in defaults and values.get("group_id") is None:
+        _refuse_without_group(values)
+
+
+def _refuse_without_group(values: Mapping[str, Any]) -> None:
+    if values.get("enable_auto_commit"):
+        raise ConfigError("enable.auto.commit needs group.id: there is no group to commit to")
+    if values.get("group_instance_id") is not None:
+        raise ConfigError("group.instance.id needs group.id: there is no group to be a member of")

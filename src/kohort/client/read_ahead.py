@@ -1,0 +1,93 @@
+"""Take items from a generator in a thread of its own, a few ahead of whoever uses them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+# How long the end of a reader waits for a thread that is in the middle of a request.
+_END_S = 5.0
+
+
+class _Ahead(Generic[T]):
+    """The items between a thread that makes them and one that takes them."""
+
+    def __init__(self, make: Callable[[], Generator[T, None, None]], depth: int) -> None:
+        self._make = make
+        self._depth = depth
+        self._changed = threading.Condition()
+        self._items: deque[T] = deque()
+        self._is_done = False
+        self._is_stopped = False
+        self._error: BaseException | None = None
+
+    def fill(self) -> None:
+        """Make items until there are no more, or nobody wants them."""
+        error: BaseException | None = None
+        try:
+            with closing(self._make()) as items:
+                for item in items:
+                    if not self._put(item):
+                        break
+        except BaseException as raised:  # noqa: BLE001  # it is raised where the items are taken
+            error = raised
+        with self._changed:
+            self._is_done, self._error = True, error
+            self._changed.notify_all()
+
+    def take(self) -> Generator[T, None, None]:
+        """Yield the items, then raise what the making of them raised."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._is_done)
+                if not self._items:
+                    break
+                item = self._items.popleft()
+                self._changed.notify_all()
+            yield item
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Have no more items made."""
+        with self._changed:
+            self._is_stopped = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def _put(self, item: T) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._items) < self._depth or self._is_stopped)
+            if self._is_stopped:
+                return False
+            self._items.append(item)
+            self._changed.notify_all()
+            return True
+
+
+def read_ahead(
+    make: Callable[[], Generator[T, None, None]], depth: int = 1
+) -> Generator[T, None, None]:
+    """Yield what a generator yields, while a thread already makes the next items.
+
+    At most `depth` items wait, and one more is being made. An exception of the generator is raised
+    after the items before it. When the caller closes this one, the other one is closed too.
+
+    Args:
+        make: Makes the generator; called in the thread.
+        depth: Items that may wait.
+    """
+    ahead = _Ahead(make, depth)
+    # A thread that hangs in a request must not keep the process alive.
+    thread = threading.Thread(target=ahead.fill, name="kohort-read-ahead", daemon=True)
+    thread.start()
+    try:
+        yield from ahead.take()
+    finally:
+        ahead.stop()
+        thread.join(_END_S)

@@ -1,0 +1,181 @@
+"""What a stranger reads when a member loses its place: what, where, why, and what comes next."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.broker import EmbeddedBroker
+from kohort.errors import CommitFailedError, ErrorCode, KafkaError
+from tests.broker.processes import eventually
+from tests.client.loops import on_a_loop
+from tests.client.watched_group import case
+from tests.clients.ours import settings_of
+from tests.real_kafka import foreign
+
+SHORT_MS = 700
+NEVER_MS = 3_600_000
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic": {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100},
+    "consumer": {"group_protocol": "consumer"},
+}
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+def member(servers: str, topic: str, protocol: str, **settings: Any) -> Consumer:
+    """A member whose group is called as its topic."""
+    given = {"client_id": "late", "enable_auto_commit": False, **PROTOCOLS[protocol], **settings}
+    return Consumer(topic, bootstrap_servers=servers, group_id=topic, **given)
+
+
+def lines(caplog: pytest.LogCaptureFixture, word: str, level: int = logging.WARNING) -> list[str]:
+    return [
+        each.getMessage()
+        for each in caplog.records
+        if word in each.getMessage() and each.levelno >= level
+    ]
+
+
+def polled(consumer: Consumer, until: Any, what: str) -> None:
+    def done() -> bool:
+        consumer.poll(20)
+        return bool(until())
+
+    eventually(done, what)
+
+
+def has(text: str, *words: str) -> None:
+    for word in words:
+        assert word in text, (word, text)
+
+
+@both
+def test_who_polls_too_late_reads_why_in_the_log_and_in_the_error(
+    bootstrap: str, topic: str, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with member(bootstrap, topic, protocol, max_poll_interval_ms=SHORT_MS) as consumer:
+        polled(consumer, consumer.assignment, "partitions")
+        caplog.clear()  # on a slow machine it may have been late before
+        eventually(lambda: bool(lines(caplog, "is out of the group")), "the end of the wait")
+        (out,) = lines(caplog, "is out of the group")
+        why = f"the application did not poll within max.poll.interval.ms ({SHORT_MS} ms)"
+        has(out, f"group {topic}: member ", "late", why, "max.poll.records")
+        has(out, "joins again at the next poll")
+        with pytest.raises(CommitFailedError) as caught:
+            consumer.commit({TopicPartition(topic, 0): 1})
+        has(str(caught.value), f"commit to group {topic}", why, "max.poll.records", "Poll to join")
+        polled(consumer, lambda: lines(caplog, " lost "), "what is lost")
+        name = out.partition(" is out ")[0]
+        has(lines(caplog, " lost ")[0], f"{name} lost {topic}-0", why, "from the last commit on")
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
+@on_a_loop
+async def test_who_was_removed_reads_what_may_have_happened(
+    protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with case(protocol) as c:
+        subject = await c.start()
+        other = c.another()
+        await c.poll_until_shared()
+        gone = subject.member_id
+        await c.remove(subject, by=other)
+        await c.poll_until(lambda: bool(c.notes.all_of("lost")))
+        (out,) = lines(caplog, "is out of the group")
+        session = "the session time-out, which" if protocol == "consumer" else "session.timeout.ms"
+        has(out, f"group {c.group}: member {gone}", "the coordinator has removed it", session)
+        has(out, "UNKNOWN_MEMBER_ID", "by an administrator", "joins again")
+        has(lines(caplog, " lost ")[0], f"member {gone}", "as the coordinator has removed it;")
+        await c.poll_until_shared()
+
+
+def test_who_is_fenced_reads_of_its_instance_id(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with member(bootstrap, topic, "classic", group_instance_id="one") as first:
+        polled(first, first.assignment, "partitions")
+        with member(bootstrap, topic, "classic", group_instance_id="one") as second:
+            polled(second, second.assignment, "partitions")
+            with pytest.raises(KafkaError, match=r"group\.instance\.id one") as caught:
+                polled(first, lambda: False, "that it is fenced")
+            assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
+    (line,) = lines(caplog, "cannot go on", logging.ERROR)
+    has(line, f"group {topic}: member one-", "of client late", "FENCED_INSTANCE_ID")
+    has(line, "another consumer has its group.instance.id one", "until unsubscribe")
+
+
+def test_who_finds_its_instance_id_taken_reads_by_whom(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with member(bootstrap, topic, "consumer", group_instance_id="one") as first:
+        polled(first, first.assignment, "partitions")
+        with member(bootstrap, topic, "consumer", group_instance_id="one") as second:
+            with pytest.raises(KafkaError) as caught:
+                polled(second, lambda: False, "that it is refused")
+            assert caught.value.code == ErrorCode.UNRELEASED_INSTANCE_ID
+    (line,) = lines(caplog, "cannot go on", logging.ERROR)
+    has(line, f"group {topic}: ", "of client late", "UNRELEASED_INSTANCE_ID", "has crashed")
+
+
+def test_who_commits_by_hand_into_a_living_group_is_told_so(bootstrap: str, topic: str) -> None:
+    place = TopicPartition(topic, 0)
+    with (
+        member(bootstrap, topic, "classic") as consumer,
+        Consumer(bootstrap_servers=bootstrap, group_id=topic, enable_auto_commit=False) as other,
+    ):
+        polled(consumer, consumer.assignment, "partitions")
+        other.assign([place])
+        with pytest.raises(CommitFailedError, match="the group has members, and only they") as it:
+            other.commit({place: 1})
+        has(str(it.value), f"commit to group {topic}", "another group.id")
+
+
+def test_a_poll_without_topics_says_so_once(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Consumer(bootstrap_servers=bootstrap, client_id="idle") as consumer:
+        for _ in range(3):
+            assert consumer.poll(10) == {}
+        (line,) = lines(caplog, "poll returns nothing")
+        has(line, "consumer idle: ", "subscribe or assign")
+        consumer.assign([TopicPartition(topic, 0)])
+    caplog.clear()
+    settings = settings_of(bootstrap, topic, {"group_protocol": "classic"})
+    with Consumer(topic, **settings) as consumer:
+        polled(consumer, consumer.assignment, "partitions")
+    assert not lines(caplog, "poll returns nothing")
+
+
+def draft(servers: str, topic: str, **settings: Any) -> Consumer:
+    return Consumer(
+        topic,
+        bootstrap_servers=servers,
+        group_id=topic,
+        group_protocol="draft",
+        session_timeout_ms=1_000,
+        heartbeat_interval_ms=100,
+        enable_auto_commit=False,
+        **settings,
+    )
+
+
+def test_a_member_of_the_draft_reads_it_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedBroker(tmp_path, protocols=("classic", "consumer", "draft")) as broker:
+        topic = foreign.new_topic(broker.bootstrap_servers)
+        with draft(broker.bootstrap_servers, topic, max_poll_interval_ms=SHORT_MS) as consumer:
+            polled(consumer, consumer.assignment, "partitions")
+            with draft(broker.bootstrap_servers, topic) as other:
+                polled(other, other.assignment, "what the first one lost")
+            with pytest.raises(CommitFailedError) as caught:
+                consumer.commit({TopicPartition(topic, 0): 1})
+            has(str(caught.value), f"max.poll.interval.ms ({SHORT_MS} ms)", "session.timeout.ms")
+            polled(consumer, lambda: lines(caplog, " lost "), "what is lost")
+    out = lines(caplog, "is out of the group")[0]
+    has(out, f"group {topic}: member ", "the coordinator has removed it", "UNKNOWN_MEMBER_ID")
