@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from kohort.spark import KohortDataSource as DefaultSource
+from typing import TYPE_CHECKING
+
+from kohort.spark.versions import SparkVersionError
+
+if TYPE_CHECKING:
+    from kohort.spark import KohortDataSource as DefaultSource
+else:
+    try:
+        from kohort.spark import KohortDataSource as DefaultSource
+    except SparkVersionError:
+        from kohort.spark.old_spark import RefusedDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -13,7 +13,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.client import Consumer, Producer
 
-KOHORT = [sys.executable, "-c", "from kohort.cli.main import main; main()"]
+KOHORT = [sys.executable, "-m", "kohort"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["broker"], ["groups"], ["groups", "describe"]])
+@pytest.mark.parametrize("command", [
+    [], ["demo"], ["broker"], ["groups"], ["groups", "describe"], ["spark"],
+    ["spark", "import-checkpoint"], ["spark", "export-checkpoint"], ["spark", "export-offsets"],
+])  # fmt: skip
 def test_every_command_explains_itself(command: list[str]) -> None:
     done = run(*command, "--help")
     assert done.returncode == 0

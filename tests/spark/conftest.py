@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
+from tests.spark.playing import PROTOCOLS, PlayedQuery, options
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,6 +40,24 @@ def topic(request: pytest.FixtureRequest, bootstrap: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
     return name
+
+
+Start = Callable[..., PlayedQuery]
+
+
+@pytest.fixture(params=PROTOCOLS)
+def start(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> Iterator[Start]:
+    """Starts queries on the test's topic and stops them at the end; once for each protocol."""
+    queries: list[PlayedQuery] = []
+
+    def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
+        settings = options(bootstrap, topic, request.param, **more)
+        queries.append(PlayedQuery(settings, last))
+        return queries[-1]
+
+    yield make
+    for query in queries:
+        query.reader.stop()
 
 
 @pytest.fixture(autouse=True)

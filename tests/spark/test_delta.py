@@ -6,7 +6,6 @@ import json
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,57 +14,22 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.spark.delta import DeltaAppend, DeltaAppendError
+from kohort.spark.delta import DeltaAppend
 from kohort.spark.parquet import ArrowTask, TaskReport
-
-SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("value", pa.string()),
-    ]
-)
-Row = tuple[str, int, int]
-
-
-@dataclass(frozen=True)
-class ListRows:
-    """Rows in tasks, as Spark would hand them out."""
-
-    tasks: Sequence[Sequence[Row]]
-
-    def write(self, task: ArrowTask) -> Iterable[TaskReport]:
-        for rows in self.tasks:
-            for batch in task([batch_of(rows)]):
-                yield TaskReport.from_json(batch["report"][0].as_py())
-
-
-def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = [[row[index] for row in rows] for index in range(3)]
-    values = [f"{topic}-{partition}-{offset}" for topic, partition, offset in rows]
-    return pa.record_batch([*columns, values], schema=SCHEMA)
-
-
-def span(partition: int, start: int, end: int) -> list[Row]:
-    return [("t", partition, offset) for offset in range(start, end)]
-
-
-def contents(path: Path) -> Counter[Row]:
-    table = DeltaTable(path).to_pyarrow_table(columns=["topic", "partition", "offset"])
-    return Counter(tuple(row.values()) for row in table.to_pylist())
+from kohort.spark.table_positions import DeltaAppendError
+from tests.spark.rows import IDS, SCHEMA, ListRows, Row, contents, span
 
 
 def position(path: Path, partition: int) -> int | None:
-    return DeltaTable(path).transaction_version(f"g/t/{partition}")
+    return DeltaTable(path).transaction_version(f"g/t/{partition}@{IDS['t']}")
 
 
 def test_a_replayed_batch_is_dropped(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path / "table", "g")
     rows = ListRows([span(0, 0, 10), span(1, 5, 7)])
-    first = append.append(rows, SCHEMA, 0)
-    again = append.append(rows, SCHEMA, 0)
-    after_restart = DeltaAppend(tmp_path / "table", "g").append(rows, SCHEMA, 0)
+    first = append.append(rows, SCHEMA, 0, IDS)
+    again = append.append(rows, SCHEMA, 0, IDS)
+    after_restart = DeltaAppend(tmp_path / "table", "g").append(rows, SCHEMA, 0, IDS)
     assert (first.rows_written, again.rows_dropped, after_restart.rows_dropped) == (12, 12, 12)
     assert contents(tmp_path / "table") == Counter([*span(0, 0, 10), *span(1, 5, 7)])
     assert (position(tmp_path / "table", 0), position(tmp_path / "table", 1)) == (10, 7)
@@ -73,8 +37,8 @@ def test_a_replayed_batch_is_dropped(tmp_path: Path) -> None:
 
 def test_only_the_rows_above_the_position_are_written(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
-    append.append(ListRows([span(0, 0, 10)]), SCHEMA, 0)
-    report = append.append(ListRows([span(0, 4, 14)]), SCHEMA, 1)
+    append.append(ListRows([span(0, 0, 10)]), SCHEMA, 0, IDS)
+    report = append.append(ListRows([span(0, 4, 14)]), SCHEMA, 1, IDS)
     assert (report.rows_read, report.rows_written, report.rows_dropped) == (10, 4, 6)
     assert contents(tmp_path) == Counter(span(0, 0, 14))
 
@@ -82,21 +46,21 @@ def test_only_the_rows_above_the_position_are_written(tmp_path: Path) -> None:
 def test_rows_of_one_record_stay_together(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
     twice = [*span(0, 0, 3), *span(0, 0, 3)]
-    append.append(ListRows([twice]), SCHEMA, 0)
-    append.append(ListRows([twice]), SCHEMA, 0)
+    append.append(ListRows([twice]), SCHEMA, 0, IDS)
+    append.append(ListRows([twice]), SCHEMA, 0, IDS)
     assert contents(tmp_path) == Counter(twice)
 
 
 def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
-    report = append.append(ListRows([]), SCHEMA, 0)
+    report = append.append(ListRows([]), SCHEMA, 0, IDS)
     assert (report.rows_read, report.table_version) == (0, None)
     assert DeltaTable(tmp_path).version() == 0
 
 
 def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
     for group in ("g", "h"):
-        DeltaAppend(tmp_path, group).append(ListRows([span(0, 0, 3)]), SCHEMA, 0)
+        DeltaAppend(tmp_path, group).append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
     assert contents(tmp_path) == Counter([*span(0, 0, 3), *span(0, 0, 3)])
 
 
@@ -112,7 +76,7 @@ class Rival:
     def write(self, task: ArrowTask) -> Iterable[TaskReport]:
         reports = list(self.rows.write(task))
         if not self.asked:
-            DeltaAppend(self.path, "g").append(self.rival, SCHEMA, 0)
+            DeltaAppend(self.path, "g").append(self.rival, SCHEMA, 0, IDS)
         self.asked += 1
         return reports
 
@@ -120,7 +84,7 @@ class Rival:
 def test_rows_that_a_rival_committed_meanwhile_are_dropped(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 10), span(0, 0, 6))
-    report = append.append(rows, SCHEMA, 0)
+    report = append.append(rows, SCHEMA, 0, IDS)
     assert (report.rows_written, report.rows_dropped, rows.asked) == (4, 6, 2)
     assert contents(tmp_path) == Counter(span(0, 0, 10))
 
@@ -128,7 +92,7 @@ def test_rows_that_a_rival_committed_meanwhile_are_dropped(tmp_path: Path) -> No
 def test_a_slow_writer_never_sets_a_position_back(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 6), span(0, 0, 10))
-    report = append.append(rows, SCHEMA, 0)
+    report = append.append(rows, SCHEMA, 0, IDS)
     assert (report.rows_written, report.table_version) == (0, None)
     assert position(tmp_path, 0) == 10
     assert contents(tmp_path) == Counter(span(0, 0, 10))
@@ -137,19 +101,21 @@ def test_a_slow_writer_never_sets_a_position_back(tmp_path: Path) -> None:
 def test_rivals_on_other_partitions_cost_no_second_write(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 6), span(1, 0, 10))
-    append.append(rows, SCHEMA, 0)
+    append.append(rows, SCHEMA, 0, IDS)
     assert rows.asked == 1
     assert contents(tmp_path) == Counter([*span(0, 0, 6), *span(1, 0, 10)])
 
 
 def test_files_of_a_lost_attempt_are_removed(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(Rival(tmp_path, span(0, 0, 10), span(0, 0, 6)), SCHEMA, 0)
+    DeltaAppend(tmp_path, "g").append(
+        Rival(tmp_path, span(0, 0, 10), span(0, 0, 6)), SCHEMA, 0, IDS
+    )
     named = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
     assert {path.name for path in tmp_path.glob("*.parquet")} == named
 
 
 def test_statistics_and_sizes_are_true(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(ListRows([span(3, 7, 12)]), SCHEMA, 0)
+    DeltaAppend(tmp_path, "g").append(ListRows([span(3, 7, 12)]), SCHEMA, 0, IDS)
     log = (tmp_path / "_delta_log" / f"{1:020}.json").read_text().splitlines()
     add = next(entry["add"] for entry in map(json.loads, log) if "add" in entry)
     assert add["size"] == (tmp_path / add["path"]).stat().st_size
@@ -171,32 +137,27 @@ def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
 
 def test_offsets_need_not_become_columns(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g", keep_offsets=False)
-    append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0)
-    assert append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0).rows_dropped == 5
+    append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0, IDS)
+    assert append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0, IDS).rows_dropped == 5
     assert DeltaTable(tmp_path).to_pyarrow_table().column_names == ["value"]
 
 
 def test_another_schema_is_refused_by_column(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(ListRows([]), SCHEMA, 0)
+    DeltaAppend(tmp_path, "g").append(ListRows([]), SCHEMA, 0, IDS)
     other = SCHEMA.set(3, pa.field("value", pa.int64()))
     with pytest.raises(DeltaAppendError, match=r"'value' is string in the table and int64"):
-        DeltaAppend(tmp_path, "g").append(ListRows([]), other, 0)
+        DeltaAppend(tmp_path, "g").append(ListRows([]), other, 0, IDS)
     with pytest.raises(DeltaAppendError, match="no column 'more'"):
         DeltaAppend(tmp_path, "g").append(
-            ListRows([]), SCHEMA.append(pa.field("more", pa.string())), 0
+            ListRows([]), SCHEMA.append(pa.field("more", pa.string())), 0, IDS
         )
-
-
-def test_a_path_that_executors_cannot_share_is_refused() -> None:
-    with pytest.raises(ValueError, match="share"):
-        DeltaAppend("s3://bucket/table", "g")
 
 
 def test_deltalake_takes_a_lower_version_and_refuses_a_stale_view(tmp_path: Path) -> None:
     """The two facts that `DeltaAppend` is built on; a change in deltalake shows here first."""
-    DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 9)]), SCHEMA, 0)
+    DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 9)]), SCHEMA, 0, IDS)
     stale, fresh = DeltaTable(tmp_path), DeltaTable(tmp_path)
-    lower = CommitProperties(app_transactions=[Transaction("g/t/0", 1)])
+    lower = CommitProperties(app_transactions=[Transaction(f"g/t/0@{IDS['t']}", 1)])
     fresh.create_write_transaction([], "append", fresh.schema(), commit_properties=lower)
     assert position(tmp_path, 0) == 1
     with pytest.raises(Exception, match="Concurrent transaction"):
@@ -207,7 +168,7 @@ def append_all(path: Path, batches: list[list[list[Row]]], start: object) -> Non
     start.wait(30)  # type: ignore[attr-defined]  # multiprocessing has no public barrier type
     append = DeltaAppend(path, "g")
     for number, tasks in enumerate(batches):
-        append.append(ListRows(tasks), SCHEMA, number)
+        append.append(ListRows(tasks), SCHEMA, number, IDS)
 
 
 def test_three_processes_that_read_the_same_write_each_row_once(tmp_path: Path) -> None:
@@ -254,6 +215,6 @@ def test_any_order_of_replays_writes_each_row_once(
     for number, (app, partition, size, forget) in enumerate(moves):
         start = max(0, ends[partition] - size) if forget else ends[partition]
         end = start + size
-        apps[app].append(ListRows([span(partition, start, end)]), SCHEMA, number)
+        apps[app].append(ListRows([span(partition, start, end)]), SCHEMA, number, IDS)
         ends[partition] = max(ends[partition], end)
     assert contents(path) == Counter([*span(0, 0, ends[0]), *span(1, 0, ends[1])])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.spark.manifest import Manifest, ManifestError, share_limit, trim
+from kohort.spark.manifest import Manifest, ManifestError, trim
 from kohort.types import TopicPartition
 
 PARTITIONS = st.builds(
@@ -60,21 +60,3 @@ def test_trimming_leaves_exactly_what_is_not_committed(
         for offset in range(start, end)
         if offset >= committed.get(partition, 0)
     }
-
-
-@given(
-    st.dictionaries(PARTITIONS, st.integers(0, 10**6), min_size=1),
-    st.integers(1, 10**5),
-)
-def test_a_limit_is_shared_in_proportion(sizes: dict[TopicPartition, int], limit: int) -> None:
-    shares = share_limit(sizes, limit)
-    total = sum(sizes.values())
-    assert shares.keys() == sizes.keys()
-    for partition, share in shares.items():
-        assert share <= sizes[partition]
-        assert (share > 0) == (sizes[partition] > 0)
-        if total > limit:
-            assert share <= max(1, limit * sizes[partition] / total)
-    if total > limit:
-        assert sum(shares.values()) <= limit + len(sizes)
-        assert sum(shares.values()) >= limit - len(sizes)

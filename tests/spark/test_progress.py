@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kohort.spark.manifest import Manifest
+from kohort.spark.positions import Topic
 from kohort.spark.progress import MembershipLostError, Progress
 from kohort.types import TopicPartition
 
@@ -20,13 +21,13 @@ PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 def started(positions: Mapping[TopicPartition, int]) -> Progress:
     progress = Progress("north")
     progress.assigned(positions, 1)
-    progress.place(1, positions, {})
+    progress.place(1, positions, positions)
     return progress
 
 
 def test_a_manifest_names_partitions_without_news_too() -> None:
     batch = started({P0: 5, P1: 7}).offer({P0: 9, P1: 7}, None)
-    assert batch == Manifest(1, "north", {P0: (5, 9), P1: (7, 7)})
+    assert batch == Manifest(1, "north", {P0: (5, 9), P1: (7, 7)}, batch=1)
 
 
 def test_nothing_new_is_no_batch() -> None:
@@ -47,7 +48,7 @@ def test_only_a_finished_batch_is_committed() -> None:
 def test_a_start_that_no_commit_names_is_committed_at_once() -> None:
     progress = Progress("north")
     progress.assigned([P0], 1)
-    progress.place(1, {}, {P0: 40})
+    progress.place(1, {P0: 40}, {}, [P0])
     assert progress.to_commit() == {P0: 40}
 
 
@@ -56,7 +57,7 @@ def test_positions_of_an_earlier_generation_are_not_used() -> None:
     progress.assigned([P0], 1)
     progress.revoked([P0])
     progress.assigned([P0], 2)
-    progress.place(1, {P0: 3}, {})
+    progress.place(1, {P0: 3}, {P0: 3})
     assert progress.unplaced == {P0}
 
 
@@ -74,7 +75,7 @@ def test_a_leaving_partition_is_not_offered() -> None:
     progress = started({P0: 5, P1: 7})
     progress.leaving([P0])
     assert progress.staying == {P1}
-    assert progress.offer({P0: 9, P1: 8}, None) == Manifest(1, "north", {P1: (7, 8)})
+    assert progress.offer({P0: 9, P1: 8}, None) == Manifest(1, "north", {P1: (7, 8)}, batch=1)
 
 
 def test_losing_a_partition_of_the_open_batch_fails_the_query() -> None:
@@ -109,11 +110,37 @@ def test_the_last_batch_of_an_earlier_run_moves_the_start() -> None:
     progress = Progress("north")
     progress.boundary(Manifest(7, "north", {P0: (5, 9), P1: (0, 4)}))
     progress.assigned([P0, P1], 8)
-    progress.place(8, {P0: 5, P1: 6}, {})
+    assert progress.finished == {P0: 9, P1: 4}
+    progress.place(8, {P0: 9, P1: 6}, {P0: 5, P1: 6})
     assert progress.to_commit() == {P0: 9}
-    assert progress.offer({P0: 10, P1: 10}, None) == Manifest(
-        8, "north", {P0: (9, 10), P1: (6, 10)}
-    )
+    batch = progress.offer({P0: 10, P1: 10}, None)
+    assert batch is not None
+    assert batch.ranges == {P0: (9, 10), P1: (6, 10)}
+
+
+def test_the_last_batch_is_finished_once() -> None:
+    """Idle triggers name it again, also after the group was set back behind it."""
+    progress = Progress("north")
+    last = Manifest(7, "north", {P0: (5, 9)})
+    progress.boundary(last)
+    progress.assigned([P0], 8)
+    progress.place(8, {P0: 2}, {P0: 2})
+    progress.boundary(last)
+    assert progress.positions == {P0: 2}
+
+
+def test_a_note_says_whether_a_position_is_a_start() -> None:
+    progress = Progress("north", "nonce")
+    progress.topics = {"t": Topic("id", 2)}
+    progress.assigned([P0, P1], 3)
+    progress.place(3, {P0: 4, P1: 4}, {}, [P0, P1])
+    assert progress.note(P0).batch == 0
+    batch = progress.offer({P0: 9, P1: 4}, None)
+    assert batch is not None
+    progress.boundary(batch)
+    assert [progress.note(each).batch for each in (P0, P1)] == [1, 0]
+    note = progress.note(P0)
+    assert (note.nonce, note.topic_id, note.count, note.epoch) == ("nonce", "id", 2, 3)
 
 
 class TwoQueries(RuleBasedStateMachine):
@@ -169,7 +196,8 @@ class TwoQueries(RuleBasedStateMachine):
     def place(self, who: int) -> None:
         query = self.queries[who]
         known = {tp: self.committed[tp] for tp in query.unplaced if tp in self.committed}
-        query.place(query.epoch, known, dict.fromkeys(query.unplaced, 0))
+        ends = {tp: end for tp, end in query.finished.items() if end > known.get(tp, -1)}
+        query.place(query.epoch, {**dict.fromkeys(query.unplaced, 0), **known, **ends}, known)
 
     @rule(owners=st.lists(st.integers(0, 1), min_size=3, max_size=3))
     def rebalance(self, owners: list[int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from kohort.client import AdminClient
 from kohort.errors import KafkaError, KohortError
 from kohort.spark.lookup import DataLossError
 from kohort.spark.source import KohortDataSource
+from tests.spark.conftest import Start
 from tests.spark.playing import (
-    PROTOCOLS,
     PlayedQuery,
     as_rows,
     committed,
@@ -25,27 +24,10 @@ from tests.spark.playing import (
     produce,
 )
 
-Start = Callable[..., PlayedQuery]
-
 
 def says(caplog: pytest.LogCaptureFixture, what: str) -> int:
     """How often the source has logged something."""
     return sum(what in record.message for record in caplog.records)
-
-
-@pytest.fixture(params=PROTOCOLS)
-def start(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> Iterator[Start]:
-    """Starts queries on the test's topic and stops them at the end; once for each protocol."""
-    queries: list[PlayedQuery] = []
-
-    def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
-        settings = options(bootstrap, topic, request.param, **more)
-        queries.append(PlayedQuery(settings, last))
-        return queries[-1]
-
-    yield make
-    for query in queries:
-        query.reader.stop()
 
 
 def test_each_record_is_read_once_and_committed_at_the_boundary(
@@ -329,7 +311,7 @@ def test_a_batch_read_needs_no_group(bootstrap: str, topic: str) -> None:
     settings = options(
         bootstrap,
         topic,
-        startingOffsets=f'{{"{topic}": {{"0": 3, "2": -1}}}}',
+        startingOffsets=f'{{"{topic}": {{"0": 3, "2": 1}}}}',
         endingOffsets=f'{{"{topic}": {{"0": 8}}}}',
     )
     del settings["kafka.group.id"]

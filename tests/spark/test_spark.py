@@ -17,51 +17,22 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from kohort.spark import DeltaAppend, KohortDataSource, drain, session_config
+from kohort.spark import DeltaAppend, drain
+from tests.real_kafka.broker import RealKafka
+from tests.real_kafka.foreign import delete_before, new_topic
 from tests.spark.playing import PROTOCOLS, committed, describe, options, produce
+from tests.spark.sessions import MARKS, session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [
-    # said by PySpark at every use
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    # Py4J leaves its sockets to the garbage collector
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 Batch = Callable[["DataFrame", int], None]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName("kohort-tests").master("local[2]")
-    settings = {
-        **session_config(extra_java_options="-XX:+UseSerialGC"),
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(KohortDataSource)
-    yield session
-    gateway: Any = SparkContext._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+spark = pytest.fixture(scope="module")(session)
 
 
 class Application:
@@ -285,3 +256,57 @@ def test_the_example_of_the_readme(
         assert set(rows_of(tmp_path / "table").values()) == {1}
     finally:
         query.stop()
+
+
+def test_a_schema_with_fewer_columns_is_read(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    produce(bootstrap, topic, {0: 3, 1: 1})
+    settings = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+
+    def reader() -> DataFrameReader:  # one that was given a schema keeps it
+        return spark.read.format("kohort").options(**settings)
+
+    chosen = reader().schema("offset bigint, value binary").load()
+    assert sorted(tuple(row) for row in chosen.collect()) == [
+        (0, b"value 0"),
+        (0, b"value 0"),
+        (1, b"value 1"),
+        (2, b"value 2"),
+    ]
+    assert reader().schema("value binary").load().count() == 4
+    with pytest.raises(Exception, match="leave NOT NULL out"):
+        reader().schema("offset bigint not null").load().count()
+    assert reader().option("columns", "partition").load().distinct().count() == 2
+
+
+def test_tasks_are_as_many_as_the_options_say(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    produce(bootstrap, topic, {0: 40, 1: 2, 2: 2})
+    reader = spark.read.format("kohort").options(
+        **{"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    )
+    assert reader.load().rdd.getNumPartitions() == 1
+    split = reader.option("minPartitions", "8").load()
+    assert split.rdd.getNumPartitions() == 8
+    assert split.count() == 44
+
+
+def test_lost_records_are_an_error_of_the_query_or_passed_over(
+    spark: SparkSession, real_kafka: RealKafka
+) -> None:
+    servers = real_kafka.bootstrap_servers
+    topic = new_topic(servers)
+    produce(servers, topic, {0: 10})
+    reader = spark.read.format("kohort").options(
+        **{"kafka.bootstrap.servers": servers, "subscribe": topic}
+    )
+    strict = reader.load().select("offset")
+    lenient = reader.option("failOnDataLoss", "false").load().select("offset")
+    planned = [frame.rdd for frame in (strict, lenient)]
+    assert [each.getNumPartitions() for each in planned] == [1, 1]
+    delete_before(servers, topic, 4)
+    with pytest.raises(Exception, match=f"{topic}-0 offsets 0 to 10: .*set failOnDataLoss=false"):
+        planned[0].collect()
+    assert [row[0] for row in planned[1].collect()] == [4, 5, 6, 7, 8, 9]

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
-from typing import cast
-
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING, cast
 
 from kohort.spark.stopping import _controls
+from tests.spark.reports import manifest, report, source
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+END = manifest(p0=[0, 5])
+OTHER = {"flights": {"0": 23}}
 
 
 class Query:
-    """A query whose reports are these, one after the other."""
+    """A query whose last report is this."""
 
-    isActive = True  # noqa: N815  # Spark's name
-    name = "flights"
-
-    def __init__(self, *offsets: str | None) -> None:
-        reports = [{"sources": [{"latestOffset": offset}]} for offset in offsets]
-        self._reports = iter([None, *reports])
-
-    @property
-    def lastProgress(self) -> object:  # noqa: N802  # Spark's name
-        return next(self._reports)
+    def __init__(self, last: StreamingQueryProgress | None) -> None:
+        self.lastProgress = last
 
 
-def test_a_batch_that_is_repeated_after_a_restart_has_no_latest_offset() -> None:
-    """PySpark makes the text "null" of that."""
-    query = Query("null", None, json.dumps({"control": "somewhere"}))
-    deadline = time.monotonic() + 60
-    assert _controls(cast("StreamingQuery", query), deadline) == [Path("somewhere")]
+def controls(last: StreamingQueryProgress | None) -> list[Path]:
+    return _controls(cast("StreamingQuery", Query(last)))
+
+
+def test_the_directories_of_all_sources_are_known_or_none() -> None:
+    """A batch that is repeated after a restart has no latest offset."""
+    known = source(END, {"control": "somewhere"})
+    assert controls(None) == []
+    assert controls(report(source(END, None))) == []
+    assert controls(report(known)) == [Path("somewhere")]
+    assert controls(report(known, source(END, None))) == []
+
+
+def test_a_source_of_another_kind_has_none() -> None:
+    known = source(END, {"control": "somewhere"})
+    assert controls(report(source(OTHER, OTHER), known)) == [Path("somewhere")]

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli import groups, simulate
+from kohort.cli import groups, simulate, spark
 from kohort.demo.settings import GroupProtocol
 from kohort.errors import KohortError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(groups.app, name="groups")
+app.add_typer(spark.app, name="spark")
 app.command()(simulate.simulate)
 
 Bootstrap = Annotated[

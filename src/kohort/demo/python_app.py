@@ -91,7 +91,10 @@ class Application:
         self._uncommitted = False
         self._name = arguments.name
         self._sabotage = arguments.sabotage
-        self._table = DeltaAppend(arguments.table, group_id=arguments.group)
+        # The demo makes its topic once, so positions need no topic ids.
+        self._table = DeltaAppend(
+            arguments.table, group_id=arguments.group, positions_without_id="same"
+        )
         self._batch_id = 0
 
     def step(self) -> None:

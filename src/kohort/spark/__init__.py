@@ -12,17 +12,30 @@ from kohort.lazy import importer
 from kohort.spark.environment import session_config, use_this_interpreter
 
 if TYPE_CHECKING:
-    from kohort.spark.delta import AppendReport, DeltaAppend, DeltaAppendError
+    from kohort.spark.appending import append
+    from kohort.spark.checkpoints import CheckpointError
+    from kohort.spark.delta import AppendReport, DeltaAppend
+    from kohort.spark.listening import Listening, ListeningError, install
+    from kohort.spark.sinks import SinkError
     from kohort.spark.source import KohortDataSource
     from kohort.spark.stopping import DrainError, drain
+    from kohort.spark.table_positions import DeltaAppendError
+    from kohort.spark.versions import SparkVersionError
 
 __all__ = [
     "KohortDataSource",
+    "append",
     "DeltaAppend",
     "AppendReport",
     "DeltaAppendError",
     "drain",
     "DrainError",
+    "install",
+    "Listening",
+    "ListeningError",
+    "CheckpointError",
+    "SparkVersionError",
+    "SinkError",
     "session_config",
 ]
 
@@ -30,11 +43,18 @@ __getattr__ = importer(
     __name__,
     {
         "AppendReport": ".delta",
+        "CheckpointError": ".checkpoints",
         "DeltaAppend": ".delta",
-        "DeltaAppendError": ".delta",
+        "DeltaAppendError": ".table_positions",
         "DrainError": ".stopping",
         "KohortDataSource": ".source",
+        "SparkVersionError": ".versions",
+        "Listening": ".listening",
+        "ListeningError": ".listening",
+        "SinkError": ".sinks",
+        "append": ".appending",
         "drain": ".stopping",
+        "install": ".listening",
     },
 )
 

@@ -6,16 +6,29 @@ import logging
 import os
 import signal
 import threading
+import time
+import uuid
 from collections.abc import Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from kohort.errors import LocalProtocolError
+from kohort.spark.control import Control
+from kohort.spark.environment import log_like_spark
+from kohort.spark.exclusive import check_newcomer
+from kohort.spark.guarding import Guard
+from kohort.spark.limits import BatchDelay
 from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
+from kohort.spark.placing import Placing
 from kohort.spark.progress import Progress
-from kohort.spark.stopping import Control
+from kohort.spark.signs import Signs
 from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.spark.checkpoints import CheckpointLog
 
 log = logging.getLogger("kohort.spark")
 
@@ -23,6 +36,8 @@ log = logging.getLogger("kohort.spark")
 COMMIT_WAIT_S = 1.0
 REBALANCE_WAIT_S = 1.0
 FIRST_ASSIGNMENT_WAIT_S = 10.0
+# Spark asks an idle query every 10 ms: it gets an answer when there is news, or after this time.
+IDLE_WAIT_S = 0.2
 
 
 class QueryDriver:
@@ -42,82 +57,188 @@ class QueryDriver:
         check_stream_options(options)
         self._options = options
         self._consumer = Consumer.from_config(client_settings(options))
-        self._lookup = Lookup(options, self._consumer)
+        lookup = Lookup(options, self._consumer)
+        self._placing = Placing(options, self._consumer, lookup)
         try:
-            self._partition_counts = self._lookup.partition_counts()
+            self._placing.refresh()
         except BaseException:
             self._consumer.close(0)
             raise
         self._control = Control()
-        progress = Progress(options.operator)
-        self._membership = Membership(self._consumer, options.topics, progress, self._orphaned)
+        self._signs = Signs(self._control, _checkpoint_log(options))
+        self._progress = Progress(options.operator, uuid.uuid4().hex)
+        self._progress.is_committing = options.group_mode != "none"
+        self._progress.text = options.commit_metadata or ""
+        self._guard = Guard(options, self._signs, self._placing)
+        self._membership = Membership(
+            self._consumer,
+            lookup.subscription,
+            self._progress,
+            self._orphaned,
+            self._signs,
+            options.group_mode,
+            lambda: self._guard.check(self._membership),
+        )
         self._offered: Manifest | None = None
+        self._repeated: Manifest | None = None
         self._reported_share: tuple[int, int] | None = None
-        self._first = True
+        self._is_first = True
+        self._is_started = False
+        self._delay = BatchDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends: Mapping[TopicPartition, int] = {}
         self._targets: dict[TopicPartition, int] | None = None
         _stop_on_sigterm()
-        _log_like_spark()
+        log_like_spark()
+
+    def _start(self, checkpoint: Manifest) -> None:
+        """Join the group, now that it is known whose checkpoint this is.
+
+        Raises:
+            ExclusiveGroupError: This query or another one must be alone in the group.
+        """
+        if self._is_started:
+            return
+        if checkpoint.nonce:
+            self._progress.nonce = checkpoint.nonce
+        self._placing.learn(checkpoint)
+        self._membership.know(self._placing.topics)
+        if self._options.group_mode != "none":
+            check_newcomer(self._options, self._placing.group(), self._progress.nonce)
+        if self._options.exclusive:
+            self._membership.be_exclusive()
+        self._say_what_tells()
+        self._is_started = True
         self._membership.start()
+
+    def _say_what_tells(self) -> None:
+        """Say at start what long trigger intervals do to the group."""
+        if self._signs.can_tell or self._options.group_mode != "member":
+            return
+        log.warning(
+            "query %s: Spark says only at the next trigger that a batch is over. Keep the trigger "
+            "interval below max.poll.interval.ms, or call kohort.spark.install(spark), or set the "
+            "option checkpointLocation: else a rebalance waits for the next trigger",
+            self._options.operator,
+        )
 
     def initial(self) -> OffsetJson:
         """Return the offset before the first batch; each batch names its own start."""
-        return Manifest(operator=self._options.operator).to_json()
+        return Manifest(operator=self._options.operator, nonce=self._progress.nonce).to_json()
 
-    def latest(self, start: OffsetJson, limit: int | None) -> OffsetJson:
+    def latest(self, start: OffsetJson, limit: int | None, *, waits: bool = False) -> OffsetJson:
         """Return the next batch, or `start` when there is nothing to read.
 
         Args:
             start: The last batch, which is in the sink and in Spark's commit log by now.
             limit: Records to read at most, None for all.
+            waits: Whether a batch waits for `minOffsetsPerTrigger` records.
 
         Raises:
+            DataLossError: Records that were to be read are gone.
+            ExclusiveGroupError: The query must be alone in its group, and is not.
+            SinkError: The query's file sink has skipped `start`.
             MembershipLostError: Others own partitions that `start` read.
             KafkaError: The member has failed for good.
         """
+        self._start(Manifest.from_json(start))
         self.finish(start)
-        if self._control.frozen:
+        if self._control.is_frozen(start):
+            if self._may_read():  # the member may have joined after Spark began to repeat `start`
+                self._look_at_topics()
+                self._placing.place(self._membership)
+                self.finish(start)
             self._control.acknowledge()
             return start
+        try:
+            batch = self._wait_for_batch(limit, waits=waits)
+            if batch is None and self._targets is None and Manifest.from_json(start).batch:
+                self._membership.rest(IDLE_WAIT_S)
+                batch = self._wait_for_batch(limit, waits=waits)
+        except LocalProtocolError:  # the member's thread has closed the client
+            self._membership.check()
+            raise
+        if batch is None and not Manifest.from_json(start).batch:
+            batch = self._membership.offer_start()  # Spark always runs a first batch
+        if batch is None:
+            return start
+        self._delay.began(time.monotonic() * 1000)
+        self._offered = batch
+        return batch.to_json()
+
+    def _wait_for_batch(self, limit: int | None, *, waits: bool) -> Manifest | None:
+        is_patient = waits and self._targets is None
         while self._may_read():
-            self._place_new()
-            batch = self._membership.offer(self._readable_ends(), limit)
-            if batch is not None:
-                self._offered = batch
-                return batch.to_json()
-            if self._targets is None or self._has_all():
-                return start
-        return start
+            least = self._delay.least(time.monotonic() * 1000) if is_patient else 1
+            batch = self._next_batch(limit, least)
+            if batch is not None or self._targets is None or self._has_all():
+                return batch
+        return None
+
+    def _next_batch(self, limit: int | None, least: int) -> Manifest | None:
+        self._look_at_topics()
+        self._placing.place(self._membership)
+        ends = self._readable_ends()
+        gone = self._placing.check(self._membership.positions(), self._ends)
+        if gone:
+            self._membership.misplaced(gone)
+            self._placing.place(self._membership)
+        self._report_share(self._membership.owned())
+        return self._membership.offer(ends, limit, least)
+
+    def _look_at_topics(self) -> None:
+        """Take note of partitions that were added, and of topics that were made anew."""
+        self._placing.refresh()
+        self._membership.know(self._placing.topics)
+        remade = self._placing.take_remade()
+        if remade:
+            known = self._membership.owned() | self._membership.finished().keys()
+            self._membership.misplaced(place for place in known if place.topic in remade)
+        if self._options.group_mode != "member":
+            self._membership.own_all(self._placing.partitions())
 
     def finish(self, batch: OffsetJson) -> None:
         """Take note that `batch` is in the sink, and commit it to the group.
 
         Raises:
+            ExclusiveGroupError: The query keeps state, and is not alone in its group.
+            SinkError: The query's file sink has skipped the batch.
             MembershipLostError: Others own partitions that it read.
             KafkaError: The member has failed for good.
         """
-        self._membership.finish(Manifest.from_json(batch), COMMIT_WAIT_S)
+        finished = Manifest.from_json(batch)
+        self._placing.learn(finished)
+        if finished == self._offered or (finished == self._repeated and finished.nonce):
+            self._membership.hear(finished)
+        self._guard.check(self._membership)
+        self._membership.finish(finished, COMMIT_WAIT_S)
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
         """Return what to read for the batch `end`.
 
         A batch that this process has not offered is one that Spark runs again; of such a one
         only the part is read that the group has not committed.
+
+        Raises:
+            DataLossError: The batch reads a topic that was made anew.
         """
         batch = Manifest.from_json(end)
         if batch == self._offered:
             return trim(batch.ranges, {})
+        self._start(batch)
+        self._repeated = batch
         self._membership.replay(batch)
-        left = trim(batch.ranges, {})
-        return trim(left, self._lookup.committed(left))
+        return self._placing.replayed(batch)
 
     def report(self) -> OffsetJson:
         """Return what Spark shows as `sources[].latestOffset` in the query's progress."""
-        ranges = {partition: (end, end) for partition, end in self._ends.items()}
         topics: dict[str, dict[str, int]] = {}
-        for (topic, partition), (_, end) in sorted(ranges.items()):
+        for (topic, partition), end in sorted(self._ends.items()):
             topics.setdefault(topic, {})[str(partition)] = end
-        return {"topics": topics, "control": str(self._control.directory)}
+        return {
+            "topics": topics,
+            "control": str(self._control.directory),
+            **self._membership.report(),
+        }
 
     def prepare_available_now(self) -> None:
         """Fix where the query ends: at the present end of what it is given."""
@@ -134,8 +255,10 @@ class QueryDriver:
         Only the eager protocol gives a newcomer all it gets at once. In the others it may have
         nothing at first: others have to give up, or the broker has yet to assign (KIP-1263).
         """
-        if self._first:
-            self._first = False
+        if self._options.group_mode != "member":
+            return True
+        if self._is_first:
+            self._is_first = False
             self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
         return self._membership.ready(REBALANCE_WAIT_S if self._targets is None else None)
 
@@ -146,17 +269,8 @@ class QueryDriver:
         _, unplaced = self._membership.unplaced()
         return was_settled and not unplaced
 
-    def _place_new(self) -> None:
-        epoch, partitions = self._membership.unplaced()
-        if partitions:
-            committed = self._lookup.committed(partitions)
-            initial = self._lookup.starting(partitions - committed.keys(), default="latest")
-            self._lookup.check_present({**initial, **committed})
-            self._membership.place(epoch, committed, initial)
-        self._report_share(self._membership.owned())
-
     def _readable_ends(self) -> Mapping[TopicPartition, int]:
-        self._ends = self._lookup.ends(self._membership.owned())
+        self._ends = self._placing.ends(self._membership.owned())
         if self._targets is None:
             return self._ends
         for partition, end in self._ends.items():
@@ -164,9 +278,7 @@ class QueryDriver:
         return {partition: self._targets[partition] for partition in self._ends}
 
     def _report_share(self, owned: frozenset[TopicPartition]) -> None:
-        if len(owned) > sum(self._partition_counts.values()):
-            self._partition_counts = self._lookup.partition_counts()
-        share = (len(owned), sum(self._partition_counts.values()))
+        share = (len(owned), len(self._placing.partitions()))
         if share == self._reported_share:
             return
         if share[0] < share[1]:
@@ -174,7 +286,7 @@ class QueryDriver:
                 "query %s owns %d of %d partitions of %s, as other members share group %s",
                 self._options.operator,
                 *share,
-                ", ".join(self._options.topics),
+                self._placing.wanted,
                 self._options.group_id,
             )
         self._reported_share = share
@@ -185,6 +297,14 @@ class QueryDriver:
         os._exit(0)
 
 
+def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
+    if options.checkpoint_location is None:
+        return None
+    from kohort.spark.checkpoints import CheckpointLog
+
+    return CheckpointLog(options.checkpoint_location)
+
+
 def _stop_on_sigterm() -> None:
     """Make Spark's SIGTERM run `stop`, once.
 
@@ -193,16 +313,6 @@ def _stop_on_sigterm() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
-
-
-def _log_like_spark() -> None:
-    """Give log lines Spark's look, as they end up in its log; other set-ups are left alone."""
-    logger = logging.getLogger("kohort")
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-        handler.setFormatter(logging.Formatter(line, "%y/%m/%d %H:%M:%S"))
-        logger.addHandler(handler)
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -9,6 +10,9 @@ import sys
 # A stopped query matches the traceback of its Python foreachBatch with a regular expression that
 # recurses once per character (SPARK-39218); the JVM's default stack of 1 MB overflows.
 STACK = "-Xss8m"
+
+# Spark sets it in workers whose log lines it collects.
+_COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 
 
 def session_config(*, extra_java_options: str = "") -> dict[str, str]:
@@ -50,3 +54,20 @@ def _repair_running_context() -> None:
     context = core.SparkContext._active_spark_context  # noqa: SLF001  # the others make a new one
     if context is not None and context.pythonExec == "python3":
         context.pythonExec = sys.executable
+
+
+def log_like_spark() -> None:
+    """Give log lines Spark's look, as they end up in its log; other set-ups are left alone.
+
+    Where Spark collects what Python workers log (`spark.sql.pyspark.worker.logging.enabled`) it
+    gets lines of level INFO, too: whoever reads that table asked for them.
+    """
+    logger = logging.getLogger("kohort")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(line, "%y/%m/%d %H:%M:%S"))
+        logger.addHandler(handler)
+    ours = logging.getLogger("kohort.spark")
+    if _COLLECTED in os.environ and ours.level == logging.NOTSET:
+        ours.setLevel(logging.INFO)

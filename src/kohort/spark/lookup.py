@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
-from kohort.spark.manifest import Range
-from kohort.spark.options import EARLIEST, LATEST, Offsets, OptionError, SourceOptions
+from kohort.spark.java_regex import java_pattern
+from kohort.spark.options import EARLIEST, LATEST, OptionError, SourceOptions
+from kohort.spark.positions import Topic
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 # Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
 ENDS_MAX_AGE_S = 0.1
+# Partitions that a message names.
+SHOWN = 5
 
 
 class DataLossError(KohortError, RuntimeError):
@@ -36,6 +40,33 @@ class Lookup:
         self._ends: dict[TopicPartition, int] = {}
         self._ends_at = 0.0
 
+    @property
+    def wanted(self) -> str:
+        """What the query reads, for people."""
+        return self._options.selection
+
+    @property
+    def subscription(self) -> Sequence[str] | re.Pattern[str]:
+        """What the member subscribes to."""
+        pattern = self._options.pattern
+        return self._options.topics if pattern is None else java_pattern(pattern)
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that are meant now; a pattern is asked for each time."""
+        pattern = self._options.pattern
+        if pattern is None:
+            return self._options.topics
+        matches = java_pattern(pattern).match
+        return tuple(sorted(name for name in self._consumer.topics() if matches(name)))
+
+    def describe(self) -> dict[str, Topic]:
+        """Return the topics that are meant and are there."""
+        found = self._consumer.topic_metadata(self.topics())
+        return {
+            name: Topic(str(each.topic_id) if each.topic_id.int else "", len(each.partitions))
+            for name, each in found.items()
+        }
+
     def partition_counts(self) -> dict[str, int]:
         """Return how many partitions each subscribed topic has.
 
@@ -43,12 +74,32 @@ class Lookup:
             KafkaError: A topic does not exist, or no broker can be reached.
         """
         counts = {}
-        for topic in self._options.topics:
+        for topic in self.topics():
             numbers = self._consumer.partitions_for_topic(topic)
-            if not numbers:
+            if numbers:
+                counts[topic] = len(numbers)
+            elif self._options.pattern is None:  # one that matched may have been deleted just now
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
-            counts[topic] = len(numbers)
         return counts
+
+    def partitions(self, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
+        """Return the partitions that are read: all of the topics, or those of `assign`.
+
+        Args:
+            counts: How many partitions each topic has.
+
+        Raises:
+            OptionError: `assign` names a partition that does not exist.
+        """
+        for topic, number in self._options.assigned:
+            if number >= counts.get(topic, 0):
+                raise OptionError(
+                    f"assign names {topic}-{number}, and {topic} has {counts.get(topic, 0)} "
+                    "partitions, from 0 up"
+                )
+        return frozenset(self._options.assigned) or frozenset(
+            TopicPartition(topic, number) for topic in counts for number in range(counts[topic])
+        )
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are left out."""
@@ -58,13 +109,50 @@ class Lookup:
     def starting(
         self, partitions: Iterable[TopicPartition], default: Literal["earliest", "latest"]
     ) -> dict[TopicPartition, int]:
-        """Return where `startingOffsets` puts partitions; those it does not name are new: earliest.
+        """Return where the options put partitions; those that they do not name start at earliest.
 
         Args:
             partitions: Partitions to place.
-            default: What counts when the option is not given.
+            default: What counts when no option says where to start.
+
+        Raises:
+            OptionError: An option names what is not there, a timestamp is after the last record, or
+                the group has no offset to start from.
         """
-        return self._resolve(partitions, self._options.starting_offsets or default, EARLIEST)
+        options, wanted = self._options, frozenset(partitions)
+        if options.starting_offsets == "committed":
+            return self._starting_committed(wanted)
+        timed = self._timestamps(
+            options.starting_timestamp, options.starting_offsets_by_timestamp, wanted
+        )
+        if timed is not None:
+            return self._at_timestamps(wanted, timed, EARLIEST, options.starting_strategy)
+        return self._at_offsets(wanted, options.starting_offsets or default, EARLIEST)
+
+    def ending(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where a batch read ends; partitions that no option names end at latest.
+
+        Args:
+            partitions: Partitions that are read.
+
+        Raises:
+            OptionError: An option names a partition that is not there.
+        """
+        options, wanted = self._options, frozenset(partitions)
+        timed = self._timestamps(
+            options.ending_timestamp, options.ending_offsets_by_timestamp, wanted
+        )
+        if timed is not None:
+            return self._at_timestamps(wanted, timed, LATEST, "latest")
+        ending = options.ending_offsets
+        return self._at_offsets(wanted, ending if isinstance(ending, Mapping) else "latest", LATEST)
+
+    def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return where the logs begin and end."""
+        wanted = list(partitions)
+        first = self._list_offsets(dict.fromkeys(wanted, EARLIEST))
+        last = self._list_offsets(dict.fromkeys(wanted, LATEST))
+        return {partition: (first[partition], last[partition]) for partition in wanted}
 
     def ends(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end offsets, at most `ENDS_MAX_AGE_S` old."""
@@ -74,36 +162,57 @@ class Lookup:
             self._ends_at = now
         return self._ends
 
-    def check_present(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Check that the records from `positions` on can be read.
+    def _starting_committed(
+        self, partitions: frozenset[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found = self.committed(partitions)
+        missing = sorted(partitions - found.keys())
+        if missing:
+            raise OptionError(
+                f"startingOffsets=committed: group {self._options.group_id} has no offset for "
+                f"{shown_partitions(missing)}. Commit one (kafka-consumer-groups --reset-offsets), "
+                "or set startingOffsets to earliest or latest"
+            )
+        return found
 
-        Raises:
-            DataLossError: Names the partition and what its log holds.
-        """
-        first = self._list_offsets(dict.fromkeys(positions, EARLIEST))
-        last = self._list_offsets(dict.fromkeys(positions, LATEST))
-        for partition, position in positions.items():
-            if not first[partition] <= position <= last[partition]:
-                raise DataLossError(
-                    f"{partition.topic}-{partition.partition} holds offsets {first[partition]} to "
-                    f"{last[partition]}, and the next to read is {position}: records were deleted "
-                    "before they were read, or the topic was made anew. Set the group's offsets "
-                    "(kafka-consumer-groups --reset-offsets) to go on without them"
-                )
+    def _timestamps(
+        self,
+        every: int | None,
+        some: Mapping[TopicPartition, int] | None,
+        partitions: frozenset[TopicPartition],
+    ) -> Mapping[TopicPartition, int] | None:
+        if every is not None:
+            return dict.fromkeys(partitions, every)
+        if some is not None:
+            self._check_named(some)
+        return some
 
-    def bounded(self) -> dict[TopicPartition, Range]:
-        """Return the ranges of a batch read, without empty ones."""
-        partitions = [
-            TopicPartition(topic, number)
-            for topic, count in self.partition_counts().items()
-            for number in range(count)
-        ]
-        starts = self.starting(partitions, default="earliest")
-        ends = self._resolve(partitions, self._options.ending_offsets or "latest", LATEST)
-        return {tp: (starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]}
+    def _at_timestamps(
+        self,
+        partitions: frozenset[TopicPartition],
+        timed: Mapping[TopicPartition, int],
+        unnamed: int,
+        strategy: Literal["error", "latest"],
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets at or after timestamps; where there is none, by `strategy`."""
+        asked = {partition: timed[partition] for partition in partitions & timed.keys()}
+        found = self._consumer.offsets_for_times(asked) if asked else {}
+        offsets = {partition: at.offset for partition, at in found.items() if at is not None}
+        late = sorted(asked.keys() - offsets.keys())
+        if late and strategy == "error":
+            raise OptionError(
+                f"no record of {shown_partitions(late)} is at or after timestamp "
+                f"{asked[late[0]]}. Set startingOffsetsByTimestampStrategy=latest to start there "
+                "with the next record"
+            )
+        others = dict.fromkeys(partitions - asked.keys(), unnamed)
+        return {**offsets, **self._list_offsets({**others, **dict.fromkeys(late, LATEST)})}
 
-    def _resolve(
-        self, partitions: Iterable[TopicPartition], wanted: Offsets, unnamed: int
+    def _at_offsets(
+        self,
+        partitions: frozenset[TopicPartition],
+        wanted: Literal["earliest", "latest"] | Mapping[TopicPartition, int],
+        unnamed: int,
     ) -> dict[TopicPartition, int]:
         if isinstance(wanted, str):
             named: Mapping[TopicPartition, int] = {}
@@ -118,6 +227,8 @@ class Lookup:
     def _check_named(self, named: Iterable[TopicPartition]) -> None:
         counts = self.partition_counts()
         for topic, partition in named:
+            if topic not in counts:
+                raise OptionError(f"{topic} is named, and is none of the {self.wanted}")
             if partition >= counts[topic]:
                 raise OptionError(f"{topic} has {counts[topic]} partitions, no {partition}")
 
@@ -127,6 +238,13 @@ class Lookup:
         last = [partition for partition, target in targets.items() if target == LATEST]
         found = self._consumer.beginning_offsets(first) if first else {}
         return {**found, **(self._consumer.end_offsets(last) if last else {})}
+
+
+def shown_partitions(partitions: Sequence[TopicPartition]) -> str:
+    """Return some of the partitions by name, for people."""
+    some = ", ".join(f"{topic}-{number}" for topic, number in partitions[:SHOWN])
+    more = len(partitions) - SHOWN
+    return f"{some} and {more} more" if more > 0 else some
 
 
 def client_settings(options: SourceOptions) -> dict[str, str]:

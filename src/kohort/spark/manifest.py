@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
+from kohort.spark.positions import Topic
 from kohort.types import TopicPartition
 from kohort.values import dataclass
 
@@ -32,18 +33,32 @@ class Manifest:
         epoch: Generation of the group in which the ranges were offered, -1 before any.
         operator: Name of the query's member in the group.
         ranges: Range of every partition that was owned, also of those without new records.
+        batch: How many batches the checkpoint's query has offered with this one.
+        nonce: Names the checkpoint, in the notes of its commits; made with its first batch.
+        topics: Every subscribed topic, owned or not, as it was then.
     """
 
     epoch: int = -1
     operator: str = ""
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+    batch: int = 0
+    nonce: str = ""
+    topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def to_json(self) -> OffsetJson:
         """Return the manifest for Spark: equal manifests give equal text, key by key."""
         topics: dict[str, dict[str, list[int]]] = {}
         for (topic, partition), (start, end) in sorted(self.ranges.items()):
             topics.setdefault(topic, {})[str(partition)] = [start, end]
-        return {"epoch": self.epoch, "operator": self.operator, "topics": topics}
+        return {
+            "batch": self.batch,
+            "counts": {name: each.count for name, each in sorted(self.topics.items())},
+            "epoch": self.epoch,
+            "ids": {name: each.topic_id for name, each in sorted(self.topics.items())},
+            "nonce": self.nonce,
+            "operator": self.operator,
+            "topics": topics,
+        }
 
     @staticmethod
     def from_json(offset: Mapping[str, object]) -> Manifest:
@@ -63,12 +78,24 @@ class Manifest:
             for topic, partitions in topics.items()
             for partition, bounds in partitions.items()
         }
-        return Manifest(epoch, operator, ranges)
+        return Manifest(epoch, operator, ranges, *_identity(offset))
 
     def reads(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the batch reads any record of the given partitions."""
         bounds = (self.ranges.get(partition, (0, 0)) for partition in partitions)
         return any(start < end for start, end in bounds)
+
+
+def _identity(offset: Mapping[str, object]) -> tuple[int, str, dict[str, Topic]]:
+    """Return batch, nonce and topics; manifests of the first releases lack them."""
+    batch, nonce = offset.get("batch", 0), offset.get("nonce", "")
+    counts, ids = offset.get("counts", {}), offset.get("ids", {})
+    if not (isinstance(batch, int) and isinstance(nonce, str)):
+        raise ManifestError(f"batch {batch!r} or nonce {nonce!r} of the checkpoint is malformed")
+    if not (isinstance(counts, dict) and isinstance(ids, dict)):
+        raise ManifestError("counts or ids of the checkpoint are malformed")
+    topics = {name: Topic(str(ids.get(name, "")), int(count)) for name, count in counts.items()}
+    return batch, nonce, topics
 
 
 def trim(
@@ -91,23 +118,3 @@ def trim(
         for partition, (start, end) in ranges.items()
     }
     return {partition: bounds for partition, bounds in left.items() if bounds[0] < bounds[1]}
-
-
-def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Split `maxOffsetsPerTrigger` in proportion to what each partition has, like Spark does.
-
-    A partition with records gets at least one, so the sum may exceed a very small limit.
-
-    Args:
-        sizes: Records available in each partition.
-        limit: Records to read in all.
-
-    Returns:
-        Records to read of each partition.
-    """
-    total = sum(sizes.values())
-    if total <= limit:
-        return dict(sizes)
-    return {
-        partition: min(size, max(limit * size // total, 1)) for partition, size in sizes.items()
-    }

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.errors import BrokerUnavailableError, KafkaError, PartialFailureError
+from kohort.errors import (
+    BrokerUnavailableError,
+    CommitFailedError,
+    KafkaError,
+    KohortError,
+    PartialFailureError,
+)
 from kohort.spark.manifest import Manifest
+from kohort.spark.options import GroupMode
+from kohort.spark.positions import Note, Topic
 from kohort.spark.progress import Progress
+from kohort.spark.signs import Signs
+from kohort.spark.sinks import SinkError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -27,6 +38,17 @@ log = logging.getLogger("kohort.spark")
 # How often the thread looks after itself when nothing happens: the parent, a refused commit.
 IDLE_MS = 100
 LEAVE_TIMEOUT_S = 5.0
+# A query that is stopped waits so long to hear that its last batch is over.
+LAST_WORD_WAIT_S = 5.0
+
+_IN_USE = (
+    "the group has got members, and groupMode=commitOnly owns all partitions without joining: its "
+    "commits are refused. Give the query a group of its own, or let it join with groupMode=member"
+)
+
+
+class GroupInUseError(KohortError, RuntimeError):
+    """Others are members of a group that the query needs for itself."""
 
 
 class Membership:
@@ -34,19 +56,29 @@ class Membership:
 
     Args:
         consumer: The member; nobody else polls, commits with or closes it.
-        topics: What to subscribe to.
+        topics: What to subscribe to: names, or a pattern of names.
         progress: Positions; read and changed only under this object's lock from now on.
         on_orphaned: Called once, in the member's thread after it has left the group, when the
             process that started this one is gone.
+        signs: Tell that a batch is over before Spark's next trigger does.
+        mode: Whether to join the group at all (`groupMode`).
+        check: Raises when a finished batch must not be committed.
     """
 
     def __init__(
         self,
         consumer: Consumer,
-        topics: Sequence[str],
+        topics: Sequence[str] | re.Pattern[str],
         progress: Progress,
         on_orphaned: Callable[[], None],
+        signs: Signs,
+        mode: GroupMode = "member",
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._signs = signs
+        self._check = check
+        self._refusal: KohortError | None = None
+        self._mode = mode
         self._consumer = consumer
         self._topics = topics
         self._progress = progress
@@ -56,6 +88,9 @@ class Membership:
         self._settled = False
         self._closing = False
         self._failure: BaseException | None = None
+        self._member_id = ""
+        # How long rebalances have waited for open batches, in all.
+        self._rebalance_wait_s = 0.0
         self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
 
     # ------------------------------------------------------------- called by Spark's main thread
@@ -85,7 +120,7 @@ class Membership:
             self._progress.boundary(batch)
             self._changed.notify_all()
             if self._settled and self._progress.to_commit():
-                self._consumer.wakeup()
+                self._wake()
                 self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
                 self._progress.check()
 
@@ -126,19 +161,49 @@ class Membership:
         with self._changed:
             return self._progress.owned
 
+    @property
+    def nonce(self) -> str:
+        """Names the checkpoint."""
+        return self._progress.nonce
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """Return ends of finished batches, of partitions without a position."""
+        with self._changed:
+            return dict(self._progress.finished)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return where the next batch starts."""
+        with self._changed:
+            return self._progress.positions
+
+    def know(self, topics: Mapping[str, Topic]) -> None:
+        """Note what the subscribed topics are, for manifests and commits."""
+        with self._changed:
+            self._progress.topics = dict(topics)
+
     def place(
         self,
         epoch: int,
+        positions: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
-        initial: Mapping[TopicPartition, int],
+        starts: Iterable[TopicPartition],
+        began: int,
     ) -> None:
         """Set positions of new partitions, see `Progress.place`."""
         with self._changed:
-            self._progress.place(epoch, committed, initial)
+            self._progress.began = began
+            self._progress.place(epoch, positions, committed, starts)
             if self._progress.to_commit():
-                self._consumer.wakeup()
+                self._wake()
 
-    def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
+    def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget positions whose records are gone."""
+        with self._changed:
+            self._progress.misplaced(partitions)
+
+    def offer(
+        self, ends: Mapping[TopicPartition, int], limit: int | None, least: int = 1
+    ) -> Manifest | None:
         """Open the next batch if there is something to read in partitions that stay.
 
         Raises:
@@ -146,16 +211,91 @@ class Membership:
         """
         with self._changed:
             self._progress.check()
-            return self._progress.offer(ends, limit)
+            return self._progress.offer(ends, limit, least)
+
+    def offer_start(self) -> Manifest:
+        """Open a batch that says where the query starts, see `Progress.offer_start`."""
+        with self._changed:
+            self._progress.check()
+            return self._progress.offer_start()
+
+    def report(self) -> dict[str, object]:
+        """Return what people want to know of the member."""
+        with self._changed:
+            return {
+                "member": self._member_id,
+                "epoch": self._progress.epoch,
+                "rebalanceWaitMs": round(self._rebalance_wait_s * 1000),
+            }
+
+    def rest(self, timeout_s: float) -> None:
+        """Wait for a change of what is owned, as there is nothing to read.
+
+        Args:
+            timeout_s: Longest wait.
+        """
+        with self._changed:
+            if self._progress.positions and not self._closing:
+                self._changed.wait(timeout_s)
+
+    def check(self) -> None:
+        """Raise what the member's thread has failed with, if it has.
+
+        Raises:
+            KohortError: The member has failed for good.
+        """
+        with self._changed:
+            self._raise_failure()
+
+    def own_all(self, partitions: Iterable[TopicPartition]) -> None:
+        """Own partitions without a group that gives them: for a query that does not join."""
+        with self._changed:
+            if not self._settled or self._progress.owned != frozenset(partitions):
+                self._progress.assigned(partitions, -1)
+                self._settled = True
+
+    def hear(self, batch: Manifest) -> None:
+        """Wait a while for the listener's word, which says whether `batch` may be committed."""
+        while self._signs.is_to_come(batch):
+            with self._changed:
+                self._changed.wait(IDLE_MS / 1000)
+
+    def shares(self, partitions: frozenset[TopicPartition]) -> bool:
+        """Whether others have some of the partitions."""
+        with self._changed:
+            return self._settled and not partitions <= self._progress.owned
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the query must be alone in its group."""
+        return self._progress.is_exclusive
+
+    def write_to(self, sink: str) -> None:
+        """Tell others, by the notes of all commits from now on, where the query's files go."""
+        with self._changed:
+            self._progress.sink = sink
+
+    def be_exclusive(self) -> None:
+        """Tell newcomers, by the notes of all commits from now on, that the query must be alone."""
+        with self._changed:
+            self._progress.is_exclusive = True
 
     def close(self) -> None:
-        """Commit what is finished and leave the group."""
+        """Commit what is finished and leave the group.
+
+        Spark may end the process before it asks for the next batch: the last batch is over when
+        one of the signs says so in time, and is left to be read again otherwise.
+        """
+        if self._signs.can_tell:
+            self._wait_quietly(lambda: not self._progress.has_open_batch, LAST_WORD_WAIT_S)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-            self._consumer.wakeup()
+            self._wake()
         if self._thread.is_alive():
             self._thread.join(LEAVE_TIMEOUT_S + 2)
+        elif self._thread.ident is None:  # it was refused before it joined
+            self._consumer.close(0)
 
     # ------------------------------------------------------------------ called by the member
 
@@ -167,8 +307,12 @@ class Membership:
             self._progress.leaving(leaving)
             if not self._progress.may_leave(leaving):
                 log.info("giving back %s after the open batch", _named(leaving))
-            while not (self._progress.may_leave(leaving) or self._closing or self._is_orphan()):
+        begun = time.monotonic()
+        while not (self._may_leave(leaving) or self._closing or self._is_orphan()):
+            with self._changed:
                 self._changed.wait(IDLE_MS / 1000)
+            self._look_for_signs()
+        self._rebalance_wait_s += time.monotonic() - begun
         self._commit()
         with self._changed:
             # What could not be committed is the next owner's to read again: not an orderly end.
@@ -182,6 +326,7 @@ class Membership:
         """Take partitions over."""
         with self._changed:
             self._progress.assigned(partitions, self._consumer.generation_id)
+            self._member_id = self._consumer.member_id
             self._settled = True
             self._changed.notify_all()
 
@@ -208,32 +353,120 @@ class Membership:
             self._on_orphaned()
 
     def _serve(self) -> None:
-        self._consumer.subscribe(self._topics, listener=self)
+        if self._mode == "member":
+            self._subscribe()
         while not self._closing and not self._is_orphan():
-            try:
-                self._consumer.poll_membership(IDLE_MS)
-            except BrokerUnavailableError as error:
-                # The client goes on trying, and Spark's thread fails with what it asks for.
-                log.info("no broker can be reached: %s", error)
+            self._pause()
+            self._look_for_signs()
             self._commit()
+            if self._refusal is not None:
+                raise self._refusal
         self._commit()
+
+    def _subscribe(self) -> None:
+        if isinstance(self._topics, re.Pattern):
+            self._consumer.subscribe(pattern=self._topics, listener=self)
+        else:
+            self._consumer.subscribe(self._topics, listener=self)
+
+    def _pause(self) -> None:
+        if self._mode != "member":
+            with self._changed:
+                self._changed.wait(IDLE_MS / 1000)
+            return
+        try:
+            self._consumer.poll_membership(IDLE_MS)
+        except BrokerUnavailableError as error:
+            # The client goes on trying, and Spark's thread fails with what it asks for.
+            log.info("no broker can be reached: %s", error)
+
+    def _look_for_signs(self) -> None:
+        """Close the open batch if it is over: Spark may not say so before its next trigger."""
+        with self._changed:
+            batch = self._progress.open_batch
+        if batch is None or self._refusal is not None or not self._signs.is_over(batch):
+            return
+        try:
+            self._check()
+        except KafkaError as error:
+            log.info("whether batch %d may be committed cannot be asked: %s", batch.batch, error)
+            return
+        except KohortError as error:
+            self._refuse(batch, error)
+            return
+        with self._changed:
+            if self._progress.is_open(batch):
+                self._progress.finish(batch)
+                self._changed.notify_all()
+
+    def _refuse(self, batch: Manifest, why: KohortError) -> None:
+        """Leave the group where `batch` begins, as it must not be committed.
+
+        Spark's checkpoint says that the batch is over. If its records are not in the sink, a note
+        in the group keeps the next run of the query from believing that.
+        """
+        log.error("batch %d is not committed to the group: %s", batch.batch, why)
+        if isinstance(why, SinkError) and self._progress.is_committing:
+            try:
+                self._consumer.commit(self._refused(batch))
+            except KafkaError as error:
+                log.error(
+                    "the group cannot take note of that (%s): start the query with a new "
+                    "checkpoint, or it goes on behind the records that are not in the sink",
+                    error,
+                )
+        self._refusal = why
+
+    def _refused(self, batch: Manifest) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's offsets of the partitions of a batch, with a note that refuses it."""
+        places = [place for place in batch.ranges.keys() & self.owned() if batch.reads([place])]
+        found = self._consumer.committed(*places) if places else {}
+        at_ms = int(time.time() * 1000)
+        return {place: self._progress.refused(place, batch, found, at_ms) for place in places}
+
+    def _may_leave(self, partitions: frozenset[TopicPartition]) -> bool:
+        with self._changed:
+            return self._refusal is not None or self._progress.may_leave(partitions)
+
+    def _wake(self) -> None:
+        if self._mode == "member":
+            self._consumer.wakeup()
+        self._changed.notify_all()
 
     def _commit(self) -> None:
         """Commit finished batches; what the group refuses for now stays to be committed later."""
         with self._changed:
             offsets = self._progress.to_commit()
+            now_ms = int(time.time() * 1000)
+            notes = {place: self._progress.note(place, now_ms) for place in offsets}
         if not offsets:
             return
         try:
-            self._consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
+            self._consumer.commit(self._of_present_topics(offsets, notes))
         except PartialFailureError as error:  # the rest is stored, and these never will be
             log.warning("topics that the query read do not exist any more: %s", error)
         except KafkaError as error:
+            if self._mode != "member" and isinstance(error, CommitFailedError):
+                raise GroupInUseError(_IN_USE) from error
             log.info("commit of %s refused: %s", offsets, error)
             return
         with self._changed:
             self._progress.committed(offsets)
             self._changed.notify_all()
+
+    def _of_present_topics(
+        self, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, Note]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Leave out what belongs to a topic that was made anew since: its offsets mean nothing."""
+        names = {place.topic for place in offsets}
+        present = self._consumer.topic_metadata(names)
+        ids = {name: present[name].topic_id for name in names & present.keys()}
+        return {
+            place: OffsetAndMetadata(offset, notes[place].to_text())
+            for place, offset in offsets.items()
+            if not notes[place].topic_id
+            or notes[place].topic_id == str(ids.get(place.topic, notes[place].topic_id))
+        }
 
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent
@@ -252,6 +485,10 @@ class Membership:
             if left is not None and left <= 0:
                 return
             self._changed.wait(left)
+
+    def _wait_quietly(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        with self._changed:
+            self._wait_for(condition, timeout_s)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

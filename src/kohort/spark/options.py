@@ -3,37 +3,106 @@
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal, TypeAlias
 
 from kohort.errors import ConfigError
+from kohort.spark.java_regex import java_pattern
+from kohort.spark.option_values import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    OptionError,
+    Timestamps,
+    Values,
+)
+from kohort.spark.schema import check_columns, column_names
 from kohort.types import TopicPartition
 from kohort.values import dataclass
 
-EARLIEST = -2
-LATEST = -1
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "OPTIONS",
+    "SPARK_ONLY",
+    "TABLE_KEYS",
+    "GroupMode",
+    "Offsets",
+    "OptionError",
+    "Positions",
+    "SourceOptions",
+    "check_batch_options",
+    "check_stream_options",
+    "ignored_options",
+    "parse_options",
+    "unknown_option",
+]
 
-# Where to start or end: a word for all partitions, or an offset (or -2, -1) for some.
-Offsets: TypeAlias = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
+# `member`: of the group. `commitOnly`: owns all partitions and commits to the group without being
+# in it. `none`: neither, as Spark's own source.
+GroupMode: TypeAlias = Literal["member", "commitOnly", "none"]
+# What to believe when the group's offsets and the checkpoint disagree; None: which is newer.
+Positions: TypeAlias = Literal["group", "checkpoint", "fail"]
+Strategy: TypeAlias = Literal["error", "latest"]
+
+GROUP_MODES: tuple[GroupMode, ...] = ("member", "commitOnly", "none")
+POSITIONS: tuple[Positions, ...] = ("group", "checkpoint", "fail")
+STRATEGIES: tuple[Strategy, ...] = ("error", "latest")
+MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+# Kafka takes 4096 bytes for an offset's metadata, and the source needs some of them itself.
+COMMIT_METADATA_LENGTH = 1000
 
 OPTIONS = (
     "subscribe",
+    "subscribePattern",
+    "assign",
     "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "includeHeaders",
+    "columns",
+    "groupMode",
+    "positions",
+    "exclusive",
+    "checkpointLocation",
+    "commitMetadata",
 )
 
-# Options of Spark's own source that this one does not have, so that a moved query says which.
-SPARK_ONLY = (
-    "assign", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp",
-    "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
-    "maxRecordsPerPartition", "groupIdPrefix",
+# Options of Spark's own source that change nothing here, and what does the same.
+SPARK_ONLY = {
+    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms says how long an executor waits",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms says how long offsets are asked for",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms says how long to wait in between",
+    "groupIdPrefix": "no group id is made up; kafka.group.id names the group",
+}
+
+# What Spark adds to the options of a table by itself, and the writer's option of a table that is
+# written to, too.
+TABLE_KEYS = (
+    "provider", "owner", "path", "location", "comment", "external", "is_managed_location",
+    "table_type", "collation", "topic",
 )  # fmt: skip
+
+# Options that only a stream has.
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupMode", "positions",
+    "exclusive", "checkpointLocation", "commitMetadata",
+)  # fmt: skip
+
+# The first that is given counts.
+STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 # Kafka settings that would contradict what the source does, and what to do instead.
 REFUSED = {
@@ -51,32 +120,74 @@ REFUSED = {
 }
 
 
-class OptionError(ConfigError):
-    """An option is missing, unknown or malformed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The options of one `load()`, checked.
 
+    Of the options that say where to start, only the one that counts is set: `starting_timestamp`
+    before `starting_offsets_by_timestamp` before `starting_offsets`. So it is with the end.
+
     Attributes:
         bootstrap_servers: `host:port`, comma separated.
-        topics: Topics to read.
+        topics: Topics of `subscribe` or `assign`; empty with `subscribePattern`.
+        assigned: Partitions of `assign`.
+        pattern: The Java regular expression of `subscribePattern`.
         starting_offsets: Where to start partitions without a committed offset; None when not
             given, which is `latest` for a stream and `earliest` for a batch.
+        starting_timestamp: Where to start all partitions, in milliseconds.
+        starting_offsets_by_timestamp: The same by partition.
+        starting_strategy: What to do when a partition has no record at or after its timestamp.
         ending_offsets: Where a batch read ends; None when not given, which is `latest`.
+        ending_timestamp: Where all partitions end, in milliseconds.
+        ending_offsets_by_timestamp: The same by partition.
+        fail_on_data_loss: Whether records that are gone are an error; else a warning.
+        min_partitions: Tasks of a batch at least.
+        max_records_per_partition: Records of a task at most.
         max_offsets_per_trigger: Records per batch at most, None for all that there are.
+        min_offsets_per_trigger: Records to wait for before a batch.
+        max_trigger_delay_ms: How long to wait for them.
         include_headers: Whether there is a column `headers`.
-        settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`.
+        columns: The columns to read, None for all.
+        group_mode: What the query has to do with its group.
+        positions: What to believe when the group's offsets and the checkpoint disagree.
+        exclusive: Whether the query must be alone in its group.
+        checkpoint_location: Where Spark's checkpoint of the query is.
+        commit_metadata: The user's text in the metadata of every commit.
+        settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`. They may
+            have secrets, so they are in no text about these options.
+        given: Names of the options that were given, but for those of Kafka's client.
     """
 
     bootstrap_servers: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    pattern: str | None = None
     starting_offsets: Offsets | None = None
+    starting_timestamp: int | None = None
+    starting_offsets_by_timestamp: Timestamps | None = None
+    starting_strategy: Strategy = "error"
     ending_offsets: Offsets | None = None
+    ending_timestamp: int | None = None
+    ending_offsets_by_timestamp: Timestamps | None = None
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     include_headers: bool = False
+    columns: tuple[str, ...] | None = None
+    group_mode: GroupMode = "member"
+    positions: Positions | None = None
+    exclusive: bool = False
+    checkpoint_location: str | None = None
+    commit_metadata: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """Name the settings of the client without their values."""
+        return f"SourceOptions({self.selection}, {sorted(self.given)}, {sorted(self.settings)})"
 
     @property
     def group_id(self) -> str | None:
@@ -87,6 +198,20 @@ class SourceOptions:
     def operator(self) -> str:
         """Name of this query's member in manifests and to people: `kafka.client.id`."""
         return self.settings.get("client.id", "kohort-spark")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns to read, in their order."""
+        return column_names(self.columns, self.include_headers)
+
+    @property
+    def selection(self) -> str:
+        """What is read, for people."""
+        if self.pattern is not None:
+            return f"topics that match {self.pattern!r}"
+        if self.assigned:
+            return ", ".join(f"{topic}-{partition}" for topic, partition in self.assigned)
+        return ", ".join(self.topics)
 
 
 def parse_options(raw: Mapping[str, str]) -> SourceOptions:
@@ -109,18 +234,39 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
     bootstrap = settings.pop("bootstrap.servers", "")
     if not bootstrap.strip():
         raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
-    topics = tuple(name.strip() for name in options.get("subscribe", "").split(",") if name.strip())
-    if not topics:
-        raise OptionError("subscribe is required: the topics to read, separated by commas")
-    return SourceOptions(
+    values = Values(options)
+    topics, assigned, pattern = _selection(values)
+    start, end = _first(STARTS, values), _first(ENDS, values)
+    parsed = SourceOptions(
         bootstrap_servers=bootstrap,
         topics=topics,
-        starting_offsets=_offsets("startingOffsets", options, topics),
-        ending_offsets=_offsets("endingOffsets", options, topics),
-        max_offsets_per_trigger=_positive("maxOffsetsPerTrigger", options),
-        include_headers=_boolean("includeHeaders", options),
+        assigned=assigned,
+        pattern=pattern,
+        starting_offsets=values.offsets(start) if start == STARTS[2] else None,
+        starting_timestamp=values.number(start, 0) if start == STARTS[0] else None,
+        starting_offsets_by_timestamp=values.timestamps(start) if start == STARTS[1] else None,
+        starting_strategy=values.word("startingOffsetsByTimestampStrategy", STRATEGIES) or "error",
+        ending_offsets=values.offsets(end) if end == ENDS[2] else None,
+        ending_timestamp=values.number(end, 0) if end == ENDS[0] else None,
+        ending_offsets_by_timestamp=values.timestamps(end) if end == ENDS[1] else None,
+        fail_on_data_loss=values.flag("failOnDataLoss", default=True),
+        min_partitions=values.number("minPartitions"),
+        max_records_per_partition=values.number("maxRecordsPerPartition"),
+        max_offsets_per_trigger=values.number("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=values.number("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+        include_headers=values.flag("includeHeaders", default=False),
+        columns=values.names("columns") if "columns" in values else None,
+        group_mode=_group_mode(values),
+        positions=values.word("positions", POSITIONS),
+        exclusive=values.flag("exclusive", default=False),
+        checkpoint_location=values.text("checkpointLocation"),
+        commit_metadata=values.text("commitMetadata"),
         settings=settings,
+        given=frozenset(name for name in (*OPTIONS, *SPARK_ONLY) if name in values),
     )
+    _check_together(parsed)
+    return parsed
 
 
 def check_stream_options(options: SourceOptions) -> None:
@@ -129,33 +275,79 @@ def check_stream_options(options: SourceOptions) -> None:
     Raises:
         OptionError: Names the option.
     """
-    if not options.group_id:
+    for name in reversed(ENDS):
+        if name in options.given:
+            raise OptionError(f"{name} is not valid in a stream, which has no end")
+    mode = options.group_mode
+    if mode != "none" and not options.group_id:
         raise OptionError(
-            "kafka.group.id is required: a stream of the kohort source is a member of a group"
+            "kafka.group.id is required: a stream of the kohort source is a member of a group. "
+            "Set groupMode=none to read without one, as Spark's own source does"
         )
-    if options.ending_offsets is not None:
-        raise OptionError("endingOffsets is not valid in a stream, which has no end")
+    if mode == "member" and options.assigned:
+        raise OptionError(
+            "assign names the partitions, and in groupMode=member the group gives them: use "
+            "subscribe, or groupMode=commitOnly to read these partitions and commit to the group"
+        )
+    if mode == "none" and options.exclusive:
+        raise OptionError("exclusive=true needs a group, and groupMode=none is to have none")
+    if mode == "none" and options.positions == "group":
+        raise OptionError("positions=group needs a group, and groupMode=none is to have none")
+
+
+def check_batch_options(options: SourceOptions) -> None:
+    """Refuse options that make no sense for a batch read, as Spark's own source does.
+
+    Raises:
+        OptionError: Names the option.
+    """
+    start = options.starting_offsets
+    if start == "latest":
+        raise OptionError("startingOffsets=latest is not valid in a batch read: it reads nothing")
+    if isinstance(start, Mapping):
+        for topic, partition in (each for each, offset in start.items() if offset == LATEST):
+            raise OptionError(
+                f"startingOffsets of {topic}-{partition} cannot be latest (-1) in a batch read"
+            )
+
+
+def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
+    """Return a note for each option that was given and has no effect.
+
+    Args:
+        options: The options of the `load()`.
+        is_stream: Whether it is for a stream, else for a batch read.
+    """
+    given = options.given
+    notes = [f"{name}: {why}" for name, why in SPARK_ONLY.items() if name in given]
+    for names in (STARTS, ENDS):
+        first, *others = [name for name in names if name in given] or [""]
+        notes += [f"{name}: {first} comes first" for name in others]
+    if not is_stream:
+        notes += [f"{name}: only for streams" for name in STREAM_ONLY if name in given]
+    elif "maxTriggerDelay" in given and options.min_offsets_per_trigger is None:
+        notes.append("maxTriggerDelay: it says how long to wait for minOffsetsPerTrigger")
+    return notes
+
+
+def unknown_option(key: str, known: Sequence[str]) -> OptionError:
+    """Return the error of an option that nobody knows, with the nearest known one.
+
+    Args:
+        key: The option as it was given.
+        known: The options there are, beside those of Kafka's client.
+    """
+    names = {name.lower(): name for name in (*known, "kafka.bootstrap.servers", "kafka.group.id")}
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {names[near[0]]}?" if near else f"; known: {', '.join(known)}"
+    return OptionError(f"unknown option {key!r}{hint}")
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in OPTIONS}
-    foreign = {name.lower(): name for name in SPARK_ONLY}
+    known = {name.lower() for name in (*OPTIONS, *SPARK_ONLY, *TABLE_KEYS)}
     for key in options:
-        if key.startswith("kafka.") or key in known:
-            continue
-        if key in foreign:
-            raise OptionError(
-                f"{foreign[key]} is an option of Spark's own Kafka source that kohort lacks; "
-                f"it has {', '.join(OPTIONS)} and kafka.*"
-            )
-        names = {
-            **known,
-            "kafka.bootstrap.servers": "kafka.bootstrap.servers",
-            "kafka.group.id": "kafka.group.id",
-        }
-        near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {names[near[0]]}?" if near else f"; known: {', '.join(OPTIONS)}"
-        raise OptionError(f"unknown option {key!r}{hint}")
+        if not (key in known or key.startswith(("kafka.", "kafkaconsumer.", "option."))):
+            raise unknown_option(key, OPTIONS)
 
 
 def _check_settings(settings: Mapping[str, str]) -> None:
@@ -165,8 +357,6 @@ def _check_settings(settings: Mapping[str, str]) -> None:
     for key in settings:
         if key in REFUSED:
             raise OptionError(f"kafka.{key} is not supported: {REFUSED[key]}")
-    if settings.get("isolation.level", "read_uncommitted") != "read_uncommitted":
-        raise OptionError("kafka.isolation.level: executors cannot read_committed so far")
     try:
         make_from_kafka(ConsumerConfig, settings)
         RangeReader(settings.get("bootstrap.servers", "localhost:9092"), settings)
@@ -174,51 +364,91 @@ def _check_settings(settings: Mapping[str, str]) -> None:
         raise OptionError(f"kafka.*: {error}") from error
 
 
-def _positive(name: str, options: Mapping[str, str]) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    if not text.strip().isdecimal() or int(text) == 0:
-        raise OptionError(f"{name} must be a positive number, not {text!r}")
-    return int(text)
-
-
-def _boolean(name: str, options: Mapping[str, str]) -> bool:
-    text = options.get(name.lower(), "false").strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} must be true or false, not {text!r}")
-    return text == "true"
-
-
-def _offsets(name: str, options: Mapping[str, str], topics: tuple[str, ...]) -> Offsets | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    word = text.strip().lower()
-    if word == "earliest" and name == "startingOffsets":
-        return "earliest"
-    if word == "latest":
-        return "latest"
-    try:
-        offsets = _parse_offsets(text)
-    except (ValueError, AttributeError, TypeError) as error:
-        words = "earliest, latest" if name == "startingOffsets" else "latest"
+def _selection(
+    values: Values,
+) -> tuple[tuple[str, ...], tuple[TopicPartition, ...], str | None]:
+    """Return topics, partitions and pattern: what exactly one of three options says."""
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if not given:
+        hint = "; topic says where to write" if "topic" in values else ""
         raise OptionError(
-            f'{name} must be {words} or JSON like {{"topic":{{"0":23,"1":-1}}}}, not {text!r}'
-        ) from error
-    for partition, offset in offsets.items():
-        if partition.topic not in topics:
+            "subscribe is required: the topics to read, separated by commas (or subscribePattern "
+            f"or assign){hint}"
+        )
+    if len(given) > 1:
+        raise OptionError(f"only one of {', '.join(given)} can be given")
+    if "assign" in values:
+        assigned = values.partitions("assign")
+        return tuple(sorted({topic for topic, _ in assigned})), assigned, None
+    if "subscribePattern" in values:
+        pattern = values.text("subscribePattern")
+        if pattern is None:
+            raise OptionError("subscribePattern is empty: it is a regular expression for topics")
+        java_pattern(pattern)
+        return (), (), pattern
+    topics = tuple(dict.fromkeys(values.names("subscribe")))
+    if not topics:
+        raise OptionError("subscribe is required: the topics to read, separated by commas")
+    return topics, (), None
+
+
+def _group_mode(values: Values) -> GroupMode:
+    """Return what is given; partitions that are named by hand cannot be had as a member."""
+    given = values.word("groupMode", GROUP_MODES)
+    return given or ("commitOnly" if "assign" in values else "member")
+
+
+def _first(names: Sequence[str], values: Values) -> str:
+    return next((name for name in names if name in values), "")
+
+
+def _check_together(options: SourceOptions) -> None:
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
+    if options.starting_offsets == "committed" and not options.group_id:
+        raise OptionError("startingOffsets=committed needs kafka.group.id: whose offsets they are")
+    if len(options.commit_metadata or "") > COMMIT_METADATA_LENGTH:
+        raise OptionError(f"commitMetadata has more than {COMMIT_METADATA_LENGTH} characters")
+    check_columns(options.columns)
+    for name, wanted in _by_partition(options).items():
+        _check_selected(name, wanted, options)
+    _check_order(options)
+
+
+def _by_partition(options: SourceOptions) -> dict[str, Mapping[TopicPartition, int]]:
+    every = {
+        STARTS[1]: options.starting_offsets_by_timestamp,
+        STARTS[2]: options.starting_offsets,
+        ENDS[1]: options.ending_offsets_by_timestamp,
+        ENDS[2]: options.ending_offsets,
+    }
+    return {name: wanted for name, wanted in every.items() if isinstance(wanted, Mapping)}
+
+
+def _check_selected(
+    name: str, wanted: Mapping[TopicPartition, int], options: SourceOptions
+) -> None:
+    """Check that an option speaks of what is read; of a pattern that shows only at the brokers."""
+    for partition in wanted:
+        if options.assigned and partition not in options.assigned:
+            shown = f"{partition.topic}-{partition.partition}"
+            raise OptionError(f"{name} names {shown}, which assign does not")
+        if options.topics and partition.topic not in options.topics:
             raise OptionError(f"{name} names {partition.topic!r}, which subscribe does not")
-        if offset < (EARLIEST if name == "startingOffsets" else LATEST):
-            raise OptionError(f"{name}: {offset} is no offset of {partition.topic}")
-    return offsets
 
 
-def _parse_offsets(text: str) -> dict[TopicPartition, int]:
-    parsed: dict[TopicPartition, int] = {}
-    for topic, partitions in json.loads(text).items():
-        for partition, offset in partitions.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or int(partition) < 0:
-                raise ValueError(f"{topic}-{partition}: {offset}")
-            parsed[TopicPartition(topic, int(partition))] = offset
-    return parsed
+def _check_order(options: SourceOptions) -> None:
+    """Check that nothing ends before it starts, as far as the options alone tell."""
+    start, end = options.starting_timestamp, options.ending_timestamp
+    if start is not None and end is not None and start > end:
+        raise OptionError(f"startingTimestamp={start} is after endingTimestamp={end}")
+    wanted = _by_partition(options)
+    for first, last in ((STARTS[1], ENDS[1]), (STARTS[2], ENDS[2])):
+        starts, ends = wanted.get(first, {}), wanted.get(last, {})
+        for partition in starts.keys() & ends.keys():
+            if starts[partition] > ends[partition] >= 0:
+                raise OptionError(
+                    f"{partition.topic}-{partition.partition}: {first} {starts[partition]} is "
+                    f"after {last} {ends[partition]}"
+                )

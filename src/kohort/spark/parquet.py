@@ -2,23 +2,31 @@
 
 A file is visible to readers of the table only once the driver has named it in a commit. Files of
 batches that failed stay behind unseen; `DeltaTable.vacuum` removes them.
+
+Everything about files goes through the table's file system, a directory or an object store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import logging
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from kohort.spark.storage import TableStorage
 from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyarrow.fs import FileSystem
+
+log = logging.getLogger("kohort.spark")
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -54,13 +62,13 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows that one task kept of one Kafka partition: lowest offset and the one after the last.
+    """Rows of one Kafka partition: lowest offset and the one after the highest.
 
     Attributes:
         topic: Topic name.
         partition: Partition number.
-        first: Lowest offset kept.
-        end: Highest offset kept + 1.
+        first: Lowest offset.
+        end: Highest offset + 1.
     """
 
     topic: str
@@ -78,12 +86,14 @@ class TaskReport:
         rows_written: Rows in its files; the others were in the table already.
         files: The files.
         spans: One entry per Kafka partition of which rows were kept.
+        seen: One entry per Kafka partition of which rows were read.
     """
 
     rows_read: int = 0
     rows_written: int = 0
     files: list[WrittenFile] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    seen: list[Span] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the report as one line of text, for the way from executor to driver."""
@@ -94,56 +104,95 @@ class TaskReport:
         """Read back what `to_json` wrote."""
         raw = json.loads(text)
         files = [WrittenFile(**item) for item in raw.pop("files")]
-        return TaskReport(files=files, spans=[Span(**item) for item in raw.pop("spans")], **raw)
+        spans, seen = ([Span(**item) for item in raw.pop(name)] for name in ("spans", "seen"))
+        return TaskReport(files=files, spans=spans, seen=seen, **raw)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How rows become files; small enough to be sent to every task.
+
+    Attributes:
+        schema: Serialized Arrow schema of the columns to write, in order.
+        partition_by: Partition columns of the table.
+        target_bytes: A file that has grown beyond this is closed and another begun, None for one
+            file per task and combination of partition values.
+    """
+
+    schema: bytes
+    partition_by: tuple[str, ...] = ()
+    target_bytes: int | None = None
 
 
 class TableWriter:
-    """Writes the rows of one task, one open file per combination of partition values."""
+    """Writes the rows of one task, one open file per combination of partition values.
 
-    def __init__(self, directory: Path, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Write nothing yet.
+    Args:
+        files: File system rooted at the table, the same for every executor.
+        layout: How rows become files.
+    """
 
-        Args:
-            directory: The table's directory, which every executor sees.
-            schema: Columns to write, in order; others of a batch are left out.
-            partition_by: Partition columns of the table.
-        """
-        self._directory = directory
-        self._schema = schema
-        self._partition_by = tuple(partition_by)
-        self._files: dict[PartitionValues, _OpenFile] = {}
+    def __init__(self, files: FileSystem, layout: FileLayout) -> None:
+        import pyarrow as pa
+
+        self._file_system = files
+        self._schema = pa.ipc.read_schema(pa.py_buffer(layout.schema))
+        self._layout = layout
+        self._open: dict[PartitionValues, TableFile] = {}
+        self._closed: list[WrittenFile] = []
 
     def write(self, table: pa.Table) -> None:
-        """Write the rows of `table`."""
+        """Write the rows of `table`; columns that the schema does not name are left out."""
         chosen = table.select(self._schema.names)
         if chosen.schema.types != self._schema.types:
             chosen = chosen.cast(self._schema)
-        for values, rows in _split(chosen, self._partition_by):
-            if values not in self._files:
-                self._files[values] = _OpenFile(self._directory, values)
-            self._files[values].write(rows)
+        for values, rows in _split(chosen, self._layout.partition_by):
+            if values not in self._open:
+                self._open[values] = TableFile(self._file_system, values)
+            file = self._open[values]
+            file.write(rows)
+            if self._layout.target_bytes and file.size >= self._layout.target_bytes:
+                self._closed.append(self._open.pop(values).close())
 
     def close(self) -> list[WrittenFile]:
         """Complete all files and describe them."""
-        return [file.close() for file in self._files.values()]
+        while self._open:
+            values = next(iter(self._open))
+            self._closed.append(self._open[values].close())
+            del self._open[values]
+        return self._closed
 
     def discard(self) -> None:
         """Remove what was written."""
-        for file in self._files.values():
+        for file in self._open.values():
             file.discard()
+        remove_files(self._file_system, (file.path for file in self._closed))
 
 
-class _OpenFile:
-    """One Parquet file being written."""
+class TableFile:
+    """One Parquet file being written.
 
-    def __init__(self, directory: Path, values: PartitionValues) -> None:
-        self._path = directory / f"part-{uuid.uuid4()}.parquet"
+    Args:
+        files: File system rooted at the table.
+        values: Values of the partition columns, which are not in the file.
+    """
+
+    def __init__(self, files: FileSystem, values: PartitionValues) -> None:
+        self._file_system = files
+        self._name = f"part-{uuid.uuid4()}.parquet"
         self._values = values
         self._pending: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
+        self._sink: pa.NativeFile | None = None
         self._metadata: list[pq.FileMetaData] = []
 
+    @property
+    def size(self) -> int:
+        """Bytes that have been written; those of pending rows are not."""
+        return 0 if self._sink is None else int(self._sink.tell())
+
     def write(self, rows: pa.Table) -> None:
+        """Take rows, and write them once they are enough for a row group."""
         self._pending.append(rows)
         if (
             sum(len(table) for table in self._pending) >= ROW_GROUP_ROWS
@@ -152,22 +201,32 @@ class _OpenFile:
             self._flush()
 
     def close(self) -> WrittenFile:
+        """Complete the file and describe it."""
         self._flush()
         assert self._writer is not None
+        assert self._sink is not None
         self._writer.close()
-        status = self._path.stat()
+        size = self.size
+        self._sink.close()
         return WrittenFile(
-            path=self._path.name,
-            size=status.st_size,
-            modified_ms=status.st_mtime_ns // 1_000_000,
+            path=self._name,
+            size=size,
+            modified_ms=time.time_ns() // 1_000_000,
             partition_values=dict(self._values),
             stats=json.dumps(statistics(self._metadata[0]), sort_keys=True),
         )
 
     def discard(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._path.unlink(missing_ok=True)
+        """Remove what was written."""
+        if self._sink is None:
+            return
+        # The footer does not matter any more, but a writer that is left open warns.
+        with contextlib.suppress(Exception):
+            if self._writer is not None:
+                self._writer.close()
+        with contextlib.suppress(Exception):
+            self._sink.close()
+        remove_files(self._file_system, [self._name])
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -178,10 +237,32 @@ class _OpenFile:
         rows = pa.concat_tables(self._pending)
         self._pending = []
         if self._writer is None:
+            self._sink = self._file_system.open_output_stream(self._name)
             self._writer = pq.ParquetWriter(
-                self._path, rows.schema, compression="zstd", metadata_collector=self._metadata
+                self._sink, rows.schema, compression="zstd", metadata_collector=self._metadata
             )
         self._writer.write_table(rows, row_group_size=len(rows))
+
+
+def remove_files(files: FileSystem, names: Iterable[str]) -> None:
+    """Remove files that no commit names; what cannot be removed is said and left to `vacuum`.
+
+    Args:
+        files: File system rooted at the table.
+        names: Paths relative to the table.
+    """
+    for name in names:
+        try:
+            files.delete_file(name)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001  # deltalake has many; the table is right anyway
+            log.warning(
+                "file %s of a failed attempt could not be removed (%s); no reader sees it, and "
+                "DeltaTable.vacuum removes it",
+                name,
+                error,
+            )
 
 
 def _split(
@@ -263,8 +344,8 @@ def _stat(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
-def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Span]]:
-    """Return the rows at or above the table's position, and what they span.
+def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Span], list[Span]]:
+    """Return the rows at or above the table's position, what they span, and what all rows span.
 
     Args:
         table: Rows with the columns topic, partition and offset.
@@ -275,28 +356,30 @@ def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Sp
     """
     import pyarrow.compute as pc
 
-    keys = ["topic", "partition"]
-    for column in (*keys, "offset"):
+    for column in ("topic", "partition", "offset"):
         if table[column].null_count:
             raise ValueError(f"DeltaAppend needs {column} of every row, and one is null")
-    lowest = table.group_by(keys).aggregate([("offset", "min")])
-    for row in lowest.to_pylist():
-        position = positions.get((row["topic"], row["partition"]), 0)
-        if row["offset_min"] < position:
-            stale = pc.and_(
-                pc.and_(
-                    pc.equal(table["topic"], row["topic"]),
-                    pc.equal(table["partition"], row["partition"]),
-                ),
-                pc.less(table["offset"], position),
-            )
-            table = table.filter(pc.invert(stale))
-    kept = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
-    spans = [
+    seen = spans_of(table)
+    stale = [span for span in seen if span.first < positions.get((span.topic, span.partition), 0)]
+    for span in stale:
+        old = pc.and_(
+            pc.and_(
+                pc.equal(table["topic"], span.topic), pc.equal(table["partition"], span.partition)
+            ),
+            pc.less(table["offset"], positions[span.topic, span.partition]),
+        )
+        table = table.filter(pc.invert(old))
+    return table, spans_of(table) if stale else seen, seen
+
+
+def spans_of(table: pa.Table) -> list[Span]:
+    """Return what the rows of a table span, for each Kafka partition."""
+    keys = ["topic", "partition"]
+    found = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
+    return [
         Span(row["topic"], row["partition"], row["offset_min"], row["offset_max"] + 1)
-        for row in kept.to_pylist()
+        for row in found.to_pylist()
     ]
-    return table, spans
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
@@ -309,24 +392,19 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return [merged[key] for key in sorted(merged)]
 
 
-def writing_task(
-    directory: str, schema: bytes, partition_by: Sequence[str], positions: Positions
-) -> ArrowTask:
+def writing_task(storage: TableStorage, layout: FileLayout, positions: Positions) -> ArrowTask:
     """Return the function for `DataFrame.mapInArrow`; it yields one `TaskReport` per task.
 
     Args:
-        directory: The table's directory.
-        schema: Serialized Arrow schema of the columns to write.
-        partition_by: Partition columns of the table.
+        storage: Where the table is.
+        layout: How rows become files.
         positions: Rows below these are dropped.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        writer = TableWriter(
-            Path(directory), pa.ipc.read_schema(pa.py_buffer(schema)), partition_by
-        )
+        writer = TableWriter(storage.file_system(), layout)
         try:
             report = _write_all(batches, writer, positions)
         except BaseException:
@@ -345,11 +423,13 @@ def _write_all(
 
     read = written = 0
     spans: list[Span] = []
+    seen: list[Span] = []
     for batch in batches:
-        kept, found = drop_stale(pa.Table.from_batches([batch]), positions)
+        kept, found, all_found = drop_stale(pa.Table.from_batches([batch]), positions)
         read += batch.num_rows
         written += kept.num_rows
         spans = merge_spans([*spans, *found])
+        seen = merge_spans([*seen, *all_found])
         if kept.num_rows:
             writer.write(kept)
-    return TaskReport(read, written, writer.close(), spans)
+    return TaskReport(read, written, writer.close(), spans, seen)

@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kohort.errors import KohortError
-from kohort.spark.manifest import Manifest, share_limit
-from kohort.types import TopicPartition
+from kohort.spark.limits import FairLimit
+from kohort.spark.manifest import Manifest, Range
+from kohort.spark.positions import Note, Topic
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 
 
 class MembershipLostError(KohortError, RuntimeError):
@@ -26,18 +29,39 @@ class Progress:
 
     Args:
         operator: Name of the query's member, part of every manifest.
+
+    Attributes:
+        nonce: Names the checkpoint.
+        topics: The subscribed topics as they were when the brokers were asked last.
+        began: Generation in which the group began.
+        is_exclusive: Whether the query must be alone in its group.
+        is_committing: Whether positions go to the group at all.
+        text: What the user wants to stand in the note of every commit.
+        sink: Short name of the directory of the query's file sink; empty for other sinks.
     """
 
-    def __init__(self, operator: str) -> None:
+    def __init__(self, operator: str, nonce: str = "") -> None:
+        self.nonce = nonce
+        self.topics: Mapping[str, Topic] = {}
+        self.began = -1
+        self.is_exclusive = False
+        self.is_committing = True
+        self.text = ""
+        self.sink = ""
         self._operator = operator
         self._epoch = -1
+        self._batch = 0
         self._positions: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._open: Manifest | None = None
+        self._last: Manifest | None = None
+        self._limit = FairLimit()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._lost: frozenset[TopicPartition] = frozenset()
         # Partitions of finished batches that the group does not know of yet.
         self._unreported: set[TopicPartition] = set()
+        # Partitions of which this query has finished no batch yet.
+        self._starts: set[TopicPartition] = set()
         # Ends of finished batches whose partitions were not yet owned: the first thing to know
         # about them when they come.
         self._finished: dict[TopicPartition, int] = {}
@@ -74,29 +98,50 @@ class Progress:
         for partition in partitions:
             self._positions.setdefault(partition, None)
 
+    @property
+    def finished(self) -> Mapping[TopicPartition, int]:
+        """Ends of finished batches, of partitions that had no position then."""
+        return self._finished
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where the next batch starts, for the partitions of which that is known."""
+        return {place: at for place, at in self._positions.items() if at is not None}
+
     def place(
         self,
         epoch: int,
+        positions: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
-        initial: Mapping[TopicPartition, int],
+        starts: Iterable[TopicPartition] = (),
     ) -> None:
         """Set the positions of partitions that are new here.
 
         Args:
             epoch: Generation in which the positions were looked up; in a later one the partition
                 may have been elsewhere in between, so they are looked up again.
-            committed: Offsets the group has committed.
-            initial: Where to start partitions for which it has none. These are committed as soon
-                as possible, so that the next owner starts at the same place.
+            positions: Where to start. What the group does not have is committed as soon as
+                possible, so that the next owner starts at the same place.
+            committed: Offsets that the group has.
+            starts: Those that nobody has read before.
         """
         if epoch != self._epoch:
             return
-        for partition in self.unplaced:
+        for partition in self.unplaced & positions.keys():
+            self._positions[partition] = positions[partition]
+            self._finished.pop(partition, None)
+            self._committed.pop(partition, None)
             if partition in committed:
                 self._committed[partition] = committed[partition]
-            known = committed.get(partition, initial.get(partition))
-            if known is not None:
-                self._positions[partition] = max(known, self._finished.pop(partition, known))
+        self._starts |= self._positions.keys() & set(starts)
+
+    def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget positions that mean nothing any more: their records are gone."""
+        for partition in partitions:
+            if partition in self._positions:
+                self._positions[partition] = None
+            self._finished.pop(partition, None)
+            self._unreported.discard(partition)
 
     def leaving(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that the group wants partitions back: nothing of them is offered any more."""
@@ -112,6 +157,7 @@ class Progress:
             self._positions.pop(partition, None)
             self._committed.pop(partition, None)
             self._unreported.discard(partition)
+            self._starts.discard(partition)
 
     def lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that others own these partitions already."""
@@ -124,21 +170,40 @@ class Progress:
         """Note that Spark runs a batch of an earlier run of this query again."""
         self._open = batch
 
+    @property
+    def open_batch(self) -> Manifest | None:
+        """The batch that Spark has been given and has not finished."""
+        return self._open
+
+    def is_open(self, batch: Manifest) -> bool:
+        """Whether this is the batch that Spark has been given and has not finished."""
+        return self._open == batch
+
     def boundary(self, start: Manifest) -> None:
         """Take note that every batch up to `start` is in the sink and in Spark's commit log.
 
         Raises:
             MembershipLostError: Others got partitions of a batch before it was committed.
         """
-        self._open = None
+        self.finish(start)
         self.check()
-        for partition, (_, end) in start.ranges.items():
+
+    def finish(self, batch: Manifest) -> None:
+        """Take note that a batch is finished, whether Spark's next trigger or its log says so."""
+        self._open = None
+        if self._lost or batch == self._last:  # idle triggers name the last batch again
+            return
+        self._last = batch
+        self._batch = max(self._batch, batch.batch)
+        for partition, (start, end) in batch.ranges.items():
             position = self._positions.get(partition)
             if position is None:
                 self._finished[partition] = end
             elif position < end:
                 self._positions[partition] = end
                 self._unreported.add(partition)
+            if start < end:
+                self._starts.discard(partition)
 
     def check(self) -> None:
         """Check that no batch was taken over by others.
@@ -156,12 +221,15 @@ class Progress:
                 "happens again"
             )
 
-    def offer(self, ends: Mapping[TopicPartition, int], limit: int | None) -> Manifest | None:
+    def offer(
+        self, ends: Mapping[TopicPartition, int], limit: int | None, least: int = 1
+    ) -> Manifest | None:
         """Open the next batch, if there is anything to read.
 
         Args:
             ends: End offsets of owned partitions; one without is offered nothing.
             limit: Records to read at most, None for all.
+            least: With fewer records there is no batch.
         """
         placed = {
             partition: position
@@ -169,21 +237,75 @@ class Progress:
             if position is not None and partition not in self._leaving
         }
         sizes = {tp: max(ends.get(tp, 0) - position, 0) for tp, position in placed.items()}
-        if not any(sizes.values()):
+        if sum(sizes.values()) < least:
             return None
         if limit is not None:
-            sizes = share_limit(sizes, limit)
-        ranges = {tp: (position, position + sizes[tp]) for tp, position in placed.items()}
-        self._open = Manifest(self._epoch, self._operator, ranges)
+            sizes = self._limit.share(sizes, limit)
+        return self._offer(
+            {tp: (position, position + sizes[tp]) for tp, position in placed.items()}
+        )
+
+    def offer_start(self) -> Manifest:
+        """Open a batch without records, which Spark's log keeps: it says where the query starts."""
+        return self._offer({tp: (position, position) for tp, position in self.positions.items()})
+
+    def _offer(self, ranges: Mapping[TopicPartition, Range]) -> Manifest:
+        self._open = Manifest(
+            self._epoch, self._operator, ranges, self._batch + 1, self.nonce, self.topics
+        )
         return self._open
 
     def to_commit(self) -> dict[TopicPartition, int]:
         """Return the positions of owned partitions that the group does not have yet."""
+        if not self.is_committing:
+            return {}
         return {
             partition: position
             for partition, position in self._positions.items()
             if position is not None and position > self._committed.get(partition, -1)
         }
+
+    def note(self, partition: TopicPartition, now_ms: int = 0) -> Note:
+        """Return what is committed beside a position.
+
+        Args:
+            partition: The partition.
+            now_ms: The time, in milliseconds since 1970.
+        """
+        topic = self.topics.get(partition.topic, Topic("", 0))
+        return Note(
+            operator=self._operator,
+            nonce=self.nonce,
+            batch=0 if partition in self._starts else max(self._batch, 1),
+            epoch=self._epoch,
+            topic_id=topic.topic_id,
+            count=topic.count,
+            began=self.began,
+            at_ms=now_ms,
+            exclusive=self.is_exclusive,
+            sink=self.sink,
+            text=self.text,
+        )
+
+    def refused(
+        self,
+        partition: TopicPartition,
+        batch: Manifest,
+        found: Mapping[TopicPartition, OffsetAndMetadata],
+        now_ms: int,
+    ) -> OffsetAndMetadata:
+        """Return the group's offset again, with a note that the batch behind it is in no sink.
+
+        Args:
+            partition: The partition.
+            batch: What was refused.
+            found: The group's offsets; without one the batch's start is what it should be.
+            now_ms: The time, in milliseconds since 1970.
+        """
+        present = found.get(partition)
+        offset = batch.ranges[partition][0] if present is None else present.offset
+        note = replace(self.note(partition, now_ms), refused=True)
+        return OffsetAndMetadata(offset, note.to_text())
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Note what the group has accepted."""

@@ -7,49 +7,45 @@ constructors only keep options. What belongs to a running query is in `driver.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from kohort.spark.versions import check_spark
 
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+    check_spark()  # a Spark before 4.2 has not got all of them
+    raise
+
+from kohort.spark.bounded import bounded_ranges, note_ignored_options
 from kohort.spark.driver import QueryDriver
 from kohort.spark.lookup import Lookup, client_settings
-from kohort.spark.manifest import OffsetJson, Range
-from kohort.spark.options import SourceOptions, check_stream_options, parse_options
-from kohort.spark.schema import source_schema
-from kohort.types import TopicPartition
-from kohort.values import dataclass
+from kohort.spark.manifest import OffsetJson
+from kohort.spark.options import OptionError, SourceOptions, check_stream_options, parse_options
+from kohort.spark.reading import ids_in, read_task, tasks_of
+from kohort.spark.schema import checked_columns, source_schema
+from kohort.spark.tables import is_table, table_options, with_options, with_table_options
+from kohort.spark.write_options import parse_write_options
+from kohort.spark.writer import KohortBatchWriter, KohortStreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-
-@dataclass
-class RangePartition(InputPartition):
-    """What one task reads.
-
-    Attributes:
-        topic: Topic name.
-        partition: Partition number.
-        start: First offset.
-        end: Offset after the last.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 class KohortDataSource(DataSource):
@@ -62,20 +58,46 @@ class KohortDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._parsed = parse_options(options)
+        self._raw = dict(options)
 
-    def schema(self) -> str:
+    @cached_property
+    def _parsed(self) -> SourceOptions:
+        """The options of a `load()`; those of a table are in its columns, and come later."""
+        return parse_options(table_options(self._raw) if is_table(self._raw) else self._raw)
+
+    def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source."""
-        return source_schema(self._parsed.include_headers)
+        schema = source_schema(self._parsed.column_names)
+        return with_options(schema, table_options(self._raw)) if is_table(self._raw) else schema
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's signature
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a bounded range, which needs no group."""
-        return KohortBatchReader(self._parsed)
+        options = self._options_with(schema)
+        return KohortBatchReader(options, checked_columns(schema, options.column_names))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's signature
-        """Return the reader of a stream, which joins the group."""
-        check_stream_options(self._parsed)
-        return KohortStreamReader(self._parsed)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of a stream, which joins the group; or one that says why it cannot."""
+        try:
+            options = self._options_with(schema)
+            check_stream_options(options)
+            return KohortStreamReader(options, checked_columns(schema, options.column_names))
+        except OptionError as error:
+            return RefusedStreamReader(error)
+
+    def _options_with(self, schema: StructType | None) -> SourceOptions:
+        return parse_options(with_table_options(self._raw, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a `save()`."""
+        if overwrite:
+            raise OptionError(
+                'mode("overwrite") is not supported: a topic cannot be replaced. Use mode("append")'
+            )
+        return KohortBatchWriter(parse_write_options(self._raw), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802  # Spark's signature
+        """Return the writer of a streaming query; output mode `complete` appends, too."""
+        return KohortStreamWriter(parse_write_options(self._raw), schema)
 
 
 class KohortBatchReader(DataSourceReader):
@@ -83,21 +105,24 @@ class KohortBatchReader(DataSourceReader):
 
     Args:
         options: The options of the `load()`.
+        columns: The columns that Spark wants; None for those of the options.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
         self._options = options
+        self._columns = options.column_names if columns is None else tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one range for each partition that has records."""
+        """Return the tasks that read what there is now."""
         from kohort.client.consumer import Consumer
 
         with Consumer.from_config(client_settings(self._options)) as consumer:
-            return _tasks(Lookup(self._options, consumer).bounded())
+            ranges = bounded_ranges(self._options, Lookup(self._options, consumer))
+        return tasks_of(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; runs on an executor."""
-        return read_range(self._options, partition)
+        """Read the ranges of one task; runs on an executor."""
+        return read_task(self._options, partition, self._columns)
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -105,23 +130,28 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: The options of the `load()`.
+        columns: The columns that Spark wants; None for those of the options.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
         self._options = options
+        self._columns = options.column_names if columns is None else tuple(columns)
         self._running: QueryDriver | None = None
 
     @property
     def driver(self) -> QueryDriver:
         """The running query; asking for it joins the group, so only the driver's process may."""
         if self._running is None:
+            note_ignored_options(self._options, is_stream=True)
             self._running = QueryDriver(self._options)
         return self._running
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return `maxOffsetsPerTrigger`."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return `maxOffsetsPerTrigger`, or `minOffsetsPerTrigger` when there is only that."""
+        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Read to the present end and no further."""
@@ -132,20 +162,25 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.driver.initial()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
-        """Take note that `start` is finished and return the next batch."""
-        return self.driver.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        """Take note that `start` is finished and return the next batch.
+
+        With `once` the limit is ReadAllAvailable, whatever the options say, and nothing waits.
+        """
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        waits = not isinstance(limit, ReadAllAvailable)
+        return self.driver.latest(start, most, waits=waits)
 
     def reportLatestOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the ends of the owned partitions, for the query's progress."""
         return self.driver.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:  # noqa: ARG002  # Spark's signature
-        """Return one task per range of the batch; where it starts is in `end` too."""
-        return _tasks(self.driver.ranges(end))
+        """Return the tasks of the batch; where it starts is in `end` too."""
+        return tasks_of(self.driver.ranges(end), self._options, ids_in(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; runs on an executor."""
-        return read_range(self._options, partition)
+        """Read the ranges of one task; runs on an executor."""
+        return read_task(self._options, partition, self._columns)
 
     def commit(self, end: OffsetJson) -> None:
         """Do nothing: Spark calls this late or never, `latestOffset` is the sign that counts."""
@@ -157,17 +192,34 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._running = None
 
 
-def read_range(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Fetch one range from the brokers, as Arrow batches with the columns of the source."""
-    from kohort.client.ranges import RangeReader
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says in the first call that Spark makes why there is no stream.
 
-    assert isinstance(task, RangePartition)
-    reader = RangeReader(options.bootstrap_servers, options.settings)
-    headers = options.include_headers
-    yield from reader.read(
-        task.topic, task.partition, task.start, task.end, include_headers=headers
-    )
+    An error in `streamReader` itself would end as an UnboundLocalError of Spark's own.
 
+    Args:
+        error: What is wrong with the options.
+    """
 
-def _tasks(ranges: dict[TopicPartition, Range]) -> list[RangePartition]:
-    return [RangePartition(*partition, *ranges[partition]) for partition in sorted(ranges)]
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Raise the error."""
+        raise self._error
+
+    def initialOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: ARG002, N802  # Spark's signature
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # Spark's signature
+        """Raise the error."""
+        raise self._error

@@ -8,44 +8,37 @@ where nothing is open.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kohort.errors import KohortError
+from kohort.spark.control import (
+    Control,
+    application_of_this_process,
+    freeze,
+    freeze_after,
+    is_drained,
+    is_drained_after,
+    is_unique,
+    sources_in,
+)
+from kohort.spark.manifest import OffsetJson
+from kohort.spark.watching import source_reports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql.streaming.query import StreamingQuery
 
-FREEZE = "freeze"
-DRAINED = "drained"
-POLL_S = 0.02
+# The source's process needs only `Control`.
+__all__ = ["Control", "DrainError", "drain"]
+
+POLL_S = 0.05
 
 
 class DrainError(KohortError):
     """A query could not be drained; it was stopped all the same."""
-
-
-class Control:
-    """How the application reaches the source's process: a directory that both can see."""
-
-    def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="kohort-source-"))
-
-    @property
-    def frozen(self) -> bool:
-        """Whether no more batches are wanted."""
-        return (self.directory / FREEZE).exists()
-
-    def acknowledge(self) -> None:
-        """Say that no batch is open and none will be."""
-        (self.directory / DRAINED).touch()
-
-    def close(self) -> None:
-        """Remove the directory."""
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
@@ -59,16 +52,20 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
         timeout_s: Longest time to wait for the open batch.
 
     Raises:
-        DrainError: The batch took longer; the query is stopped nevertheless.
+        DrainError: The batch took longer, or the query's process is on another machine; the query
+            is stopped nevertheless.
         StreamingQueryException: The query had failed.
     """
     deadline = time.monotonic() + timeout_s
     try:
-        directories = _controls(query, deadline)
-        for directory in directories:
-            (directory / FREEZE).touch()
-        for directory in directories:
-            _wait_for(directory / DRAINED, query, deadline)
+        while query.isActive and not _is_drained(query):
+            if time.monotonic() > deadline:
+                raise DrainError(
+                    f"{query.name or query.id}: no trigger has ended the open batch within "
+                    f"{timeout_s:g} s; it is cancelled now, and read again when the query starts. "
+                    "A drain needs as long as a batch and a trigger interval: set timeout_s"
+                )
+            time.sleep(POLL_S)
     finally:
         query.stop()
     failure = query.exception()
@@ -76,24 +73,64 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
         raise failure
 
 
-def _wait_for(file: Path, query: StreamingQuery, deadline: float) -> None:
-    while query.isActive and not file.exists():
-        if time.monotonic() > deadline:
-            raise DrainError(f"{query.name or query.id}: the open batch did not end in time")
-        time.sleep(POLL_S)
+def _is_drained(query: StreamingQuery) -> bool:
+    """Freeze the sources of a query, as far as they can be told; return whether all are drained."""
+    controls = _controls(query)
+    if not controls:
+        return _is_drained_after_its_batch(query)
+    for control in controls:
+        if not control.exists() and query.isActive:
+            _refuse_other_machines(query, control)
+        freeze(control)
+    return all(map(is_drained, controls))
 
 
-def _controls(query: StreamingQuery, deadline: float) -> list[Path]:
-    """Return the control directories of the query's sources, once its progress names them."""
-    while query.isActive:
-        progress = query.lastProgress
-        if progress is not None:
-            # a batch that is repeated after a restart has none, which PySpark writes as "null"
-            reports = [json.loads(s["latestOffset"] or "null") or {} for s in progress["sources"]]
-            found = [Path(report["control"]) for report in reports if "control" in report]
-            if found:
-                return found
-        if time.monotonic() > deadline:
-            raise DrainError(f"{query.name or query.id}: its first batch did not end in time")
-        time.sleep(POLL_S)
-    return []
+def _is_drained_after_its_batch(query: StreamingQuery) -> bool:
+    """Freeze sources by the batches that they have given out: no progress names them yet."""
+    application = application_of_this_process()
+    ends = [end for end in _open_batches(query) if is_unique(end)]
+    if application is None or not ends:
+        return False
+    sources = sources_in(application)
+    for end in ends:
+        freeze_after(sources, end)
+    return all(any(is_drained_after(source, end) for source in sources) for end in ends)
+
+
+def _controls(query: StreamingQuery) -> list[Path]:
+    """Return the directories of the query's sources, none as long as one is not known."""
+    progress = query.lastProgress
+    controls = [report.control for report in source_reports(progress)] if progress else []
+    found = [control for control in controls if control is not None]
+    return found if len(found) == len(controls) else []
+
+
+class _JavaOffset(Protocol):
+    def json(self) -> str: ...
+
+
+def _open_batches(query: StreamingQuery) -> Iterator[OffsetJson]:
+    """Yield the manifests of the batch that a query has begun last, one for each source."""
+    wrapper = getattr(query, "_jsq", None)  # one of Spark Connect has none
+    if wrapper is None:
+        return
+    offsets = wrapper.streamingQuery().availableOffsets().values().iterator()
+    while offsets.hasNext():
+        offset: _JavaOffset = offsets.next()
+        read = json.loads(offset.json())
+        if isinstance(read, dict):
+            yield read
+
+
+def _refuse_other_machines(query: StreamingQuery, control: Path) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        DrainError: The directory of the query's source cannot be seen here.
+    """
+    if application_of_this_process() is None:
+        raise DrainError(
+            f"{query.name or query.id}: {control} is not here, so its driver is another machine, "
+            "where drain cannot reach. The query is stopped at once; what its open batch has read "
+            "is read again when it starts"
+        )

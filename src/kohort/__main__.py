@@ -1,0 +1,7 @@
+"""`python -m kohort` is the command `kohort`, where no script of that name is on the PATH."""
+
+from __future__ import annotations
+
+from kohort.cli.main import main
+
+main()

@@ -1,0 +1,242 @@
+"""Makes few large files of many small ones.
+
+`DeltaTable.optimize.compact` is not used: with deltalake 1.6, two applications that compact at the
+same time both commit, and every row is there twice. Here a commit is only made on the very version
+of the table that still has all files which it replaces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kohort.spark.parquet import (
+    PartitionValues,
+    TableFile,
+    WrittenFile,
+    partition_text,
+    remove_files,
+)
+from kohort.values import dataclass
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
+    from pyarrow.fs import FileSystem
+
+    from kohort.spark.storage import TableStorage
+
+log = logging.getLogger("kohort.spark")
+
+TARGET_BYTES = 128 * 1024 * 1024
+# A file that has this share of the target is left alone.
+LARGE_ENOUGH = 0.75
+# Appends of others may come in between; each costs one attempt.
+ATTEMPTS = 20
+READ_ROWS = 64 * 1024
+# Features that do not change what has to be done with a file.
+HARMLESS = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"}
+# Names that this package gives: those of other writers may be encoded.
+_OWN_NAME = re.compile(r"^part-[0-9a-f-]{36}\.parquet$")
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """A file of the table.
+
+    Attributes:
+        path: Name relative to the table.
+        size: Bytes.
+    """
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Files that become one.
+
+    Attributes:
+        values: Values of the partition columns, which all of them have.
+        files: The files, oldest first.
+    """
+
+    values: PartitionValues
+    files: tuple[SmallFile, ...]
+
+
+def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool:
+    """Replace small files by large ones with the same rows.
+
+    Files of other writers are left alone.
+
+    Args:
+        table: The table; up to date afterwards.
+        storage: Where it is.
+        target_bytes: How large a file should become.
+
+    Returns:
+        Whether files were replaced; not when there was nothing to do, another writer replaced
+        one of them first, or the table has a feature that this code does not know.
+    """
+    unknown = _features(table) - HARMLESS
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        log.warning(
+            "%s: files are not compacted, as the table uses %s; run OPTIMIZE elsewhere and leave "
+            "optimize_every out",
+            storage.uri,
+            names,
+        )
+        return False
+    bins = plan(_files(table), target_bytes)
+    if not bins:
+        return False
+    files = storage.file_system()
+    written: list[WrittenFile] = []
+    try:
+        for each in bins:
+            written.append(_merge(table, files, each))  # noqa: PERF401  # kept when the next one fails
+        done = _replace(table, bins, written)
+    except BaseException:
+        remove_files(files, (file.path for file in written))
+        raise
+    count = sum(len(each.files) for each in bins)
+    if done:
+        log.info("%s: %d files became %d", storage.uri, count, len(written))
+    else:
+        remove_files(files, (file.path for file in written))
+        log.info("%s: another writer was faster, %d files stay as they are", storage.uri, count)
+    return done
+
+
+def plan(files: Iterable[tuple[PartitionValues, SmallFile]], target_bytes: int) -> list[Bin]:
+    """Return which files become one.
+
+    Args:
+        files: Files with the values of their partition columns.
+        target_bytes: How large a file should become.
+    """
+    small: dict[PartitionValues, list[SmallFile]] = {}
+    for values, file in files:
+        if file.size < target_bytes * LARGE_ENOUGH:
+            small.setdefault(values, []).append(file)
+    bins: list[Bin] = []
+    for values, candidates in small.items():
+        chosen: list[SmallFile] = []
+        for file in candidates:
+            if chosen and sum(each.size for each in chosen) + file.size > target_bytes:
+                bins.append(Bin(values, tuple(chosen)))
+                chosen = []
+            chosen.append(file)
+        bins.append(Bin(values, tuple(chosen)))
+    return [each for each in bins if len(each.files) > 1]
+
+
+def add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
+    """Return what a commit says about a new file.
+
+    Args:
+        file: The file.
+        data_change: Whether its rows are new to the table.
+    """
+    from deltalake.transaction import AddAction
+
+    values = dataclasses.asdict(file)
+    return AddAction(modification_time=values.pop("modified_ms"), data_change=data_change, **values)
+
+
+def _features(table: DeltaTable) -> set[str]:
+    protocol = table.protocol()
+    return {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+
+
+def _files(table: DeltaTable) -> Iterator[tuple[PartitionValues, SmallFile]]:
+    import pyarrow as pa
+
+    columns = table.metadata().partition_columns
+    rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    for row in sorted(rows, key=lambda row: (row["modification_time"], row["path"])):
+        if _OWN_NAME.match(row["path"]):
+            found = row.get("partition") or {}
+            values = tuple((name, partition_text(found.get(name))) for name in columns)
+            yield values, SmallFile(row["path"], row["size_bytes"])
+
+
+def _merge(table: DeltaTable, files: FileSystem, each: Bin) -> WrittenFile:
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    partition_columns = table.metadata().partition_columns
+    schema = pa.schema([column for column in schema if column.name not in partition_columns])
+    merged = TableFile(files, each.values)
+    try:
+        for file in each.files:
+            for rows in _rows(files, file.path, schema):
+                merged.write(rows)
+        return merged.close()
+    except BaseException:
+        merged.discard()
+        raise
+
+
+def _rows(files: FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield a file's rows; a column that is younger than the file is null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with files.open_input_file(path) as source:
+        for batch in pq.ParquetFile(source).iter_batches(READ_ROWS):
+            columns = [
+                batch[column.name].cast(column.type)
+                if column.name in batch.schema.names
+                else pa.nulls(batch.num_rows, column.type)
+                for column in schema
+            ]
+            yield pa.table(columns, schema=schema)
+
+
+def _replace(table: DeltaTable, bins: list[Bin], written: list[WrittenFile]) -> bool:
+    """Commit, unless one of the files has been replaced or removed meanwhile."""
+    import pyarrow as pa
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    old = {file.path for each in bins for file in each.files}
+    actions: list[AddAction | RemoveAction] = [*_removals(bins)]
+    actions += (add_action(file, data_change=False) for file in written)
+    for _ in range(ATTEMPTS):
+        table.update_incremental()
+        if old - set(pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()):
+            return False
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                # No second try: it would not look at the files again.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            continue
+        table.update_incremental()
+        return True
+    return False
+
+
+def _removals(bins: Iterable[Bin]) -> list[RemoveAction]:
+    from deltalake.transaction import RemoveAction
+
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        RemoveAction(file.path, False, now_ms, file.size, dict(each.values))
+        for each in bins
+        for file in each.files
+    ]

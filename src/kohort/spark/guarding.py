@@ -1,0 +1,88 @@
+"""Whether a batch that Spark has finished may be committed to the group.
+
+Two kinds of queries look as if all were well and are not: one whose file sink skips batches, and
+one that keeps state while another member reads a part of its keys. Both are found out after a
+batch, from what the listener of `kohort.spark.install` says, and before its commit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kohort.spark.exclusive import ExclusiveGroupError, check_owner
+from kohort.spark.options import SourceOptions
+from kohort.spark.positions import sink_notes
+from kohort.spark.sinks import SinkError
+
+if TYPE_CHECKING:
+    from kohort.spark.membership import Membership
+    from kohort.spark.placing import Placing
+    from kohort.spark.signs import Signs
+
+
+class Guard:
+    """Refuses what must not be committed; asked by Spark's thread and by the member's.
+
+    Args:
+        options: The query's options.
+        signs: What the listener has said.
+        placing: Knows the topics and what the group has committed.
+    """
+
+    def __init__(self, options: SourceOptions, signs: Signs, placing: Placing) -> None:
+        self._options = options
+        self._signs = signs
+        self._placing = placing
+        self._began_ms = int(time.time() * 1000)
+        self._lock = threading.Lock()
+        self._refused: SinkError | ExclusiveGroupError | None = None
+
+    def check(self, membership: Membership) -> None:
+        """Check that finished batches may be committed; a refusal is for good.
+
+        Args:
+            membership: The query's member.
+
+        Raises:
+            SinkError: The sink has skipped a batch, or another member writes to it too.
+            ExclusiveGroupError: The query must be alone in its group, and is not.
+            KafkaError: The brokers do not tell; ask again.
+        """
+        with self._lock:
+            if self._refused is None:
+                try:
+                    self._check_sink(membership)
+                    self._check_alone(membership)
+                except (SinkError, ExclusiveGroupError) as error:
+                    self._refused = error
+            if self._refused is not None:
+                raise self._refused
+
+    def _check_sink(self, membership: Membership) -> None:
+        sink = self._signs.sink
+        if self._signs.refusal:
+            raise SinkError(self._signs.refusal)
+        if not sink or self._options.group_mode != "member":
+            return
+        membership.write_to(sink)
+        if not membership.shares(self._placing.partitions()):
+            return
+        others = sink_notes(self._placing.group(), membership.nonce, sink, self._began_ms)
+        if others:
+            raise SinkError(
+                f"query {', '.join(others)}, a member of group {self._options.group_id} too, "
+                "writes to the directory of this query's file sink: each of them skips batches "
+                "whose numbers the other has written. Give each query a directory of its own, or "
+                "let them share a table with DeltaAppend"
+            )
+
+    def _check_alone(self, membership: Membership) -> None:
+        if self._options.group_mode != "member":
+            return
+        if self._signs.is_stateful and not membership.is_exclusive:
+            check_owner(self._options, "the query keeps state, which does not move with partitions")
+            membership.be_exclusive()
+        elif membership.is_exclusive and membership.shares(self._placing.partitions()):
+            check_owner(self._options, "exclusive is true or the query keeps state")

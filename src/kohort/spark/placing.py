@@ -1,0 +1,277 @@
+"""Which topics a query reads, where it starts in them, and whether its records are still there.
+
+These questions go to the brokers on Spark's thread, between two batches; what the answers mean is
+decided in `positions.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.spark.lookup import DataLossError, Lookup
+from kohort.spark.manifest import Manifest, Range, trim
+from kohort.spark.options import SourceOptions
+from kohort.spark.positions import GroupOffsets, Known, Origin, Start, Topic, group_offsets
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.consumer import Consumer
+    from kohort.spark.membership import Membership
+
+log = logging.getLogger("kohort.spark")
+
+# Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
+MAX_AGE_S = 0.1
+# A broker that has just started may not know a topic yet.
+MISSING_GRACE_S = 5.0
+
+
+class PositionConflictError(KohortError, RuntimeError):
+    """Group and checkpoint disagree, and `positions=fail` leaves the choice to the operator."""
+
+
+class Placing:
+    """Places partitions, and notices when what they held is gone.
+
+    Args:
+        options: The query's options.
+        consumer: Asks the brokers.
+        lookup: Knows `startingOffsets`.
+    """
+
+    def __init__(self, options: SourceOptions, consumer: Consumer, lookup: Lookup) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._lookup = lookup
+        self._topics: dict[str, Topic] = {}
+        self._asked_at = float("-inf")
+        self._missing_since: dict[str, float] = {}
+        # What the last finished batch says of the topics that this query has read.
+        self._counts: dict[str, int] = {}
+        self._before: dict[str, Topic] = {}
+        self._remade: set[str] = set()
+        self._learned: Manifest | None = None
+        # Where the group was when a batch was repeated from there on.
+        self._resumed: dict[TopicPartition, int] = {}
+        # To be read from the beginning, whatever the group says.
+        self._anew: set[TopicPartition] = set()
+        self._lost_partitions = 0
+
+    @property
+    def wanted(self) -> str:
+        """What the query reads, for people."""
+        return self._lookup.wanted
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The subscribed topics as they were when the brokers were asked last."""
+        return self._topics
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Return all partitions that the query and the other members of its group read."""
+        counts = {name: topic.count for name, topic in self._topics.items()}
+        return self._lookup.partitions(counts)
+
+    # ------------------------------------------------------------------------ what topics there are
+
+    def learn(self, batch: Manifest) -> None:
+        """Take over what the checkpoint knows of the topics.
+
+        Raises:
+            DataLossError: A topic was made anew since, and `failOnDataLoss` is true.
+        """
+        if batch == self._learned:  # idle triggers name the last batch again
+            return
+        self._learned = batch
+        for name, topic in batch.topics.items():
+            self._compare(name, topic.topic_id)
+        for name, number in batch.ranges:
+            self._count(name, number + 1)
+        for name, topic in batch.topics.items():
+            self._count(name, topic.count)
+
+    def _compare(self, name: str, before: str) -> None:
+        now = self._topics[name].topic_id if name in self._topics else ""
+        if before and now and before != now and name not in self._remade:
+            self._remade.add(name)
+            self._counts[name] = 0  # all its partitions are new
+            self._data_loss(
+                f"topic {name} was deleted and made anew: its id was {before} and is {now}",
+                "the new topic is read from its beginning",
+            )
+
+    def _count(self, name: str, count: int) -> None:
+        if name not in self._remade:
+            self._counts[name] = max(count, self._counts.get(name, 0))
+
+    def take_remade(self) -> frozenset[str]:
+        """Return the topics that were made anew since the last call: positions in them are void."""
+        taken = frozenset(self._remade)
+        self._remade.clear()
+        return taken
+
+    def refresh(self) -> None:
+        """Ask for the topics.
+
+        Raises:
+            DataLossError: A topic is gone or was made anew, and `failOnDataLoss` is true.
+            KafkaError: No topic is there, or no broker can be asked.
+        """
+        now = time.monotonic()
+        if now - self._asked_at < MAX_AGE_S:
+            return
+        found = self._lookup.describe()
+        self._asked_at = now
+        self._note_missing(found, now)
+        before = {**self._before, **self._topics}
+        self._topics = found
+        if not found and not self._missing_since:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
+        for name, topic in before.items():
+            self._compare(name, topic.topic_id)
+        self._before = {**before, **found}
+
+    def _note_missing(self, found: Mapping[str, Topic], now: float) -> None:
+        for name in self._topics.keys() - found.keys():
+            self._missing_since.setdefault(name, now)
+        for name in self._missing_since.keys() & found.keys():
+            del self._missing_since[name]
+        for name, since in self._missing_since.items():
+            if now - since > MISSING_GRACE_S:
+                self._missing_since[name] = float("inf")  # said once
+                self._data_loss(f"topic {name} does not exist any more", "nothing is read from it")
+
+    def _data_loss(self, what: str, remedy: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}. Records may be lost. Set failOnDataLoss to false to go on: {remedy}"
+            )
+        log.warning("%s; failOnDataLoss is false: %s", what, remedy)
+
+    # ------------------------------------------------------------------------------ where to start
+
+    def place(self, membership: Membership) -> None:
+        """Give positions to partitions that are new here.
+
+        Raises:
+            DataLossError: What is to be read next is gone.
+            PositionConflictError: Group and checkpoint disagree, with `positions=fail`.
+        """
+        epoch, unplaced = membership.unplaced()
+        unplaced = frozenset(place for place in unplaced if place in self.partitions())
+        if not unplaced:
+            return
+        group = self.group()
+        known = self._known(group, membership, epoch)
+        starts = {
+            place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
+            for place in unplaced
+        }
+        for place in sorted(unplaced):
+            self._tell(place, starts[place].warning, is_conflict=starts[place].is_conflict)
+        origins = {place: start.origin for place, start in starts.items()}
+        positions = self._positions(origins, known)
+        fresh = [p for p, o in origins.items() if o in (Origin.STARTING, Origin.EARLIEST)]
+        began = epoch if group.began is None else group.began
+        membership.place(epoch, positions, group.offsets, fresh, began)
+        self._anew -= unplaced
+        for name, topic in self._topics.items():
+            self._counts.setdefault(name, topic.count)
+
+    def group(self) -> GroupOffsets:
+        """Return what the group has committed for the subscribed topics."""
+        if self._options.group_mode == "none":
+            return GroupOffsets()
+        return group_offsets(self._consumer.committed(*self.partitions()), self._topics)
+
+    def _known(self, group: GroupOffsets, membership: Membership, epoch: int) -> Known:
+        ends = {p: end for p, end in membership.finished().items() if p.topic in self._topics}
+        return Known(
+            group=group,
+            nonce=membership.nonce,
+            ends=ends,
+            counts=self._counts,
+            resumed=self._resumed,
+            epoch=epoch,
+            now_ms=int(time.time() * 1000),
+            policy=self._options.positions,
+        )
+
+    def _positions(
+        self, origins: Mapping[TopicPartition, Origin], known: Known
+    ) -> dict[TopicPartition, int]:
+        of: dict[Origin, list[TopicPartition]] = {origin: [] for origin in Origin}
+        for place, origin in origins.items():
+            of[origin].append(place)
+        return {
+            **{place: known.group.offsets[place] for place in of[Origin.GROUP]},
+            **{place: known.ends[place] for place in of[Origin.CHECKPOINT]},
+            **(
+                self._consumer.beginning_offsets(of[Origin.EARLIEST]) if of[Origin.EARLIEST] else {}
+            ),
+            **(self._lookup.starting(of[Origin.STARTING], "latest") if of[Origin.STARTING] else {}),
+        }
+
+    def _tell(self, place: TopicPartition, warning: str, *, is_conflict: bool) -> None:
+        if is_conflict and self._options.positions == "fail":
+            raise PositionConflictError(
+                f"{place.topic}-{place.partition}: the group's offset and the checkpoint's "
+                "disagree, and positions is fail. Set positions to group or to checkpoint for one "
+                "start"
+            )
+        if warning:
+            log.warning("%s", warning)
+
+    # --------------------------------------------------------------------- what there is to be read
+
+    def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
+        """Return what is left to read of a batch that Spark runs again.
+
+        What the group has committed since is left out: another query has finished it.
+
+        Raises:
+            DataLossError: It reads a topic that was made anew, and `failOnDataLoss` is true.
+        """
+        self.refresh()
+        ranges = trim(batch.ranges, {})
+        for name in {place.topic for place in ranges}:
+            before, now = batch.topics.get(name), self._topics.get(name)
+            if before and now and before.topic_id and now.topic_id not in ("", before.topic_id):
+                ranges = {place: at for place, at in ranges.items() if place.topic != name}
+        if self._options.positions == "checkpoint":
+            return ranges
+        offsets = self.group().offsets
+        self._resumed = {p: offsets[p] for p, at in ranges.items() if offsets.get(p, -1) >= at[0]}
+        return trim(ranges, offsets)
+
+    def check(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions whose next record is gone; they are to be read from the beginning.
+
+        Raises:
+            DataLossError: There are some, and `failOnDataLoss` is true.
+        """
+        asked = [place for place in positions if positions[place] != ends.get(place)]
+        first = self._consumer.beginning_offsets(asked) if asked else {}
+        gone = [p for p in asked if p in ends and not first[p] <= positions[p] <= ends[p]]
+        for place in sorted(gone):
+            self._lost_partitions += 1
+            name = f"{place.topic}-{place.partition}"
+            self._data_loss(
+                f"{name} holds offsets {first[place]} to {ends[place]}, and the next to read is "
+                f"{positions[place]}: records were deleted before they were read, or the log was "
+                "cut",
+                f"{name} is read from its beginning (loss {self._lost_partitions} of this query)",
+            )
+        self._anew.update(gone)
+        return frozenset(gone)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of partitions that are there."""
+        there = frozenset(partitions) & self.partitions()
+        return self._lookup.ends(there)

@@ -1,0 +1,322 @@
+"""Where a query starts to read a partition: the group, its checkpoint or `startingOffsets` say it.
+
+No input or output and no clock. The group's offsets alone do not say how they came about: a group
+that is behind a checkpoint has missed a commit (the process was killed before it), or an operator
+has reset it. So every commit carries a note, and who made it is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import dataclass
+
+# So long after a start other members may still be starting.
+BEGINNING_MS = 300_000
+
+# What to believe when the group and the checkpoint disagree; None: whichever is known to be newer.
+Policy: TypeAlias = Literal["group", "checkpoint", "fail"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A subscribed topic as the brokers describe it.
+
+    Attributes:
+        topic_id: Its id (KIP-516); empty when the brokers do not say.
+        count: How many partitions it has.
+    """
+
+    topic_id: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The metadata of a commit of this source: who made it, and what was known then.
+
+    Attributes:
+        operator: Name of the query, for people.
+        nonce: Names the checkpoint.
+        batch: How many batches the query had offered; 0 for a start.
+        epoch: Generation of the group.
+        topic_id: Topic that the offset belongs to; empty when not known.
+        count: Partitions that the topic had.
+        began: Generation in which the group began.
+        at_ms: When it was committed, in milliseconds since 1970.
+        exclusive: Whether the query must be alone in its group, as its state does not move.
+        sink: Short name of the directory of the query's file sink; empty for other sinks.
+        refused: Whether the checkpoint is ahead because a batch was refused: its records are not
+            in the sink.
+        text: What the option `commitMetadata` says, for people.
+    """
+
+    operator: str = ""
+    nonce: str = ""
+    batch: int = 0
+    epoch: int = -1
+    topic_id: str = ""
+    count: int = 0
+    began: int = -1
+    at_ms: int = 0
+    exclusive: bool = False
+    sink: str = ""
+    refused: bool = False
+    text: str = ""
+
+    def to_text(self) -> str:
+        """Return what is committed beside the offset."""
+        named = {
+            "kohort": self.operator,
+            "checkpoint": self.nonce,
+            "batch": self.batch,
+            "epoch": self.epoch,
+            "topicId": self.topic_id,
+            "partitions": self.count,
+            "began": self.began,
+            "at": self.at_ms,
+            "exclusive": self.exclusive,
+            **({"sink": self.sink} if self.sink else {}),
+            **({"refused": True} if self.refused else {}),
+            **({"text": self.text} if self.text else {}),
+        }
+        return json.dumps(named, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> Note | None:
+        """Return the note of a commit; None when the commit was not made by this source."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(found, dict) or "kohort" not in found:
+            return None
+        return Note(
+            operator=str(found["kohort"]),
+            nonce=str(found.get("checkpoint", "")),
+            batch=_number(found.get("batch"), 0),
+            epoch=_number(found.get("epoch"), -1),
+            topic_id=str(found.get("topicId", "")),
+            count=_number(found.get("partitions"), 0),
+            began=_number(found.get("began"), -1),
+            at_ms=_number(found.get("at"), 0),
+            exclusive=found.get("exclusive") is True,
+            sink=str(found.get("sink", "")),
+            refused=found.get("refused") is True,
+            text=str(found.get("text", "")),
+        )
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """What the group has committed for the subscribed topics, as far as it still counts.
+
+    Attributes:
+        offsets: Offset of each partition that has one.
+        notes: Notes of those that this source has committed.
+    """
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    notes: Mapping[TopicPartition, Note] = field(default_factory=dict)
+
+    def has_begun(self, epoch: int, now_ms: int) -> bool:
+        """Whether the group had begun to read before this query joined.
+
+        Members that join together start together: neither what they commit in the generation in
+        which the group begins, nor starts that are some minutes old, are a sign that it had begun.
+
+        Args:
+            epoch: The present generation, -1 without one.
+            now_ms: The time, in milliseconds since 1970.
+        """
+        if self.offsets.keys() - self.notes.keys():
+            return True  # an operator or another client has set offsets
+        return any(
+            not (note.began == epoch >= 0)
+            and not (note.batch == 0 and now_ms - note.at_ms < BEGINNING_MS)
+            for note in self.notes.values()
+        )
+
+    @property
+    def began(self) -> int | None:
+        """The generation in which the group began; None when that is not known."""
+        return max((note.began for note in self.notes.values()), default=None)
+
+    def count(self, topic: str) -> int:
+        """Return how many partitions a topic had when the group last committed to it."""
+        counts = [note.count for place, note in self.notes.items() if place.topic == topic]
+        if any(counts):
+            return max(counts)
+        return 1 + max(
+            (place.partition for place in self.offsets if place.topic == topic), default=-1
+        )
+
+
+def group_offsets(
+    found: Mapping[TopicPartition, OffsetAndMetadata], topics: Mapping[str, Topic]
+) -> GroupOffsets:
+    """Read the notes of a group's offsets, and drop offsets of topics that were made anew.
+
+    Args:
+        found: The group's offsets.
+        topics: The subscribed topics as they are now.
+    """
+    notes = {place: Note.from_text(each.metadata) for place, each in found.items()}
+    valid = {
+        place: each.offset for place, each in found.items() if _is_of(notes[place], place, topics)
+    }
+    return GroupOffsets(
+        valid, {place: note for place, note in notes.items() if note and place in valid}
+    )
+
+
+def _is_of(note: Note | None, place: TopicPartition, topics: Mapping[str, Topic]) -> bool:
+    topic = topics.get(place.topic)
+    if topic is None or note is None or not (note.topic_id and topic.topic_id):
+        return True
+    return note.topic_id == topic.topic_id
+
+
+class Origin(Enum):
+    """What says where a partition starts."""
+
+    GROUP = "the group's offset"
+    CHECKPOINT = "the checkpoint"
+    STARTING = "startingOffsets"
+    EARLIEST = "the beginning of the partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where one partition starts.
+
+    Attributes:
+        origin: What says so.
+        warning: What people must know about it; empty for nothing.
+        is_conflict: Whether group and checkpoint disagree, so that `positions=fail` refuses.
+    """
+
+    origin: Origin
+    warning: str = ""
+    is_conflict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known when a partition is placed.
+
+    Attributes:
+        group: The group's offsets.
+        nonce: Names the checkpoint of this query.
+        ends: Where the last finished batch of the checkpoint ended; of the topics that are there.
+        counts: Partitions that each topic had when this query looked last, as far as its checkpoint
+            tells; empty before the query's first start.
+        resumed: The group's offsets from which this run has read a repeated batch to its end.
+        epoch: Generation of the group.
+        now_ms: The time, in milliseconds since 1970.
+        policy: What to believe when group and checkpoint disagree.
+    """
+
+    group: GroupOffsets
+    nonce: str = ""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    resumed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    epoch: int = -1
+    now_ms: int = 0
+    policy: Policy = None
+
+    def start(self, place: TopicPartition) -> Start:
+        """Return what says where a partition starts.
+
+        The group's offset, else the checkpoint's; without both `startingOffsets` counts only while
+        the group begins. Later a partition without an offset is new, or its offset has expired:
+        then all that it holds may be unread.
+        """
+        if place in self.group.offsets:
+            return self._from_group(place)
+        if place in self.ends:
+            return Start(Origin.CHECKPOINT)
+        is_added = place.partition >= self.group.count(place.topic) > 0
+        if is_added or self.counts or self.group.has_begun(self.epoch, self.now_ms):
+            return self._late(place)
+        return Start(Origin.STARTING)
+
+    def _from_group(self, place: TopicPartition) -> Start:
+        offset, end = self.group.offsets[place], self.ends.get(place)
+        if end is None or offset == end:
+            return Start(Origin.GROUP)
+        if self.policy is not None:
+            origin = Origin.CHECKPOINT if self.policy == "checkpoint" else Origin.GROUP
+            return Start(origin, is_conflict=not self._has_missed_a_commit(place))
+        if offset > end:
+            return Start(Origin.GROUP)
+        if self._has_missed_a_commit(place):
+            return Start(Origin.CHECKPOINT)
+        return Start(Origin.GROUP, self._reset(place, offset, end), is_conflict=True)
+
+    def _has_missed_a_commit(self, place: TopicPartition) -> bool:
+        """Whether the group is behind only because this query was killed before it committed."""
+        note = self.group.notes.get(place)
+        if note is not None and note.refused:
+            return False
+        is_ours = self.nonce == (note.nonce if note else "")
+        is_ours = is_ours or self.resumed.get(place) == self.group.offsets[place]
+        return is_ours and self.group.offsets[place] < self.ends[place]
+
+    def _reset(self, place: TopicPartition, offset: int, end: int) -> str:
+        note = self.group.notes.get(place)
+        whose = f"query {note.operator!r} has committed" if note else "somebody has set"
+        if note is not None and note.refused:
+            whose = "a batch that the sink had skipped was refused at"
+        return (
+            f"{place.topic}-{place.partition}: {whose} offset {offset} for the group, and this "
+            f"query's checkpoint ends at {end}: reading again from {offset} (positions=checkpoint "
+            "goes on from the checkpoint)"
+        )
+
+    def _late(self, place: TopicPartition) -> Start:
+        count = max(self.counts.get(place.topic, 0), self.group.count(place.topic))
+        if place.partition >= count:
+            return Start(Origin.EARLIEST)  # added, or its topic is new to the subscription
+        return Start(
+            Origin.EARLIEST,
+            f"{place.topic}-{place.partition}: the group has no offset for it, though the group "
+            "began before: it has expired or was deleted. Reading the partition from its beginning",
+        )
+
+
+def exclusive_notes(group: GroupOffsets, nonce: str) -> list[str]:
+    """Return the names of other queries that must be alone in the group."""
+    return _distinct(
+        note.operator for note in group.notes.values() if note.exclusive and note.nonce != nonce
+    )
+
+
+def sink_notes(group: GroupOffsets, nonce: str, sink: str, since_ms: int) -> list[str]:
+    """Return the names of other queries that write to a directory.
+
+    Args:
+        group: The group's offsets.
+        nonce: Names the checkpoint of the query that asks.
+        sink: Short name of the directory.
+        since_ms: Commits before say nothing: the directory may have been another one then.
+    """
+    return _distinct(
+        note.operator
+        for note in group.notes.values()
+        if note.sink == sink and note.nonce != nonce and note.at_ms > since_ms
+    )
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))

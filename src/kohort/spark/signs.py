@@ -1,0 +1,99 @@
+"""Signs that a batch is over, which come before Spark's next trigger says so.
+
+With a trigger interval of minutes a finished batch would look open until the next trigger, and a
+member that is asked for its partitions would hold up its whole group. A listener in the
+application (`kohort.spark.install`) or the query's checkpoint can tell sooner.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from kohort.spark.manifest import Manifest
+
+if TYPE_CHECKING:
+    from kohort.spark.checkpoints import CheckpointLog
+    from kohort.spark.control import Control
+
+log = logging.getLogger("kohort.spark")
+
+# So long after a batch the listener's word about it is worth waiting for.
+WORD_WAIT_S = 20.0
+
+
+class Signs:
+    """Says whether a batch is over.
+
+    Args:
+        control: Has the word of the listener, if there is one.
+        log: The query's checkpoint, if its location is known.
+
+    Attributes:
+        is_awaited: Whether nothing may be committed before the listener's word: about the first
+            batch, and about each batch of a file sink, which may have skipped it.
+        is_stateful: Whether the query keeps state, as far as the listener has said.
+        sink: Short name of the directory of the query's file sink, empty for every other sink.
+        refusal: Why a batch must not be committed, empty when it may be.
+    """
+
+    def __init__(self, control: Control, log: CheckpointLog | None = None) -> None:
+        self._control = control
+        self._log = log
+        self._trouble = ""
+        self._waiting: tuple[Manifest, float] | None = None
+        self.is_awaited = control.is_listened
+        self.is_stateful = False
+        self.sink = ""
+        self.refusal = ""
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is anything that could tell."""
+        return self._control.is_listened or self._log is not None
+
+    def is_over(self, batch: Manifest) -> bool:
+        """Whether Spark has finished the batch, and all is said about it that will be."""
+        return self._is_told(batch) or (self._is_logged(batch) and not self.is_to_come(batch))
+
+    def is_to_come(self, batch: Manifest) -> bool:
+        """Whether the listener's word about a batch that is over is still worth waiting for."""
+        if self._is_told(batch) or not (self.is_awaited and self._control.is_listened):
+            return False
+        if self._waiting is None or self._waiting[0] != batch:
+            self._waiting = (batch, time.monotonic())
+        if time.monotonic() - self._waiting[1] < WORD_WAIT_S:
+            return True
+        self.is_awaited = False
+        log.warning(
+            "the listener of kohort.spark.install has said nothing of batch %d for %.0f s, so it "
+            "is committed although nobody knows whether a file sink has skipped it or the query "
+            "keeps state. Call install(spark) with the session that starts the query",
+            batch.batch,
+            WORD_WAIT_S,
+        )
+        return False
+
+    def _is_told(self, batch: Manifest) -> bool:
+        self.refusal = self.refusal or self._control.refusal(batch.nonce)
+        word = self._control.word_about(batch.to_json())
+        if word is None:
+            return False
+        self.is_awaited = bool(word.sink)
+        self.is_stateful = self.is_stateful or word.is_stateful
+        self.sink, self.refusal = word.sink, self.refusal or word.refusal
+        return True
+
+    def _is_logged(self, batch: Manifest) -> bool:
+        from kohort.spark.checkpoints import CheckpointError
+
+        if self._log is None:
+            return False
+        try:
+            return self._log.is_finished(batch.to_json())
+        except CheckpointError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("%s. So Spark's next trigger tells that a batch is over", error)
+            return False

@@ -1,0 +1,37 @@
+"""Which version of Spark the source needs, and what it says to another one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from kohort.errors import KohortError
+
+NEEDED = "4.2"
+# What Spark's Python sources can do since then: they are told which batch is over.
+ADMISSION_CONTROL = "pyspark.sql.streaming.datasource"
+
+
+class SparkVersionError(KohortError, ImportError):
+    """Spark is too old for this package's source, or not there."""
+
+
+def check_spark() -> None:
+    """Refuse a version of Spark that cannot run the source.
+
+    Raises:
+        SparkVersionError: It is too old or not installed; the message names it.
+    """
+    if find_spec("pyspark") is None:
+        raise SparkVersionError(
+            "kohort.spark needs PySpark, which is not installed here: pip install 'kohort[spark]'"
+        )
+    if find_spec(ADMISSION_CONTROL) is not None:
+        return
+    from pyspark.version import __version__
+
+    raise SparkVersionError(
+        f"kohort.spark needs Spark {NEEDED} or newer, and this is Spark {__version__}, which does "
+        "not tell a Python source which batch is over, as a member of a group must know. Upgrade: "
+        f"pip install 'pyspark>={NEEDED}'; or use Spark's own Kafka source, and move its "
+        "checkpoint here later (kohort spark import-checkpoint)"
+    )

@@ -1,0 +1,39 @@
+"""The scenarios of `scenarios.txt`: what changes, when, how our group agrees, where rows go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kohort.values import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A line of the table.
+
+    Attributes:
+        change: What happens: a name of `changes.CHANGES`.
+        moment: When: before, during (a batch), between (batches), down, replay.
+        protocol: How our group agrees.
+        sink: Where the rows go.
+    """
+
+    change: str
+    moment: str
+    protocol: str
+    sink: str
+
+    @property
+    def id(self) -> str:
+        """Its name as a test, which topics can have."""
+        words = f"{self.change} {self.moment} {self.protocol} {self.sink}"
+        return "".join(c if c.isalnum() or c in "=.," else "-" for c in words)
+
+
+def parsed(line: str) -> Scenario:
+    change, moment, protocol, sink = map(str.strip, line.split("|"))
+    return Scenario(change, moment, protocol, sink)
+
+
+LINES = Path(__file__).with_name("scenarios.txt").read_text(encoding="utf-8").splitlines()
+SCENARIOS = tuple(parsed(line) for line in LINES if not line.startswith("#"))

@@ -1,0 +1,95 @@
+"""One Spark session for the tests of a module, and Spark's own Kafka connector to compare with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kohort.spark import KohortDataSource, session_config
+from tests.broker.processes import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR = Path(__file__).resolve().parents[2] / "build" / "spark-connector"
+
+# What has not come by then is not coming: it takes seconds on a busy machine.
+PATIENCE_S = 120
+
+# Spark gives a source's process 10 s to start, which a busy machine may not have: start again.
+NOT_STARTED = "Timed out while waiting for the Python worker to connect back"
+STARTS = 10
+
+# Arguments of `DataStreamWriter.trigger`.
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "continuous": {"processingTime": "0 seconds"},
+    "everySecond": {"processingTime": "1 second"},
+    "availableNow": {"availableNow": True},
+}
+
+MARKS = [
+    # the start of a JVM and of a query's processes, on a machine that does much else
+    pytest.mark.timeout(400),
+    # said by PySpark at every use
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # Py4J leaves its sockets to the garbage collector
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def session(**more: str) -> Iterator[SparkSession]:
+    """Start a session, and end its JVM; `__` in the settings' names stands for a dot."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kohort-tests").master("local[2]")
+    settings = {
+        **session_config(extra_java_options="-XX:+UseSerialGC"),
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # a worker may take long to start beside others
+        "spark.python.authenticate.socketTimeout": "120s",
+        "spark.sql.shuffle.partitions": "1",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    found.dataSource.register(KohortDataSource)
+    yield found
+    gateway: Any = SparkContext._gateway
+    found.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+small_session = contextmanager(session)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Look now and then: without a pause this takes the processor from what it waits for."""
+    pause = threading.Event()
+
+    def look() -> bool:
+        return condition() or pause.wait(0.05)
+
+    eventually(look, what, PATIENCE_S)
+
+
+def connector_jars() -> str:
+    """The jars of Spark's own connector, as Spark's setting `spark.jars` wants them."""
+    jars = sorted(CONNECTOR.glob("*.jar"))
+    assert jars, f"no jars in {CONNECTOR}: make test fetches them"
+    return ",".join(str(jar) for jar in jars)
