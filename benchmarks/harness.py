@@ -49,12 +49,14 @@ class Result:
         unit: What is counted, per second.
         rates: For each side, units per second in each round.
         targets: Name of a figure to what it has to reach.
+        limits: Name of a figure to what it must not exceed.
         figures: Name of a figure to its value.
     """
 
     unit: str
     rates: dict[str, list[float]]
     targets: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
 
     def median(self, side: str) -> float:
@@ -71,10 +73,28 @@ class Result:
         self.figures[name] = value
         self.targets[name] = target
 
+    def limit(self, name: str, value: float, most: float) -> None:
+        """Record a figure and what it must not exceed."""
+        self.figures[name] = value
+        self.limits[name] = most
+
+    def note(self, name: str, value: float) -> None:
+        """Record a figure that is not judged."""
+        self.figures[name] = value
+
     @property
     def reached(self) -> bool:
         """Whether every figure reached its target."""
-        return all(self.figures[name] >= target for name, target in self.targets.items())
+        return not self.missed
+
+    @property
+    def missed(self) -> list[str]:
+        """The figures that did not reach their targets."""
+        return [
+            name
+            for name, value in self.figures.items()
+            if value < self.targets.get(name, value) or value > self.limits.get(name, value)
+        ]
 
 
 def measure(sides: Sequence[Side], rounds: int, unit: str) -> Result:
@@ -130,6 +150,7 @@ def _as_dict(title: str, result: Result) -> dict[str, object]:
         "rounds": result.rates,
         "figures": result.figures,
         "targets": result.targets,
+        "limits": result.limits,
         "reached": result.reached,
     }
 
@@ -143,6 +164,14 @@ def _print_table(title: str, result: Result) -> None:
             f"   ({low / 1e6:.2f} to {high / 1e6:.2f}, {len(rates)} rounds)"
         )
     for name, value in result.figures.items():
-        target = result.targets[name]
-        word = "reached" if value >= target else "MISSED"
-        print(f"  {name:<34} {value:9.2f}   target {target:g}: {word}")
+        print(f"  {name:<34} {value:9.2f}{_verdict(name, result)}")
+
+
+def _verdict(name: str, result: Result) -> str:
+    if name in result.targets:
+        wish = f"target {result.targets[name]:g}"
+    elif name in result.limits:
+        wish = f"at most {result.limits[name]:g}"
+    else:
+        return ""
+    return f"   {wish}: {'MISSED' if name in result.missed else 'reached'}"

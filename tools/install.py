@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 KAFKA_POM = ROOT / "tests" / "real_kafka" / "pom.xml"
 KAFKA_LIBS = ROOT / "build" / "kafka-libs"
+CONNECTOR_POM = ROOT / "benchmarks" / "spark_connector.xml"
+CONNECTOR_JARS = ROOT / "build" / "spark-connector"
 JAVA_MINIMUM = 17
 
 
@@ -52,6 +54,7 @@ def main() -> int:
     compile_sources()
     if goal == "test" and has_java() and has_maven():
         fetch_kafka()
+        fetch_connector()
     return 0
 
 
@@ -196,14 +199,24 @@ def compile_sources() -> None:
 
 def fetch_kafka() -> None:
     """Fetch the Apache Kafka that tests/real_kafka starts: 54 MB of jars, once."""
-    wanted = fingerprint([KAFKA_POM])
-    if stamp_of(KAFKA_LIBS) == wanted:
+    fetch_jars(KAFKA_POM, KAFKA_LIBS, "Apache Kafka for the tests, 54 MB")
+
+
+def fetch_connector() -> None:
+    """Fetch Spark's own Kafka connector, which tests and benchmarks compare with."""
+    fetch_jars(CONNECTOR_POM, CONNECTOR_JARS, "Spark's Kafka connector for the tests, 10 MB")
+
+
+def fetch_jars(pom: Path, folder: Path, what: str) -> None:
+    """Fetch the jars that a POM names, unless they are there."""
+    wanted = fingerprint([pom])
+    if stamp_of(folder) == wanted:
         return
-    say("Fetching Apache Kafka for the tests, 54 MB, once.")
-    shutil.rmtree(KAFKA_LIBS, ignore_errors=True)
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={KAFKA_LIBS}"]
-    run(["mvn", "--quiet", "--batch-mode", "--file", str(KAFKA_POM), *goal])
-    write_stamp(KAFKA_LIBS, wanted)
+    say(f"Fetching {what}, once.")
+    shutil.rmtree(folder, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    run(["mvn", "--quiet", "--batch-mode", "--file", str(pom), *goal])
+    write_stamp(folder, wanted)
 
 
 # ------------------------------------------------------------------------------------- helpers
