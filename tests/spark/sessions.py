@@ -56,6 +56,8 @@ def session(**more: str) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # a client that still calls a dead broker must not reach a port that Spark listens on
+        "spark.python.unix.domain.socket.enabled": "true",
         # a worker may take long to start beside others
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.shuffle.partitions": "1",

@@ -162,6 +162,10 @@ class Lookup:
             self._ends_at = now
         return self._ends
 
+    def forget_ends(self) -> None:
+        """Ask for all end offsets when they are needed next."""
+        self._ends = {}
+
     def _starting_committed(
         self, partitions: frozenset[TopicPartition]
     ) -> dict[TopicPartition, int]:

@@ -99,6 +99,7 @@ class Placing:
         if before and now and before != now and name not in self._remade:
             self._remade.add(name)
             self._counts[name] = 0  # all its partitions are new
+            self._lookup.forget_ends()
             self._data_loss(
                 f"topic {name} was deleted and made anew: its id was {before} and is {now}",
                 "the new topic is read from its beginning",
@@ -114,15 +115,15 @@ class Placing:
         self._remade.clear()
         return taken
 
-    def refresh(self) -> None:
-        """Ask for the topics.
+    def refresh(self, max_age_s: float = MAX_AGE_S) -> None:
+        """Ask for the topics, unless they were asked for less than `max_age_s` seconds ago.
 
         Raises:
             DataLossError: A topic is gone or was made anew, and `failOnDataLoss` is true.
             KafkaError: No topic is there, or no broker can be asked.
         """
         now = time.monotonic()
-        if now - self._asked_at < MAX_AGE_S:
+        if now - self._asked_at < max_age_s:
             return
         found = self._lookup.describe()
         self._asked_at = now
@@ -166,6 +167,12 @@ class Placing:
         if not unplaced:
             return
         group = self.group()
+        # Ask for the topics after the offsets: deleting a topic deletes those as well, and what
+        # looks like an offset that has expired may be a topic that was made anew just now.
+        self.refresh(max_age_s=0)
+        if self._remade:
+            return  # the next trigger places them, when the old positions are forgotten
+        unplaced &= self.partitions()
         known = self._known(group, membership, epoch)
         starts = {
             place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
