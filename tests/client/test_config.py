@@ -105,6 +105,27 @@ def test_assignors_are_found_by_name_and_by_javas_class() -> None:
     assert [assignor.name for assignor in config.assignors()] == ["range", "roundrobin"]
 
 
+def test_an_assignor_of_ones_own_is_found_by_its_import_path() -> None:
+    path = "examples.cooperative_assignor:LongestFirst"
+    config = make_from_kafka(ConsumerConfig, {"partition.assignment.strategy": f"{path}, range"})
+    assert [assignor.name for assignor in config.assignors()] == ["longest-first", "range"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_package:Class", "no_such_package:Class cannot be imported.*ModuleNotFoundError"),
+        ("tests.client.test_config:Nothing", "cannot be imported.*AttributeError"),
+        ("kohort.group.assignors:Assignor", "called without arguments.*abstract"),
+        ("decimal:Decimal", "makes no Assignor but"),
+        ("a b:c", "cannot be imported.*ValueError"),
+    ],
+)
+def test_a_path_to_no_assignor_is_refused_with_its_reason(path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_from_kafka(ConsumerConfig, {"partition.assignment.strategy": path})
+
+
 def test_a_producers_acks_and_codec_are_checked() -> None:
     config = make(ProducerConfig, {"compression_type": "zstd"})
     assert (config.required_acks, config.codec) == (-1, Compression.ZSTD)

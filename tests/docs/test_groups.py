@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +68,11 @@ def test_the_assignor_of_the_page_assigns() -> None:
 def test_every_example_is_run() -> None:
     assert len(BLOCKS) == 5
     assert len(with_consumer()) == 4
+
+
+def test_the_cooperative_assignor_shares_out_while_a_member_reads_on() -> None:
+    example = PAGE.parents[1] / "examples" / "cooperative_assignor.py"
+    command = [sys.executable, example]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "alone: 6 partitions\ntogether: 3 and 3\n"

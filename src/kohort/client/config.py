@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from kohort.client.arguments import LONGEST_MS, mapping, shown, text, topic
 from kohort.client.contradictions import dotted, settled
+from kohort.client.named_assignors import named_assignors
 from kohort.client.rejected import why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
-from kohort.group.member.offers import offered
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass, defaults
 from kohort.wire.records.header import Compression
@@ -111,7 +111,8 @@ class ConsumerConfig(ClientConfig):
         heartbeat_interval_ms: About the time between heartbeats; they are spread over a session.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
         max_poll_records: Most records of one `poll`.
-        partition_assignment_strategy: Assignors in order of preference, by name or as objects.
+        partition_assignment_strategy: Assignors in order of preference, as objects, by name, or one
+            of your own by its import path, "package.module:Class".
         enable_auto_commit: Whether positions are committed without being asked to.
         auto_commit_interval_ms: How often.
         enable_auto_offset_store: Whether asking for more records says that the application is done
@@ -194,14 +195,14 @@ class ConsumerConfig(ClientConfig):
     def assignors(self) -> list[Assignor]:
         """Return the assignors of the classic protocol, in order of preference."""
         key = "partition.assignment.strategy"
-        found = _assignors(key, self.partition_assignment_strategy)
+        found = named_assignors(key, self.partition_assignment_strategy)
         if not found:
             raise ConfigError(f"{key} is empty")
         return found
 
     def local_assignors(self) -> list[Assignor]:
         """Return the assignors to run under KIP-848, in order of preference; often none."""
-        found = _assignors("group.local.assignors", self.group_local_assignors)
+        found = named_assignors("group.local.assignors", self.group_local_assignors)
         if len({each.name for each in found}) != len(found):
             raise ConfigError("group.local.assignors has two assignors of one name")
         return found
@@ -443,30 +444,3 @@ def _address(server: str) -> tuple[str, int]:
     if not separator or not is_port or not host:
         raise ConfigError(f"bootstrap.servers: {shown(server)} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _assignors(key: str, given: object) -> list[Assignor]:
-    names = given.split(",") if isinstance(given, str) else given
-    if not isinstance(names, Sequence) or not all(
-        isinstance(each, (str, Assignor)) for each in names
-    ):
-        raise ConfigError(f"{key} has what is neither a name nor an Assignor: {shown(given)}")
-    found = [
-        _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
-    ]
-    for each in found:
-        offered([each])
-    return found
-
-
-def _assignor(key: str, name: str) -> Assignor:
-    """Find an assignor by its name or, as in Java's settings, by its class."""
-    from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS
-
-    short = name.rpartition(".")[2].removesuffix("Assignor").lower()
-    by_class = {each.replace("-", ""): each for each in BUILTIN_ASSIGNORS}
-    found = BUILTIN_ASSIGNORS.get(name) or BUILTIN_ASSIGNORS.get(by_class.get(short, ""))
-    if found is None:
-        known = ", ".join(BUILTIN_ASSIGNORS)
-        raise ConfigError(f"{key}: no assignor {name!r}; there are {known}")
-    return type(found)()  # they remember what their member has

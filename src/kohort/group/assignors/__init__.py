@@ -9,8 +9,18 @@ from kohort.lazy import importer
 if TYPE_CHECKING:
     from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS, SERVER_ASSIGNORS
     from kohort.group.assignors.cooperative_sticky import CooperativeStickyAssignor
-    from kohort.group.assignors.interface import Assignor, ClusterView, RebalanceProtocol
-    from kohort.group.assignors.ownership import settle_claims, validate_subscription
+    from kohort.group.assignors.interface import (
+        Assignment,
+        Assignor,
+        ClusterView,
+        GroupMetadata,
+        RebalanceProtocol,
+    )
+    from kohort.group.assignors.ownership import (
+        settle_claims,
+        validate_subscription,
+        without_moving,
+    )
     from kohort.group.assignors.racks import RackedClusterView
     from kohort.group.assignors.range import RangeAssignor
     from kohort.group.assignors.roundrobin import RoundRobinAssignor
@@ -23,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILTIN_ASSIGNORS",
     "SERVER_ASSIGNORS",
+    "Assignment",
     "Assignor",
     "ClusterView",
     "CooperativeStickyAssignor",
+    "GroupMetadata",
     "MemberSubscription",
     "RackedClusterView",
     "RangeAssignor",
@@ -38,6 +50,7 @@ __all__ = [
     "UniformAssignor",
     "settle_claims",
     "validate_subscription",
+    "without_moving",
 ]
 
 __getattr__ = importer(
@@ -45,9 +58,11 @@ __getattr__ = importer(
     {
         "BUILTIN_ASSIGNORS": ".builtin",
         "SERVER_ASSIGNORS": ".builtin",
+        "Assignment": ".interface",
         "Assignor": ".interface",
         "ClusterView": ".interface",
         "CooperativeStickyAssignor": ".cooperative_sticky",
+        "GroupMetadata": ".interface",
         "MemberSubscription": ".server",
         "RackedClusterView": ".racks",
         "RangeAssignor": ".range",
@@ -60,5 +75,6 @@ __getattr__ = importer(
         "UniformAssignor": ".uniform",
         "settle_claims": ".ownership",
         "validate_subscription": ".ownership",
+        "without_moving": ".ownership",
     },
 )
