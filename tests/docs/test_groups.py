@@ -72,7 +72,7 @@ def test_every_example_is_run() -> None:
 
 def test_the_cooperative_assignor_shares_out_while_a_member_reads_on() -> None:
     example = PAGE.parents[1] / "examples" / "cooperative_assignor.py"
-    command = [sys.executable, example]
+    command = [sys.executable, str(example)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "alone: 6 partitions\ntogether: 3 and 3\n"
