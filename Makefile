@@ -7,7 +7,7 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_writer groups rebalance assignors simulation
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: simulate mutants explore help demo test record bench lint types imports clean
+.PHONY: torture-spark simulate mutants explore help demo test record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
@@ -16,6 +16,7 @@ help:
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make simulate groups under faults in virtual time, until stopped; also: make mutants, make explore'
+	@echo 'make torture-spark  random histories of Spark queries on Apache Kafka, each record counted'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
 
@@ -39,6 +40,10 @@ record:
 simulate:
 	@$(SETUP) test
 	@.venv/bin/kohort simulate --runs 0 --keep tests/seeds $(ARGS)
+
+torture-spark:
+	@$(SETUP) test
+	@.venv/bin/python -m tests.spark.torture $(ARGS)
 
 mutants explore:
 	@$(SETUP) test

@@ -22,19 +22,12 @@ from kohort.spark import KohortDataSource
 from kohort.spark.java_regex import LEGAL, java_pattern
 from kohort.spark.options import OptionError
 from tests.spark.playing import produce
-from tests.spark.sessions import small_session
+from tests.spark.sessions import MARKS, small_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    # said by PySpark at every use
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    # Py4J leaves its sockets to the garbage collector
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.timeout(400),  # other tests may have the processors
-]
+pytestmark = MARKS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sql.py"
 
