@@ -4,7 +4,7 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
-BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_writer groups rebalance assignors simulation
+BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance assignors simulation
 CHECK = .venv/bin/python tools/check.py
 
 .PHONY: torture-spark simulate mutants explore help demo test record bench lint types imports clean

@@ -393,8 +393,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def _named(options: Mapping[str, str]) -> str:
-    """Each error about options names one of them; the last line says which."""
-    return next(iter(options), "")
+    """What each error about options must name: the first of them, without `kafka.`."""
+    return next(iter(options), "").removeprefix("kafka.")
 
 
 CHANGES |= {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kohort.values import dataclass
@@ -27,7 +28,7 @@ class Scenario:
     def id(self) -> str:
         """Its name as a test, which topics can have."""
         words = f"{self.change} {self.moment} {self.protocol} {self.sink}"
-        return "".join(c if c.isalnum() or c in "=.," else "-" for c in words)
+        return re.sub("[^A-Za-z0-9.]+", "-", words)
 
 
 def parsed(line: str) -> Scenario:
