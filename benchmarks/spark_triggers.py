@@ -1,10 +1,10 @@
 """Small batches: 40 records in 200 partitions, read by a running query, on a real Kafka.
 
 Each side is a query of its own, one after the other: the source `kohort`, Spark's own connector,
-and the floor, a Python source that has its Arrow batches ready. Measured are the time from the start
-of the query to the end of its first batch, the time of each later trigger that reads 40 records,
-and what the source's process of an idle query takes of a core. Java, Maven and `make test` are
-needed once.
+and the floor, a Python source that has its Arrow batches ready. Measured are the time from the
+start of the query to the end of its first batch, the time of each later trigger that reads 40
+records, and what the source's process of an idle query takes of a core. Java, Maven and `make test`
+are needed once.
 
     python benchmarks/spark_triggers.py [--rounds N] [--triggers N] [--json]
 """
