@@ -38,7 +38,7 @@ def topic(request: pytest.FixtureRequest, bootstrap: str) -> str:
     """A topic of the test's own with four partitions."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(60)
     return name
 
 
