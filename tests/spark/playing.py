@@ -111,7 +111,7 @@ def committed(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int
     consumer = foreign.Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-of-{topic}"})
     try:
         asked = [foreign.TopicPartition(topic, partition) for partition in partitions]
-        return {answer.partition: answer.offset for answer in consumer.committed(asked, 10)}
+        return {answer.partition: answer.offset for answer in consumer.committed(asked, 60)}
     finally:
         consumer.close()
 
@@ -120,7 +120,7 @@ def describe(bootstrap: str, topic: str) -> Any:
     """The group as a foreign client sees it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     group = f"group-of-{topic}"
-    return admin.describe_consumer_groups([group])[group].result(10)
+    return admin.describe_consumer_groups([group])[group].result(60)
 
 
 def once(rows: Iterable[Row], counts: Mapping[int, int]) -> bool:

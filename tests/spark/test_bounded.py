@@ -70,7 +70,7 @@ def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> No
     """Have records deleted, as retention does."""
     place = foreign.TopicPartition(topic, partition, offset)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_records([place])[place].result(10)
+    admin.delete_records([place])[place].result(60)
 
 
 def some(partition: int, *offsets: int) -> list[Row]:
@@ -111,7 +111,7 @@ def test_topics_by_pattern(
     """As in Java the pattern may match anywhere in the name; Kafka's own topics never match."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     other = f"x{topic}"
-    admin.create_topics([NewTopic(other, 1, 1)])[other].result(10)
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(60)
     produce(bootstrap, topic, {2: 1})
     produce(bootstrap, other, {0: 1})
     assert read(subscribePattern=f"\\Q{topic}\\E") == [(2, 0), (0, 0)]

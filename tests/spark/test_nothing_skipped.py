@@ -35,11 +35,11 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def add_a_partition(bootstrap: str, topic: str) -> None:
-    admin(bootstrap).create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+    admin(bootstrap).create_partitions([NewPartitions(topic, 5)])[topic].result(60)
 
 
 def make_anew(bootstrap: str, topic: str) -> None:
-    admin(bootstrap).delete_topics([topic])[topic].result(10)
+    admin(bootstrap).delete_topics([topic])[topic].result(60)
     created = False
     while not created:  # a broker may not be done with the old one
         future = admin(bootstrap).create_topics([NewTopic(topic, 4, 1)])[topic]
@@ -51,7 +51,7 @@ def set_group(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
     places = [Place(topic, number, offset) for number, offset in offsets.items()]
     wanted = ConsumerGroupTopicPartitions(f"group-of-{topic}", places)
     for future in admin(bootstrap).alter_consumer_group_offsets([wanted]).values():
-        future.result(10)
+        future.result(60)
 
 
 def run_until(query: PlayedQuery, count: int) -> None:
@@ -113,7 +113,7 @@ def test_a_checkpoint_outlives_the_group(bootstrap: str, topic: str, start: Star
     run_until(query, 200)
     query.reader.stop()
     group = f"group-of-{topic}"
-    admin(bootstrap).delete_consumer_groups([group])[group].result(10)
+    admin(bootstrap).delete_consumer_groups([group])[group].result(60)
     produce(bootstrap, topic, {0: 10})
     again = start(query.last, startingOffsets="latest")
     run_until(again, 10)
@@ -337,7 +337,7 @@ def test_commit_only_owns_everything_and_joins_nothing(
     query.run_until(200)
     assert committed(bootstrap, topic, range(4)) == ALL
     group = f"group-of-{topic}"
-    described = admin(bootstrap).describe_consumer_groups([group])[group].result(10)
+    described = admin(bootstrap).describe_consumer_groups([group])[group].result(60)
     assert described.members == []
     add_a_partition(bootstrap, topic)
     produce(bootstrap, topic, {4: 5})
