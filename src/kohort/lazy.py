@@ -1,7 +1,8 @@
 """Packages whose public names are imported when they are first used.
 
-What is not used is not loaded: a member that starts faster is missed for less time, a broker needs
-no library of the client, and every Spark worker imports as little as it can.
+Imports are lazy so that a restarted member rejoins sooner, a broker needs no library of the client,
+and Spark's workers start fast. A public name must not be that of a submodule of its package: the
+import of the submodule would take its place.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark import cloudpickle
 
-from kohort.spark import ListeningError, drain, install
+from kohort.spark import DrainError, ListeningError, drain, install
 from kohort.spark.checkpoints import CheckpointLog
 from kohort.spark.control import Control, application_of_this_process, sources_in
 from kohort.spark.watching import progress
@@ -206,6 +206,59 @@ def test_a_query_is_drained_in_its_first_batch_also_when_that_is_a_repeated_one(
     draining.set()
     thread.join(120)
     assert not thread.is_alive()
+    assert committed(bootstrap, topic, [0]) == {0: 10}
+
+
+def test_a_query_is_drained_long_before_its_next_trigger(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, installed: bool
+) -> None:
+    produce(bootstrap, topic, {0: 10})
+    stream = spark.readStream.format("kohort").options(**options(bootstrap, topic)).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(**HOUR).start()
+    until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
+    drain(query)
+    assert not query.isActive
+    assert committed(bootstrap, topic, [0]) == {0: 10}
+
+
+@pytest.fixture(params=["with install", "without"])
+def installed(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[bool]:
+    """Whether a listener tells the sources that a batch is over."""
+    if request.param == "with install":
+        yield True
+        return
+    install(spark).close()
+    yield False
+    install(spark)
+
+
+def test_a_query_of_another_source_has_nothing_to_drain(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    query = stream.writeStream.format("noop").trigger(**HOUR).start()
+    until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
+    with pytest.raises(DrainError, match="reads from no kohort source"):
+        drain(query)
+    assert not query.isActive
+
+
+def test_a_batch_cannot_drain_its_own_query(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    produce(bootstrap, topic, {0: 10})
+    said: list[str] = []
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        with pytest.raises(DrainError) as refused:
+            drain(next(each for each in spark.streams.active if each.name == "draining-itself"))
+        said.append(str(refused.value))
+
+    stream = spark.readStream.format("kohort").options(**options(bootstrap, topic)).load()
+    writer = stream.writeStream.foreachBatch(write).queryName("draining-itself")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    until(lambda: bool(said) or not query.isActive, "a refusal")
+    assert "in the query's own foreachBatch" in said[0]
+    drain(query)
     assert committed(bootstrap, topic, [0]) == {0: 10}
 
 

@@ -19,7 +19,7 @@ from kohort.spark.positions import (
     exclusive_notes,
     group_offsets,
 )
-from kohort.spark.progress import Progress
+from kohort.spark.query_state import Progress
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import kohort
 
+# Names of loggers that are no modules.
+LOGGERS: frozenset[str] = frozenset()
 HEAVY = ("deltalake", "numpy", "pandas", "pyarrow", "pyspark")
 
 
@@ -31,5 +37,32 @@ def test_spark_finds_the_source_without_loading_the_rest() -> None:
     assert modules_after("import pyspark_kohort").isdisjoint(rest)
 
 
-def test_every_public_name_is_there() -> None:
-    assert [name for name in kohort.__all__ if getattr(kohort, name, None) is None] == []
+def packages() -> list[str]:
+    found = pkgutil.walk_packages(kohort.__path__, "kohort.")
+    return ["kohort", *(each.name for each in found if each.ispkg)]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_every_public_name_is_there_and_none_is_that_of_a_submodule(name: str) -> None:
+    """The import of a submodule sets its name in the package, whatever stood there."""
+    package = importlib.import_module(name)
+    public = getattr(package, "__all__", [])
+    assert [each for each in public if getattr(package, each, None) is None] == []
+    submodules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert submodules.intersection(public) == set()
+
+
+def names_in_pages() -> set[str]:
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    return {
+        name
+        for page in pages
+        for name in re.findall(r"\bkohort(?:\.[a-zA-Z]\w*)+", page.read_text())
+        if name not in LOGGERS
+    }
+
+
+@pytest.mark.parametrize("name", sorted(names_in_pages()))
+def test_every_name_of_the_pages_can_be_imported(name: str) -> None:
+    assert pkgutil.resolve_name(name) is not None

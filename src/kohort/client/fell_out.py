@@ -42,7 +42,11 @@ def _advice(reason: str, code: int, config: ConsumerConfig) -> str:
             + _session_setting(config)
         )
     if code == ErrorCode.ILLEGAL_GENERATION and config.group_protocol != "draft":
-        return "If it happens again: poll more often, or raise max.poll.interval.ms"
+        return (
+            "If it had not polled for long: poll more often, or raise max.poll.interval.ms."
+            " Otherwise the group has rebalanced more than once between two of its heartbeats, as"
+            " when members come and go quickly or the group changes its protocol"
+        )
     if code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID):
         return "Give each running consumer a group.instance.id of its own"
     return ""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kohort.spark.stopping import DrainError, drain
     from kohort.spark.table_positions import DeltaAppendError
     from kohort.spark.versions import SparkVersionError
+    from kohort.spark.watching import SourceProgress, progress
 
 __all__ = [
     "KohortDataSource",
@@ -36,6 +37,8 @@ __all__ = [
     "CheckpointError",
     "SparkVersionError",
     "SinkError",
+    "SourceProgress",
+    "progress",
     "session_config",
 ]
 
@@ -52,9 +55,11 @@ __getattr__ = importer(
         "Listening": ".listening",
         "ListeningError": ".listening",
         "SinkError": ".sinks",
+        "SourceProgress": ".watching",
         "append": ".appending",
         "drain": ".stopping",
         "install": ".listening",
+        "progress": ".watching",
     },
 )
 

@@ -96,8 +96,8 @@ class Control:
         An application that drains a query before its first progress cannot know which source is
         the query's; it freezes the one that has given out this batch.
         """
-        after = self.directory / _freeze_after(start)
-        if after.exists():
+        with contextlib.suppress(FileNotFoundError):
+            after = self.directory / _freeze_after(start)
             after.replace(self.directory / _drained_after(start))
             (self.directory / FREEZE).touch()
         return self.frozen

@@ -23,7 +23,7 @@ from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
 from kohort.spark.placing import Placing
-from kohort.spark.progress import Progress
+from kohort.spark.query_state import Progress
 from kohort.spark.signs import Signs
 from kohort.types import TopicPartition
 
@@ -224,9 +224,9 @@ class QueryDriver:
         batch = Manifest.from_json(end)
         if batch == self._offered:
             return trim(batch.ranges, {})
-        self._start(batch)
         self._repeated = batch
-        self._membership.replay(batch)
+        self._membership.replay(batch)  # before the member's thread may say that none is open
+        self._start(batch)
         return self._placing.replayed(batch)
 
     def report(self) -> OffsetJson:

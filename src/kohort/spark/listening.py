@@ -95,13 +95,22 @@ class BatchListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
         """Pass on that a batch is in the sink and in Spark's commit log."""
-        reports = source_reports(event.progress)
-        if not reports:
-            return
-        verdict = self._look(event.progress)
-        for report in reports:
-            self._tell(event.progress, report, verdict)
-        _board.note(event.progress, reports)
+        reports = self.tell(event.progress)
+        if reports:
+            _board.note(event.progress, reports)
+
+    def tell(self, progress: StreamingQueryProgress) -> list[SourceReport]:
+        """Tell the sources of a query that the batch of a progress report is over.
+
+        Returns:
+            What the report says of them.
+        """
+        reports = source_reports(progress)
+        if reports:
+            verdict = self._look(progress)
+            for report in reports:
+                self._tell(progress, report, verdict)
+        return reports
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
         """Do nothing: the last batch was over before."""
@@ -186,6 +195,11 @@ def install(
     if metrics_port is not None:
         _serve(metrics_host, metrics_port)
     return _installed[session]
+
+
+def is_installed() -> bool:
+    """Whether some session of this process has a listener."""
+    return bool(_installed)
 
 
 def _serve(host: str, port: int) -> None:

@@ -25,7 +25,7 @@ from kohort.errors import (
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import GroupMode
 from kohort.spark.positions import Note, Topic
-from kohort.spark.progress import Progress
+from kohort.spark.query_state import Progress
 from kohort.spark.signs import Signs
 from kohort.spark.sinks import SinkError
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -211,13 +211,13 @@ class Membership:
         """
         with self._changed:
             self._progress.check()
-            return self._progress.offer(ends, limit, least)
+            return None if self._signs.is_frozen else self._progress.offer(ends, limit, least)
 
-    def offer_start(self) -> Manifest:
+    def offer_start(self) -> Manifest | None:
         """Open a batch that says where the query starts, see `Progress.offer_start`."""
         with self._changed:
             self._progress.check()
-            return self._progress.offer_start()
+            return None if self._signs.is_frozen else self._progress.offer_start()
 
     def report(self) -> dict[str, object]:
         """Return what people want to know of the member."""
@@ -287,7 +287,8 @@ class Membership:
         one of the signs says so in time, and is left to be read again otherwise.
         """
         if self._signs.can_tell:
-            self._wait_quietly(lambda: not self._progress.has_open_batch, LAST_WORD_WAIT_S)
+            with self._changed:
+                self._wait_for(lambda: not self._progress.has_open_batch, LAST_WORD_WAIT_S)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -359,6 +360,7 @@ class Membership:
             self._pause()
             self._look_for_signs()
             self._commit()
+            self._let_drain()
             if self._refusal is not None:
                 raise self._refusal
         self._commit()
@@ -398,6 +400,12 @@ class Membership:
             if self._progress.is_open(batch):
                 self._progress.finish(batch)
                 self._changed.notify_all()
+
+    def _let_drain(self) -> None:
+        """Answer an application that drains the query: the next trigger may be an hour away."""
+        with self._changed:  # no batch is offered after the answer
+            if self._progress.drained is not None:
+                self._signs.let_drain(self._progress.drained)
 
     def _refuse(self, batch: Manifest, why: KohortError) -> None:
         """Leave the group where `batch` begins, as it must not be committed.
@@ -485,10 +493,6 @@ class Membership:
             if left is not None and left <= 0:
                 return
             self._changed.wait(left)
-
-    def _wait_quietly(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        with self._changed:
-            self._wait_for(condition, timeout_s)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -53,6 +53,20 @@ class Signs:
         """Whether there is anything that could tell."""
         return self._control.is_listened or self._log is not None
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no more batches are wanted."""
+        return self._control.frozen
+
+    def let_drain(self, last: Manifest) -> None:
+        """Tell an application that drains the query that no batch is open.
+
+        Args:
+            last: The last finished batch, which is committed.
+        """
+        if self._control.is_frozen(last.to_json()):
+            self._control.acknowledge()
+
     def is_over(self, batch: Manifest) -> bool:
         """Whether Spark has finished the batch, and all is said about it that will be."""
         return self._is_told(batch) or (self._is_logged(batch) and not self.is_to_come(batch))

@@ -44,27 +44,26 @@ class DrainError(KohortError):
 def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
     """Let the open batch of a query finish, commit it to the group, and stop the query.
 
-    Must run on the driver's machine. The query needs a trigger to notice, so it takes up to one
-    trigger interval longer than the batch.
+    Must run on the driver's machine, and outside of the query's own `foreachBatch`.
 
     Args:
         query: A query that reads from the kohort source.
         timeout_s: Longest time to wait for the open batch.
 
     Raises:
-        DrainError: The batch took longer, or the query's process is on another machine; the query
-            is stopped nevertheless.
+        DrainError: The batch took longer, the query reads from no kohort source or its process is
+            on another machine; the query is stopped nevertheless. Or the call came from the query's
+            own `foreachBatch`; then nothing has happened.
         StreamingQueryException: The query had failed.
     """
+    _refuse_its_own_batch(query)
     deadline = time.monotonic() + timeout_s
+    told = -1
     try:
         while query.isActive and not _is_drained(query):
+            told = _say_what_is_over(query, told)
             if time.monotonic() > deadline:
-                raise DrainError(
-                    f"{query.name or query.id}: no trigger has ended the open batch within "
-                    f"{timeout_s:g} s; it is cancelled now, and read again when the query starts. "
-                    "A drain needs as long as a batch and a trigger interval: set timeout_s"
-                )
+                raise DrainError(_too_late(query, timeout_s))
             time.sleep(POLL_S)
     finally:
         query.stop()
@@ -73,8 +72,66 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
         raise failure
 
 
+def _refuse_its_own_batch(query: StreamingQuery) -> None:
+    """Refuse to wait for a batch in the thread that runs it.
+
+    Raises:
+        DrainError: This is its `foreachBatch`.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001  # PySpark has no other way to it
+    running = context and context.getLocalProperty("sql.streaming.queryId")
+    if running is not None and running == str(query.id):
+        raise DrainError(
+            f"{query.name or query.id}: drain was called in the query's own foreachBatch, and "
+            "would wait for the batch that calls it. Set a flag there, and drain in another thread"
+        )
+
+
+def _say_what_is_over(query: StreamingQuery, told: int) -> int:
+    """Tell the sources that a batch is over where no listener does.
+
+    Spark itself tells them at the next trigger, which may be an hour away.
+
+    Args:
+        query: The query.
+        told: The number of the last batch that was told.
+
+    Returns:
+        The same of now.
+    """
+    from pyspark.sql import SparkSession
+
+    from kohort.spark import listening
+
+    last = query.lastProgress
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread
+    application = application_of_this_process()
+    if last is None or last.batchId == told or session is None or application is None:
+        return told
+    if not listening.is_installed():
+        listening.BatchListener(session, application).tell(last)
+    return int(last.batchId)
+
+
+def _too_late(query: StreamingQuery, timeout_s: float) -> str:
+    name = query.name or query.id
+    if query.status["isTriggerActive"]:
+        return (
+            f"{name}: the open batch took longer than {timeout_s:g} s; it is cancelled now, and "
+            "read again when the query starts. Set timeout_s to more than a batch takes"
+        )
+    return (
+        f"{name}: its source has not said within {timeout_s:g} s that all is committed to the "
+        "group, although no batch is open. The query is stopped; what is not committed is read "
+        "again when it starts. The driver's log has a line from kohort.spark if a commit is refused"
+    )
+
+
 def _is_drained(query: StreamingQuery) -> bool:
     """Freeze the sources of a query, as far as they can be told; return whether all are drained."""
+    _refuse_other_sources(query)
     controls = _controls(query)
     if not controls:
         return _is_drained_after_its_batch(query)
@@ -120,6 +177,20 @@ def _open_batches(query: StreamingQuery) -> Iterator[OffsetJson]:
         read = json.loads(offset.json())
         if isinstance(read, dict):
             yield read
+
+
+def _refuse_other_sources(query: StreamingQuery) -> None:
+    """Refuse a query that has nothing to drain.
+
+    Raises:
+        DrainError: It reads from no kohort source.
+    """
+    progress = query.lastProgress
+    if progress is not None and progress.sources and not source_reports(progress):
+        raise DrainError(
+            f"{query.name or query.id} reads from no kohort source, so there is nothing to drain; "
+            "it is stopped. Use query.stop() for it"
+        )
 
 
 def _refuse_other_machines(query: StreamingQuery, control: Path) -> None:

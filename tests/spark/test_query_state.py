@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kohort.spark.manifest import Manifest
 from kohort.spark.positions import Topic
-from kohort.spark.progress import MembershipLostError, Progress
+from kohort.spark.query_state import MembershipLostError, Progress
 from kohort.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

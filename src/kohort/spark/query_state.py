@@ -171,6 +171,12 @@ class Progress:
         self._open = batch
 
     @property
+    def drained(self) -> Manifest | None:
+        """The last batch, if it is finished, the group knows of it and no other is open."""
+        is_done = self._open is None and not self._lost and not self.to_commit()
+        return self._last if is_done else None
+
+    @property
     def open_batch(self) -> Manifest | None:
         """The batch that Spark has been given and has not finished."""
         return self._open
