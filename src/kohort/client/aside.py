@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from kohort.client.serving import fail, succeed
+
 log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
@@ -36,9 +38,9 @@ async def aside(work: Callable[[], T], what: str) -> T:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001  # who waits must not wait for ever
-            _post(loop, _fail, done, error)
+            _post(loop, fail, done, error)
         else:
-            _post(loop, _succeed, done, result)
+            _post(loop, succeed, done, result)
 
     threading.Thread(target=run, name="kohort-assignor", daemon=True).start()
     waited_s = 0.0
@@ -58,14 +60,3 @@ def _post(
         loop.call_soon_threadsafe(tell, done, value)
     except RuntimeError:
         log.debug("the client was closed before its assignor returned")
-
-
-def _succeed(done: asyncio.Future[T], result: T) -> None:
-    if not done.done():
-        done.set_result(result)
-
-
-def _fail(done: asyncio.Future[T], error: BaseException) -> None:
-    if not done.done():
-        wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        done.set_exception(wrapped)

@@ -125,10 +125,10 @@ class AsyncConsumer(AsyncPositions):
             self._core.is_woken = self._is_woken
         return self._core
 
-    @property
-    def handed_out(self) -> int:
-        """How often records were handed out."""
-        return 0 if self._reader is None else self._reader.handed_out
+    def take_back(self) -> None:
+        """Take back what an interrupted call took and did not hand out."""
+        if self._reader is not None:
+            self._reader.take_back()
 
     def refuse_inside(self, call: str) -> None:
         """Refuse a call inside a listener of this consumer, for which it would wait."""
@@ -232,7 +232,7 @@ class AsyncConsumer(AsyncPositions):
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
         core = await self._ready(timeout_ms)
-        return {} if core.was_woken else self.reader.poll(count)
+        return {} if core.was_woken else self._delivered(self.reader.poll(count))
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -249,7 +249,7 @@ class AsyncConsumer(AsyncPositions):
         """
         count = arguments.records_or_none(max_records)
         core = await self._ready(timeout_ms)
-        return self.reader.columns(0 if core.was_woken else count)
+        return self._delivered(self.reader.columns(0 if core.was_woken else count))
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Be a member of the group without reading: callbacks run, the group sees a live member.
@@ -302,7 +302,12 @@ class AsyncConsumer(AsyncPositions):
             record = None if core.was_woken else self.reader.next()
             if record is None and (core.was_woken or deadline.over):
                 raise StopAsyncIteration
-        return record
+        return self._delivered(record)
+
+    def _delivered(self, taken: T) -> T:
+        """Note that the application gets what was taken; no handler of a signal comes between."""
+        self.reader.is_undelivered = False
+        return taken
 
     def _buffered(self) -> ConsumerRecord | None:
         """Return a record that is there already, unless it is time to look after other things."""

@@ -111,6 +111,7 @@ class Consumer(BlockingFace):
         """Leave the group, or forget what was assigned by hand."""
         self._async.refuse_inside("unsubscribe")
         is_done = sys.exc_info()[1] is None
+        self._take_back()
         self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, is_done=is_done))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -198,16 +199,17 @@ class Consumer(BlockingFace):
     def _hand_out(self, call: str, take: Callable[[], T]) -> T:
         """Hand something out, or take it back: a handler of a signal may raise at any time.
 
-        It may do so at each call, and no call comes after the result is taken but inside `try`.
+        It may do so at each call, also of those that take back: then the next call does that.
         """
-        before = self._begin(call)
+        self._begin(call)
         try:
             taken = take()
             self._pollers.clear()
+            reader = self._async.reader
+            reader.is_undelivered = False  # no call from here on, at which a handler may raise
             return taken
         except BaseException:
-            if self._async.handed_out != before:
-                self._async.reader.take_back()
+            self._async.take_back()
             self._pollers.clear()
             raise
 
@@ -251,7 +253,7 @@ class Consumer(BlockingFace):
         await core.ready(deadline, serve, reads=reads)
         return core
 
-    def _begin(self, call: str) -> int:
+    def _begin(self, call: str) -> None:
         """Keep two threads from reading at once, and listeners from waiting for themselves."""
         self._async.refuse_inside(call)
         mine = [get_ident()]
@@ -259,7 +261,13 @@ class Consumer(BlockingFace):
         if poller is not mine and self._is_read_in(poller[0]):
             raise LocalProtocolError("another poll of this consumer is running")
         self._pollers["thread"] = mine
-        return self._async.handed_out
+        self._async.take_back()
+
+    def _take_back(self) -> None:
+        """Take back what an interrupted call took, before what was handed out is committed."""
+        poller = self._pollers.get("thread")
+        if poller is None or not self._is_read_in(poller[0]):
+            self._async.take_back()
 
     def _is_read_in(self, thread: int) -> bool:
         """Whether a thread is in a poll of this consumer, other than the call that asks.
@@ -450,6 +458,7 @@ class Consumer(BlockingFace):
         self._async.refuse_inside("close")
         arguments.timeout_s(timeout_s, "timeout_s")
         arguments.instance(operation, "operation", GroupMembershipOperation)
+        self._take_back()
         self._core = None
         self._thread.close(
             lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done),

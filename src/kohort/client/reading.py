@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kohort.client.clipped_times import ClippedTimes
@@ -35,7 +35,9 @@ class Reader:
         config: Settings.
 
     Attributes:
-        handed_out: How often something was handed out.
+        is_undelivered: Whether what was taken last has not reached the application. It is set
+            before anything moves, as the handler of a signal may raise at any call, and whoever
+            hands out what was taken unsets it.
     """
 
     def __init__(self, partitions: Partitions, config: ConsumerConfig) -> None:
@@ -43,13 +45,15 @@ class Reader:
         self._config = config
         self._reading: PartitionState | None = None
         self._begun: Sequence[_Begun] = ()
-        self.handed_out = 0
+        self.is_undelivered = False
         self._clipped_times = ClippedTimes()
 
     def take_back(self) -> None:
-        """Take back what was handed out last: an interrupt kept it from the application."""
-        begun, self._begun = self._begun, ()
-        _take_back(begun)
+        """Take back what did not reach the application; an interrupted call can be repeated."""
+        if self.is_undelivered:
+            for each in self._begun:
+                each.take_back()
+            self.is_undelivered = False
 
     # -------------------------------------------------------------------------- one at a time
 
@@ -77,19 +81,16 @@ class Reader:
         if chunk is None or not state.is_readable:
             return None
         begun = _Begun(state)
+        self._begun = (begun,)
+        self.is_undelivered = True
         try:
             record = chunk.take_one(state.partition, self._config)
-            begun.settle(-1 if record is None else record.leader_epoch)
-            if record is not None:  # no call from here on, at which a signal's handler may raise
-                self._begun = (begun,)
-                self.handed_out += 1
-            return record
         except (RemoteProtocolError, RecordDeserializationError) as error:
+            self.is_undelivered = False
             _stop(state, error)
             return None
-        except BaseException:
-            begun.take_back()
-            raise
+        begun.settle(-1 if record is None else record.leader_epoch)
+        return record
 
     # --------------------------------------------------------------------------- many at once
 
@@ -100,27 +101,28 @@ class Reader:
             KohortError: There is nothing to return but the news that a partition cannot be read.
         """
         found: Records = {}
-        begun: list[_Begun] = []
-        try:
-            for state in self._partitions:
-                if count <= 0 or not state.is_taken:
-                    continue
-                begun.append(_Begun(state))
-                records = self._take(begun[-1], count)
-                if records:
-                    found[state.partition] = records
-                    count -= len(records)
-            for each in begun:
-                records = found.get(each.state.partition, [])
-                each.settle(records[-1].leader_epoch if records else -1)
-            self._begun = begun
-            self.handed_out += 1
-        except BaseException:
-            _take_back(begun)
-            raise
+        begun = self._begin()
+        for state in self._partitions:
+            if count <= 0 or not state.is_taken:
+                continue
+            begun.append(_Begun(state))
+            records = self._take(begun[-1], count)
+            if records:
+                found[state.partition] = records
+                count -= len(records)
+        for each in begun:
+            records = found.get(each.state.partition, [])
+            each.settle(records[-1].leader_epoch if records else -1)
         if not found:
             self._raise_failure()
         return found
+
+    def _begin(self) -> list[_Begun]:
+        """Return where to note each partition before anything of it is taken."""
+        begun: list[_Begun] = []
+        self._begun = begun
+        self.is_undelivered = True
+        return begun
 
     def _take(self, begun: _Begun, count: int) -> list[ConsumerRecord]:
         state = begun.state
@@ -145,14 +147,7 @@ class Reader:
         Raises:
             KohortError: As `poll`.
         """
-        begun: list[_Begun] = []
-        try:
-            batch = self._columns(count, begun)
-            self._begun = begun
-            self.handed_out += 1
-        except BaseException:
-            _take_back(begun)
-            raise
+        batch = self._columns(count, self._begin())
         if not batch.num_rows:
             self._raise_failure()
         return batch
@@ -248,11 +243,6 @@ class _Begun:
             self.chunk.rewind(self._mark)
             self.state.current = self.chunk
             self.state.position = self._position
-
-
-def _take_back(begun: Iterable[_Begun]) -> None:
-    for each in begun:
-        each.take_back()
 
 
 def _stop(state: PartitionState, error: RemoteProtocolError | RecordDeserializationError) -> None:

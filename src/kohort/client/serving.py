@@ -23,6 +23,7 @@ from kohort.errors import LocalProtocolError
 from kohort.values import dataclass
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 Made: TypeAlias = Coroutine[object, object, object]
 
@@ -158,15 +159,15 @@ class Serve:
         if call.done.done():  # it was cancelled
             return
         if call.is_begun:  # an earlier wait was interrupted in it: it was told
-            self._answer(_succeed, call.done, None)
+            self._answer(succeed, call.done, None)
             return
         call.is_begun = True
         try:
             result = call.function()
         except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
-            self._answer(_fail, call.done, error)
+            self._answer(fail, call.done, error)
         else:
-            self._answer(_succeed, call.done, result)
+            self._answer(succeed, call.done, result)
 
     def _answer(self, *call: object) -> None:
         if not self._running.is_here:  # the function has forked, and this is the child
@@ -193,7 +194,7 @@ class Serve:
         """Have the coroutine go on without the application, which calls no more; on the loop."""
         self._is_alone = True
         for call in list(self._calls):
-            _succeed(call.done, None)
+            succeed(call.done, None)
 
     def abandon(self) -> None:
         """Let the waiting thread go on."""
@@ -219,11 +220,22 @@ def closed(text: str = "the client is closed") -> LocalProtocolError:
     return LocalProtocolError(text)
 
 
-def _succeed(done: asyncio.Future[object], result: object) -> None:
+def succeed(done: asyncio.Future[T], result: T) -> None:
+    """Let a future of user code have its result, unless nobody waits for it any more."""
     if not done.done():
         done.set_result(result)
 
 
-def _fail(done: asyncio.Future[object], error: BaseException) -> None:
-    if not done.done():
-        done.set_exception(error)
+def fail(done: asyncio.Future[T], error: BaseException) -> None:
+    """Let a future of user code have its error, unless nobody waits for it any more.
+
+    A future takes no StopIteration (PEP 479 makes a RuntimeError of it in generators, too), and an
+    exit of the user's code must not end the loop.
+    """
+    if done.done():
+        return
+    if isinstance(error, StopIteration) or not isinstance(error, Exception):
+        wrapped = RuntimeError(f"it raised {error!r}")
+        wrapped.__cause__ = error
+        error = wrapped
+    done.set_exception(error)
