@@ -39,8 +39,7 @@ def write(storage: Storage, path: Path) -> None:
 def test_a_full_disk_is_told_once_with_path_and_advice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now = 0.0
-    storage = Storage(lambda: now)
+    storage = Storage(lambda: 0.0)
     for _ in range(100):
         with pytest.raises(KafkaError, match="No space left") as caught:
             write(storage, FULL)
@@ -49,28 +48,44 @@ def test_a_full_disk_is_told_once_with_path_and_advice(
     assert level == "ERROR"
     assert line.startswith("/dev/full: No space left on device; ")
     assert "free space" in line
-    write(storage, tmp_path / "file")
-    write(storage, tmp_path / "file")
-    assert told(caplog)[1:] == [
-        ("WARNING", f"{tmp_path}/file: the disk takes what is written again")
-    ]
 
 
-def test_a_disk_that_is_almost_full_is_no_flood_of_lines(
+def refuse(storage: Storage, path: Path) -> None:
+    with pytest.raises(KafkaError), storage.writing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_it_is_over_when_what_was_refused_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A small write to another file may still fit into its last page."""
+    storage = Storage(lambda: 0.0)
+    file, other = tmp_path / "file", tmp_path / "other"
+    refuse(storage, file)
+    write(storage, other)
+    assert len(told(caplog)) == 1
+    write(storage, file)
+    write(storage, file)
+    assert told(caplog)[1:] == [("WARNING", f"{file}: the disk takes what is written again")]
+
+
+def test_the_last_line_about_a_disk_that_is_almost_full_is_true(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
     storage = Storage(lambda: now)
+    file = tmp_path / "file"
     for second in range(100):
         now = second * 0.5
-        with pytest.raises(KafkaError):
-            write(storage, FULL)
-        write(storage, tmp_path / "file")
-    assert len(told(caplog)) == 2
+        refuse(storage, file)
+        if told(caplog):
+            assert told(caplog)[-1][0] == "ERROR"
+        write(storage, file)
+    assert [level for level, _ in told(caplog)] == ["ERROR", "WARNING", "ERROR"]
     now = 1_000.0
-    with pytest.raises(KafkaError):
-        write(storage, FULL)
-    assert len(told(caplog)) == 3
+    write(storage, file)
+    refuse(storage, file)
+    assert [level for level, _ in told(caplog)][3:] == ["WARNING", "ERROR"]
 
 
 def test_another_cause_is_news(caplog: pytest.LogCaptureFixture) -> None:

@@ -283,7 +283,8 @@ class QueryDriver:
             return
         if share[0] < share[1]:
             log.warning(
-                "query %s owns %d of %d partitions of %s, as other members share group %s",
+                "query %s owns %d of %d partitions of %s; the others are not given out yet, or "
+                "other members of group %s have them",
                 self._options.operator,
                 *share,
                 self._placing.wanted,

@@ -51,6 +51,13 @@ class Lookup:
         pattern = self._options.pattern
         return self._options.topics if pattern is None else java_pattern(pattern)
 
+    def selected(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those of the names that the options select, as topics that may be gone."""
+        pattern = self._options.pattern
+        if pattern is None:
+            return frozenset(names).intersection(self._options.topics)
+        return frozenset(filter(java_pattern(pattern).match, names))
+
     def topics(self) -> tuple[str, ...]:
         """Return the names of the topics that are meant now; a pattern is asked for each time."""
         pattern = self._options.pattern
@@ -253,8 +260,11 @@ def shown_partitions(partitions: Sequence[TopicPartition]) -> str:
 
 def client_settings(options: SourceOptions) -> dict[str, str]:
     """Return the settings of the client, by Kafka's names."""
+    # By default a client looks for topics that a pattern matches every 5 minutes.
+    age = {} if options.pattern is None else {"metadata.max.age.ms": "5000"}
     return {
         "allow.auto.create.topics": "false",
+        **age,
         **options.settings,
         "bootstrap.servers": options.bootstrap_servers,
         "enable.auto.commit": "false",

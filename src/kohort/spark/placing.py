@@ -7,14 +7,16 @@ decided in `positions.py`.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.lookup import DataLossError, Lookup
 from kohort.spark.manifest import Manifest, Range, trim
-from kohort.spark.options import SourceOptions
+from kohort.spark.options import OptionError, SourceOptions
 from kohort.spark.positions import GroupOffsets, Known, Origin, Start, Topic, group_offsets
 from kohort.types import TopicPartition
 
@@ -89,10 +91,29 @@ class Placing:
         self._learned = batch
         for name, topic in batch.topics.items():
             self._compare(name, topic.topic_id)
+        self._await_topics(batch.topics)
         for name, number in batch.ranges:
             self._count(name, number + 1)
         for name, topic in batch.topics.items():
             self._count(name, topic.count)
+
+    def _await_topics(self, known: Iterable[str]) -> None:
+        """Look a while for topics that the checkpoint knows: they are gone, or come yet.
+
+        Raises:
+            DataLossError: One is gone, and `failOnDataLoss` is true.
+        """
+        pause = threading.Event()
+        missing = self._lookup.selected(known) - self._topics.keys()
+        for name in missing:
+            self._missing_since.setdefault(name, time.monotonic())
+        while self._is_missing(missing):
+            pause.wait(MAX_AGE_S)
+            self.refresh()
+
+    def _is_missing(self, names: Iterable[str]) -> bool:
+        """Whether topics are missing that may come yet."""
+        return any(self._missing_since.get(name, inf) < inf for name in names)
 
     def _compare(self, name: str, before: str) -> None:
         now = self._topics[name].topic_id if name in self._topics else ""
@@ -130,7 +151,7 @@ class Placing:
         self._note_missing(found, now)
         before = {**self._before, **self._topics}
         self._topics = found
-        if not found and not self._missing_since:
+        if not (found or self._missing_since or self._options.pattern):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
         for name, topic in before.items():
             self._compare(name, topic.topic_id)
@@ -143,7 +164,7 @@ class Placing:
             del self._missing_since[name]
         for name, since in self._missing_since.items():
             if now - since > MISSING_GRACE_S:
-                self._missing_since[name] = float("inf")  # said once
+                self._missing_since[name] = inf  # said once
                 self._data_loss(f"topic {name} does not exist any more", "nothing is read from it")
 
     def _data_loss(self, what: str, remedy: str) -> None:
@@ -220,8 +241,41 @@ class Placing:
             **(
                 self._consumer.beginning_offsets(of[Origin.EARLIEST]) if of[Origin.EARLIEST] else {}
             ),
-            **(self._lookup.starting(of[Origin.STARTING], "latest") if of[Origin.STARTING] else {}),
+            **self._starting(of[Origin.STARTING]),
         }
+
+    def _starting(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the options put partitions; what the logs do not have is not committed.
+
+        Raises:
+            OptionError: `startingOffsets` is not in a log, and `failOnDataLoss` is true.
+        """
+        if not places:
+            return {}
+        starts = self._lookup.starting(places, "latest")
+        if not isinstance(self._options.starting_offsets, Mapping):
+            return starts
+        logs = self._lookup.logs(places)
+        for place, start in sorted(starts.items()):
+            first, last = logs[place]
+            if not first <= start <= last:
+                starts[place] = self._start_beside_the_log(place, start, first, last)
+        return starts
+
+    def _start_beside_the_log(
+        self, place: TopicPartition, start: int, first: int, last: int
+    ) -> int:
+        what = (
+            f"{place.topic}-{place.partition} holds offsets {first} to {last}, and startingOffsets "
+            f"is {start}"
+        )
+        if self._options.fail_on_data_loss:
+            raise OptionError(
+                f"{what}. Nothing was read and nothing committed. Change startingOffsets, or set "
+                "failOnDataLoss to false to start at the beginning of the partition"
+            )
+        log.warning("%s; failOnDataLoss is false: it is read from its beginning", what)
+        return first
 
     def _tell(self, place: TopicPartition, warning: str, *, is_conflict: bool) -> None:
         if is_conflict and self._options.positions == "fail":
@@ -271,8 +325,9 @@ class Placing:
             name = f"{place.topic}-{place.partition}"
             self._data_loss(
                 f"{name} holds offsets {first[place]} to {ends[place]}, and the next to read is "
-                f"{positions[place]}: records were deleted before they were read, or the log was "
-                "cut",
+                f"{positions[place]}: records were deleted before they were read, the log was cut, "
+                "or somebody has set the group's offset there (kafka-consumer-groups "
+                "--reset-offsets sets another)",
                 f"{name} is read from its beginning (loss {self._lost_partitions} of this query)",
             )
         self._anew.update(gone)

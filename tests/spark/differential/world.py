@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import confluent_kafka as foreign
 from confluent_kafka.admin import AdminClient
@@ -56,7 +56,7 @@ class World:
         self.read = ["t"]
         self._admin = foreign_admin(bootstrap)
         self._ours = KohortAdmin(bootstrap_servers=bootstrap)
-        self._transactions: list[foreign.Producer] = []
+        self._transactions: list[tuple[foreign.Producer, int]] = []
         self._ids = 0
 
     def name(self, topic: str) -> str:
@@ -149,7 +149,7 @@ class World:
         producer = self._producer(**{"transactional.id": f"{self.topic}-{self._ids}"})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
-        self._transactions.append(producer)
+        self._transactions.append((producer, partition))
         for number in range(count):
             producer.produce(
                 self.topic, b"open %d" % number, None, partition, timestamp=FIRST_MS + number
@@ -157,10 +157,17 @@ class World:
         assert producer.flush(TIMEOUT_S) == 0
 
     def abort(self) -> None:
-        self._transactions.pop().abort_transaction(TIMEOUT_S)
+        self._end(foreign.Producer.abort_transaction)
 
     def commit(self) -> None:
-        self._transactions.pop().commit_transaction(TIMEOUT_S)
+        self._end(foreign.Producer.commit_transaction)
+
+    def _end(self, how: Callable[[foreign.Producer, float], None]) -> None:
+        """End the last transaction; its marker takes an offset, some time after that."""
+        producer, partition = self._transactions.pop()
+        before = self.ends()[partition]
+        how(producer, TIMEOUT_S)
+        eventually(lambda: self.ends()[partition] > before, "a marker")
 
     def _producer(self, **settings: str) -> foreign.Producer:
         # One partition may fill its batch before another: order is kept within each.

@@ -104,7 +104,7 @@ def decode_record(reader: Reader, base_offset: int, last_delta: int, base_timest
         raise MalformedError("header count")
     for _ in range(count):
         name = reader.take(reader.varint(32))
-        headers.append((name.decode(), reader.nullable()))
+        headers.append((name.decode("utf-8", "replace"), reader.nullable()))
     if reader.remaining:
         raise MalformedError("bytes after the headers")
     return Record(base_offset + offset_delta, timestamp, key, value, tuple(headers))

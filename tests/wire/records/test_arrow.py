@@ -152,6 +152,29 @@ def test_headers_that_start_in_the_middle_of_a_batch() -> None:
     assert [row[3] for row in table_rows(decoded.batch)] == expected
 
 
+BYTES_OF_UTF8 = st.sampled_from(
+    list(b"a\x80\xbf\xc0\xc2\xe0\xe2\xed\xa0\xef\xf0\xf4\x90\xff\x82\xac")
+)
+
+
+@given(st.lists(st.lists(BYTES_OF_UTF8, min_size=1, max_size=9).map(bytes), max_size=5))
+def test_names_that_are_not_utf8_are_read_as_java_and_python_do(names: list[bytes]) -> None:
+    """Brokers take such names, so one of them must not stop a partition."""
+    headers = [(f"{i}" * len(name), b"value") for i, name in enumerate(names)]
+    data = encode_batch([Record(0, 0, b"k", b"v", tuple(headers)), Record(1, 0, b"k", b"v", ())])
+    for (written, _), name in zip(headers, names, strict=True):
+        data = data.replace(
+            bytes([2 * len(name)]) + written.encode(), bytes([2 * len(name)]) + name
+        )
+    expected = tuple((name.decode("utf-8", "replace"), b"value") for name in names)
+    first, _ = decode_records(data, check_crc=False)
+    assert first.headers == expected
+    decoded = decode_to_arrow([Fetched("t", 0, data)], check_crc=False)
+    assert [row[3].headers for row in table_rows(decoded.batch)] == [expected, ()]
+    without = decode_to_arrow([Fetched("t", 0, data)], check_crc=False, include_headers=False)
+    assert without.batch.num_rows == 2
+
+
 def test_control_batches_are_passed_over() -> None:
     marker = encode_batch(
         [Record(1, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True, is_transactional=True

@@ -14,7 +14,8 @@ from kohort.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
-# A disk that is almost full takes small batches and refuses large ones, many times a second.
+# A disk that is almost full takes small batches and refuses large ones, many times a second: so
+# often it is said that it takes them again.
 _TOLD_AGAIN_S = 60.0
 _FREE = "free space on its file system, or delete topics"
 _ADVICE = {
@@ -37,8 +38,10 @@ class Storage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._quiet_until: dict[int | None, float] = {}
-        self._failing: set[int | None] = set()
+        self._quiet_until = float("-inf")
+        # What could not be written last, by cause, and the causes that the log names as present.
+        self._failing: dict[int | None, set[Path]] = {}
+        self._told: set[int | None] = set()
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
@@ -58,19 +61,27 @@ class Storage:
 
     @contextmanager
     def writing(self, path: Path) -> Iterator[None]:
-        """As `reading`; when it is done, nothing is refused any more."""
+        """As `reading`; a cause is over when all that it kept from being written was written."""
         with self.reading(path):
             yield
-        if self._failing:
-            self._failing.clear()
+        if self._told:
+            self._note_written(path)
+
+    def _note_written(self, path: Path) -> None:
+        for paths in self._failing.values():
+            paths.discard(path)
+        self._failing = {cause: paths for cause, paths in self._failing.items() if paths}
+        now = self._clock()
+        if self._told - self._failing.keys() and now >= self._quiet_until:
+            self._quiet_until = now + _TOLD_AGAIN_S
+            self._told &= self._failing.keys()
             logger.warning("%s: the disk takes what is written again", path)
 
     def _tell(self, path: Path, error: OSError) -> None:
-        now = self._clock()
-        if error.errno in self._failing or now < self._quiet_until.get(error.errno, now):
+        self._failing.setdefault(error.errno, set()).add(path)
+        if error.errno in self._told:
             return
-        self._quiet_until[error.errno] = now + _TOLD_AGAIN_S
-        self._failing.add(error.errno)
+        self._told.add(error.errno)
         reason = os.strerror(error.errno) if error.errno else str(error)
         advice = _ADVICE.get(error.errno or 0, "look at the disk and at the system's log")
         logger.error(

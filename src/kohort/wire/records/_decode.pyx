@@ -16,7 +16,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 from libc.string cimport memcpy, memset
 
 from kohort.wire.records._crc32c cimport crc32c_extend
-from kohort.wire.records._parse cimport GOOD, HEADERS_FOUND, SLACK, Batch, Bytes, Outcome, Rows, parse
+from kohort.wire.records._parse cimport GOOD, HEADERS_FOUND, ODD_NAME_FOUND, SLACK, Batch, Bytes, Outcome, Rows, parse
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.records.compression import decompress
@@ -62,7 +62,6 @@ _COMPLAINTS = {
     Outcome.BAD_OFFSET: "a record's offset is outside of it",
     Outcome.BAD_TIMESTAMP: "a timestamp is beyond 64 bits",
     Outcome.BAD_HEADER_COUNT: "a record has more headers than bytes, or than the limit",
-    Outcome.BAD_HEADER_NAME: "a header's name is not UTF-8",
     Outcome.BAD_TAIL: "bytes follow the last record",
 }
 
@@ -170,7 +169,7 @@ cdef class ColumnDecoder:
     cdef _Growing _offsets, _timestamps, _header_ends, _header_validity
     cdef _Growing _topic_ends, _topics, _partitions, _timestamp_types
     cdef int64_t _topic_bytes, _filled, _max_bytes
-    cdef bint _include_headers, _check_crc, _headers_found
+    cdef bint _include_headers, _check_crc, _headers_found, _odd_name_found
     cdef bint _keep_keys, _keep_values, _keep_topics, _keep_partitions, _keep_types
     cdef int32_t _max_records, _max_headers
     cdef object _limits
@@ -349,10 +348,13 @@ cdef class ColumnDecoder:
         cdef Outcome outcome
         if batch.count * MIN_RECORD_SIZE > size:
             raise RemoteProtocolError(f"{batch.count} records in {size} bytes")
-        if self._rows.count and self._size() + size + names + batch.count * ROW_SIZE > (
+        cdef int64_t grown = 3 * size if self._odd_name_found else size
+        if self._rows.count and self._size() + grown + names + batch.count * ROW_SIZE > (
             self._max_bytes
         ):
             return False
+        if grown > INT32_MAX:
+            raise RemoteProtocolError(f"names of headers that are not UTF-8 in {size} bytes")
         if names > INT32_MAX:
             raise LocalProtocolError(f"a topic name of {PyBytes_GET_SIZE(name)} bytes")
         self._reserve(batch.count, size, names)
@@ -360,10 +362,14 @@ cdef class ColumnDecoder:
         batch.keep_headers = self._include_headers
         batch.keep_keys, batch.keep_values = self._keep_keys, self._keep_values
         batch.room_for_headers = self._headers_found
+        batch.room_for_odd_names = self._odd_name_found
         with nogil:
             outcome = parse(batch, &self._rows)
         if outcome == HEADERS_FOUND:
             self._headers_found = True
+            return self._add_records(batch, name, topic, partition)
+        if outcome == ODD_NAME_FOUND:
+            self._odd_name_found = True
             return self._add_records(batch, name, topic, partition)
         if outcome != GOOD:
             raise RemoteProtocolError(_COMPLAINTS[outcome])
@@ -411,7 +417,10 @@ cdef class ColumnDecoder:
         cdef int64_t headers = rows.headers + size // 2
         self._header_ends.reserve(4 * (total + 1))
         self._header_validity.reserve((total + 7) // 8)
-        self._names.reserve(&rows.names, headers, rows.names.size + size)
+        # U+FFFD has three bytes in place of one
+        self._names.reserve(
+            &rows.names, headers, rows.names.size + (3 * size if self._odd_name_found else size)
+        )
         self._contents.reserve(&rows.contents, headers, rows.contents.size + size)
         rows.header_ends = <int32_t*>self._header_ends.data
         rows.header_validity = self._header_validity.data

@@ -284,10 +284,8 @@ cdef class RecordReader:
         cdef int64_t size = self._number(32)
         if size < 0 or size > self._end - self._at:
             raise _malformed("header name length", size)
-        try:
-            name = PyUnicode_DecodeUTF8(<const char*>self._at, size, NULL)
-        except UnicodeDecodeError:
-            raise RemoteProtocolError("record holds a header name that is not UTF-8") from None
+        # as Java reads it; brokers do not look at names
+        name = PyUnicode_DecodeUTF8(<const char*>self._at, size, "replace")
         self._at += size
         return name
 

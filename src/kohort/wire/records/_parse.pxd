@@ -15,10 +15,11 @@ cdef enum Outcome:
     BAD_OFFSET
     BAD_TIMESTAMP
     BAD_HEADER_COUNT
-    BAD_HEADER_NAME
     BAD_TAIL
     # not an error: there are headers, and no room for them yet
     HEADERS_FOUND
+    # nor this: a header's name is not UTF-8, and replacing what is wrong in it takes more room
+    ODD_NAME_FOUND
 
 
 cdef struct Bytes:
@@ -64,9 +65,11 @@ cdef struct Batch:
     # whether keys and values are columns
     bint keep_keys
     bint keep_values
-    # whether headers are a column, and whether it has room for those of this batch
+    # whether headers are a column, whether it has room for those of this batch, and for names of
+    # three times their size
     bint keep_headers
     bint room_for_headers
+    bint room_for_odd_names
 
 
 cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil

@@ -59,31 +59,63 @@ cdef inline void append(
     column.ends[index + 1] = <int32_t>column.size
 
 
+cdef inline int sequence(const uint8_t* at, const uint8_t* end, bint* good) noexcept nogil:
+    """Return how many bytes the character at `at` has, or what stands there in place of one.
+
+    What is no UTF-8 is divided as Unicode recommends and as Java and Python do: into the longest
+    beginnings of a character.
+    """
+    cdef uint32_t first = at[0], second
+    cdef int more, i
+    good[0] = True
+    if first < 0x80:
+        return 1
+    good[0] = False
+    if first < 0xC2 or first > 0xF4:
+        return 1
+    more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+    if end - at < 2:
+        return 1
+    # overlong forms, surrogates and what is beyond Unicode show in the second byte
+    second = at[1]
+    if (
+        second & 0xC0 != 0x80
+        or (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F)
+        or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F)
+    ):
+        return 1
+    for i in range(2, more + 1):
+        if end - at <= i or at[i] & 0xC0 != 0x80:
+            return i
+    good[0] = True
+    return more + 1
+
+
 cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    cdef uint32_t first, second
-    cdef int more
+    cdef bint good = True
+    while at < end and good:
+        at += sequence(at, end, &good)
+    return good
+
+
+cdef void append_replaced(Bytes* column, int64_t index, const uint8_t* at, int64_t size) noexcept nogil:
+    """Append a name with U+FFFD in place of what is no UTF-8, as Java reads it."""
+    cdef const uint8_t* end = at + size
+    cdef uint8_t* to = column.data + column.size
+    cdef bint good
+    cdef int count, i
     while at < end:
-        first = at[0]
-        at += 1
-        if first < 0x80:
-            continue
-        if first < 0xC2 or first > 0xF4:
-            return False
-        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
-        if end - at < more:
-            return False
-        # overlong forms, surrogates and what is beyond Unicode show in the second byte
-        second = at[0]
-        if (
-            (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F)
-            or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F)
-        ):
-            return False
-        for _ in range(more):
-            if at[0] & 0xC0 != 0x80:
-                return False
-            at += 1
-    return True
+        count = sequence(at, end, &good)
+        if good:
+            for i in range(count):
+                to[i] = at[i]
+            to += count
+        else:
+            to[0], to[1], to[2] = 0xEF, 0xBF, 0xBD
+            to += 3
+        at += count
+    column.size = to - column.data
+    column.ends[index + 1] = <int32_t>column.size
 
 
 cdef Outcome parse_headers(
@@ -100,10 +132,13 @@ cdef Outcome parse_headers(
             return BAD_VARINT
         if size < 0 or size > end - at:
             return BAD_FIELD
-        if not is_utf8(at, at + size):
-            return BAD_HEADER_NAME
         if batch.keep_headers:
-            append(&rows.names, index, at, size, batch.readable_end)
+            if likely(is_utf8(at, at + size)):
+                append(&rows.names, index, at, size, batch.readable_end)
+            elif batch.room_for_odd_names:
+                append_replaced(&rows.names, index, at, size)
+            else:
+                return ODD_NAME_FOUND
         at = read_varint(at + size, end, 32, &size)
         if at == NULL:
             return BAD_VARINT
