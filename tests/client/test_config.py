@@ -130,7 +130,9 @@ def test_a_producers_acks_and_codec_are_checked() -> None:
     config = make(ProducerConfig, {"compression_type": "zstd"})
     assert (config.required_acks, config.codec) == (-1, Compression.ZSTD)
     with pytest.raises(ConfigError, match="needs acks=all"):
-        make(ProducerConfig, {"acks": 1})
+        make(ProducerConfig, {"acks": 1, "enable_idempotence": True})
+    assert not make(ProducerConfig, {"acks": 1}).enable_idempotence
+    assert not make(ProducerConfig, {"max_in_flight_requests_per_connection": 6}).enable_idempotence
     with pytest.raises(ConfigError, match=r"compression\.type"):
         make(ProducerConfig, {"compression_type": "rar"})
 

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -423,3 +423,49 @@ def test_a_serializer_that_raises_or_returns_nonsense_is_heard_and_spoils_nothin
             producer.send(topic, "b").result(DEADLINE_S)
         deeds[0] = str.encode  # type: ignore[assignment]  # what it should have been
         assert producer.send(topic, "c").result(DEADLINE_S).offset == 0
+
+
+def nothing_left() -> NoReturn:
+    """What `next()` of an empty iterator does."""
+    raise StopIteration
+
+
+class Exhausted(RebalanceListener):
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
+        return nothing_left()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_listener_that_raises_stop_iteration_ends_its_poll(broker: str, protocol: str) -> None:
+    """A future takes no StopIteration, so the poll would wait for ever."""
+    topic = foreign.new_topic(broker, 1)
+    chosen: dict[str, Any] = {"group_protocol": protocol, "group_id": uuid.uuid4().hex}
+    with Consumer(bootstrap_servers=broker, **chosen) as consumer:
+        consumer.subscribe([topic], listener=Exhausted())
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            poll_for_long(consumer)
+
+
+def poll_for_long(consumer: Consumer) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        consumer.poll(200)
+
+
+def test_an_assignor_that_raises_stop_iteration_is_named(broker: str) -> None:
+    member = Member(broker, "eager")
+    member.assignor.shares = nothing_left
+    with member.consumer:
+        with pytest.raises(KohortError, match=r"assignor even failed.*StopIteration"):
+            poll_for_long(member.consumer)
+        member.assignor.shares = lambda: None
+        poll_through_errors(member)
+
+
+def poll_through_errors(member: Member) -> None:
+    """Poll until all records came; the assignor may be asked once more before it is mended."""
+    while member.read < RECORDS:
+        try:
+            member.until_read()
+        except KohortError:
+            continue

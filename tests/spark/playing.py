@@ -32,8 +32,8 @@ PROTOCOLS: Mapping[str, Mapping[str, str]] = {
 
 
 def options(bootstrap: str, topic: str, protocol: str = "eager", **more: str) -> dict[str, str]:
-    """Options of a query; `__` stands for a dot."""
-    return {
+    """Options of a query; `__` stands for a dot, and one that is empty is left out."""
+    given = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "startingOffsets": "earliest",
@@ -42,6 +42,7 @@ def options(bootstrap: str, topic: str, protocol: str = "eager", **more: str) ->
         **PROTOCOLS[protocol],
         **{key.replace("__", "."): value for key, value in more.items()},
     }
+    return {key: value for key, value in given.items() if value}
 
 
 class PlayedQuery:

@@ -75,6 +75,15 @@ def test_a_changed_type_is_refused_by_name_in_both_modes(tmp_path: Path) -> None
             append_wider(append, span(0, 2, 4), "Delay", pa.int32())
 
 
+def test_a_type_that_delta_lacks_is_refused_by_column(tmp_path: Path) -> None:
+    with pytest.raises(DeltaAppendError, match="column 'delay' is duration"):
+        append_wider(DeltaAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.duration("us"))
+    append_wider(DeltaAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.int32())
+    merging = DeltaAppend(tmp_path, "g", schema_mode="merge")
+    with pytest.raises(DeltaAppendError, match="column 'other' is duration"):
+        append_wider(merging, span(0, 2, 4), "other", pa.duration("us"))
+
+
 def test_a_column_that_must_not_be_null_is_asked_for(tmp_path: Path) -> None:
     fields = Schema.from_arrow(SCHEMA).fields
     must = Field("must", PrimitiveType("integer"), nullable=False)

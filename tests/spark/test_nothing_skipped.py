@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from kohort.spark.exclusive import ExclusiveGroupError
 from kohort.spark.lookup import DataLossError
 from kohort.spark.membership import GroupInUseError
+from kohort.spark.options import OptionError
 from kohort.spark.placing import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
@@ -368,3 +370,58 @@ def test_without_a_group_nothing_is_committed(bootstrap: str, topic: str, start:
     again = restarted(start, query, groupMode="none")
     run_until(again, 3)
     assert committed(bootstrap, topic, [0]) == {0: -1001}
+
+
+# ------------------------------------------------------------ starts and topics that are not there
+
+
+def test_a_start_past_the_end_is_refused_before_it_is_committed(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    produce(bootstrap, topic, ALL)
+    wrong = json.dumps({topic: {"0": 5_000}})
+    mistaken = start(startingOffsets=wrong, **FRESH)
+    with pytest.raises(OptionError, match="holds offsets 0 to 50, and startingOffsets is 5000"):
+        mistaken.run_until(1)
+    mistaken.reader.stop()
+    assert set(committed(bootstrap, topic, range(4)).values()) == {-1001}
+    right = json.dumps({topic: {"0": 40}})
+    query = start(startingOffsets=right, **FRESH)
+    run_until(query, 160)
+    assert min(offset for partition, offset in query.sink if partition == 0) == 40
+
+
+def test_a_start_past_the_end_is_the_beginning_on_request(
+    bootstrap: str, topic: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(bootstrap, topic, ALL)
+    wrong = json.dumps({topic: {"0": 5_000}})
+    query = start(startingOffsets=wrong, failOnDataLoss="false", **FRESH)
+    run_until(query, 200)
+    assert "startingOffsets is 5000" in caplog.text
+
+
+def test_a_pattern_that_matches_nothing_yet_waits(bootstrap: str, topic: str, start: Start) -> None:
+    name = f"{topic}.later"
+    more = {"subscribe": "", "subscribePattern": f"{topic}[.]later"}
+    query = start(**more, **FRESH)
+    assert not query.offer()
+    admin(bootstrap).create_topics([NewTopic(name, 4, 1)])[name].result(60)
+    produce(bootstrap, name, ALL)
+    run_until(query, 200)
+    assert Counter(query.sink) == Counter({(p, o): 1 for p in range(4) for o in range(50)})
+
+
+def test_a_topic_that_is_gone_when_the_query_starts_fails_it(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    other = f"{topic}.other"
+    admin(bootstrap).create_topics([NewTopic(other, 1, 1)])[other].result(60)
+    produce(bootstrap, topic, ALL)
+    query = start(subscribe=f"{topic},{other}", **FRESH)
+    run_until(query, 200)
+    query.reader.stop()
+    admin(bootstrap).delete_topics([other])[other].result(60)
+    again = start(query.last, subscribe=f"{topic},{other}", **FRESH)
+    with pytest.raises(DataLossError, match=f"topic {other} does not exist any more"):
+        again.offer()

@@ -18,6 +18,8 @@ _CLASSIC_ONLY = {
     "partition_assignment_strategy": "group.remote.assignor, or group.local.assignors",
 }
 _NOT_IN_DRAFT = ("partition_assignment_strategy", "group_instance_id", "client_rack")
+# Requests in flight to one broker with which it still tells duplicates (KIP-98).
+_IN_FLIGHT_MAX = 5
 # The first pause of each kind, and the longest.
 _PAUSES = {
     "retry_backoff_ms": "retry_backoff_max_ms",
@@ -49,6 +51,7 @@ def _settled(defaults: Mapping[str, Any], values: dict[str, Any]) -> dict[str, A
         _raise_pause(defaults, values, first, longest)
     if "delivery_timeout_ms" in defaults:
         _settle_delivery(defaults, values)
+        _settle_idempotence(values)
     elif "request_timeout_ms" in values:
         default = defaults["default_api_timeout_ms"]
         values.setdefault("default_api_timeout_ms", max(default, values["request_timeout_ms"]))
@@ -83,6 +86,13 @@ def _settle_delivery(defaults: Mapping[str, Any], values: dict[str, Any]) -> Non
             f" which is {_shown('linger_ms', defaults, values)}, or records fail before they are"
             " sent"
         )
+
+
+def _settle_idempotence(values: dict[str, Any]) -> None:
+    """Idempotence that nobody asked for gives way to what it cannot be had with (KIP-679)."""
+    is_out = str(values.get("acks", "all")) not in ("all", "-1")
+    if is_out or values.get("max_in_flight_requests_per_connection", 0) > _IN_FLIGHT_MAX:
+        values.setdefault("enable_idempotence", False)
 
 
 def _check_fetch(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:

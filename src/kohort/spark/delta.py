@@ -28,6 +28,7 @@ from kohort.spark.table_columns import (
     SchemaMode,
     check_partition_columns,
     check_same_partitions,
+    check_types,
     fit_columns,
 )
 from kohort.spark.table_positions import (
@@ -196,6 +197,7 @@ class DeltaAppend:
             What became of them; also kept as `last_batch`.
         """
         schema = self._table_columns(schema)
+        check_types(schema, self._storage.uri)
         table = self._open(schema)
         fit_columns(table, schema, self._schema_mode, self._storage.uri)
         ids = dict(topic_ids() if callable(topic_ids) else topic_ids or {})

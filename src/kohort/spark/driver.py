@@ -170,7 +170,8 @@ class QueryDriver:
         while self._may_read():
             least = self._delay.least(time.monotonic() * 1000) if is_patient else 1
             batch = self._next_batch(limit, least)
-            if batch is not None or self._targets is None or self._has_all():
+            is_done = self._targets is None or not self._placing.partitions()
+            if batch is not None or is_done or self._has_all():
                 return batch
         return None
 
@@ -255,8 +256,8 @@ class QueryDriver:
         Only the eager protocol gives a newcomer all it gets at once. In the others it may have
         nothing at first: others have to give up, or the broker has yet to assign (KIP-1263).
         """
-        if self._options.group_mode != "member":
-            return True
+        if self._options.group_mode != "member" or not self._placing.partitions():
+            return True  # without a topic, the brokers are asked for one
         if self._is_first:
             self._is_first = False
             self._membership.own(FIRST_ASSIGNMENT_WAIT_S)

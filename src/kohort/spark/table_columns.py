@@ -52,6 +52,29 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str
     raise DeltaAppendError(f"{uri}: the columns {names} could not be added: {failure}")
 
 
+def check_types(schema: pa.Schema, uri: str) -> None:
+    """Refuse columns of types that Delta tables do not have.
+
+    Args:
+        schema: Columns of the rows.
+        uri: Name of the table for error messages.
+
+    Raises:
+        DeltaAppendError: Names the column.
+    """
+    import pyarrow as pa
+    from deltalake import Schema
+
+    for column in schema:
+        try:
+            Schema.from_arrow(pa.schema([column]))
+        except Exception as error:  # deltalake raises a bare Exception
+            raise DeltaAppendError(
+                f"{uri}: column {column.name!r} is {column.type}, which a Delta table cannot have; "
+                "cast it in the stream, or leave it out"
+            ) from error
+
+
 def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
     """Return the columns that the table lacks; refuse what cannot be made to fit."""
     import pyarrow as pa

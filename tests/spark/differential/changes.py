@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from kohort.values import dataclass
-from tests.broker.processes import eventually
 from tests.spark.differential.world import FIRST_MS, STEP_MS, World
 
 Make = Callable[[World], None]
@@ -243,27 +242,6 @@ def it_is_aborted(world: World) -> None:
     world.produce({1: 2})
 
 
-def compacted(world: World) -> None:
-    """Of each key only the newest record is left, so offsets have gaps."""
-    world.create(
-        cleanup_policy="compact",
-        min_cleanable_dirty_ratio="0.01",
-        segment_ms="100",  # by the records' times: each has a segment of its own
-        max_compaction_lag_ms="100",
-    )
-    for number in range(31):  # the last segment is never compacted
-        world.produce_one(b"%d" % number, b"key %d" % (number % 3), at=FIRST_MS + number * STEP_MS)
-    eventually(lambda: world.first_offset() == 28, "compaction")
-
-
-CHANGES["gaps of compaction"] = Change(first=compacted)
-
-
-@change("gaps of compaction, more records", first=compacted)
-def after_gaps(world: World) -> None:
-    world.produce({0: 2, 1: 5})
-
-
 @change("records without key, value or headers", HEADERS)
 def odd_records(world: World) -> None:
     world.produce_one(None, b"a tombstone")
@@ -333,8 +311,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "startingOffsetsByTimestampStrategy": "latest",
     },
     "startingTimestamp past the end, strategy odd": {
-        "startingTimestamp": str(LATE_MS),
         "startingOffsetsByTimestampStrategy": "odd",
+        "startingTimestamp": str(LATE_MS),
     },
     "startingOffsetsByTimestamp": {
         "startingOffsetsByTimestamp": f'{{"t":{{"0":{MIDDLE_MS},"1":0}}}}'

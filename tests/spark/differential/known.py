@@ -81,8 +81,8 @@ def _lines() -> Iterator[str]:
     same = sum(known(scenario) is None for scenario in SCENARIOS)
     yield (
         f"Of {len(SCENARIOS)} scenarios (`tests/spark/differential/scenarios.txt`), run against "
-        f"Apache Kafka with both sources, {same} end alike: the same rows, columns and errors at "
-        "the same moment. The others, each with the reason:\n\n"
+        f"Apache Kafka with both\nsources, {same} end alike: the same rows, columns and errors at "
+        "the same moment. The others, each with\nthe reason:\n\n"
     )
     yield "| what happens | Spark's own source | kohort | why |\n|---|---|---|---|\n"
     for each in KNOWN:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from kohort.values import dataclass
 
+# A run of all of them takes ten minutes.
+PARTS = 4
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -34,6 +37,19 @@ class Scenario:
 def parsed(line: str) -> Scenario:
     change, moment, protocol, sink = map(str.strip, line.split("|"))
     return Scenario(change, moment, protocol, sink)
+
+
+def part(number: int) -> tuple[Scenario, ...]:
+    """Return what one run of the tests plays: all batch reads, and a part of the streams.
+
+    Args:
+        number: Chooses the part; each following number another one.
+    """
+    streams = [each for each in SCENARIOS if each.sink != "batch"]
+    return (
+        *(each for each in SCENARIOS if each.sink == "batch"),
+        *streams[number % PARTS :: PARTS],
+    )
 
 
 LINES = Path(__file__).with_name("scenarios.txt").read_text(encoding="utf-8").splitlines()

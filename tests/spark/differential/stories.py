@@ -71,7 +71,8 @@ class Story:
         self._protocol = protocol
         self._sink = sink
         self._folder = folder
-        self._table = "".join(c if c.isalnum() else "_" for c in f"{world.scenario}_{world.side}")
+        name = f"{world.scenario}_{world.side}".lower()  # as Spark's catalogue has it
+        self._table = "".join(c if c.isalnum() else "_" for c in name)
         self._taken: list[Row] = []
         self._in_batch: Callable[[], None] | None = None
         self._has_acted = True

@@ -1,9 +1,14 @@
-"""Spark's own Kafka source and ours in the same scenarios: rows, columns and errors compared."""
+"""Spark's own Kafka source and ours in the same scenarios: rows, columns and errors compared.
+
+Each commit plays another part; DIFFERENTIAL=all plays all of them, and DISCOVER=FILE writes down
+what both sources did.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +19,8 @@ import pytest
 from tests.real_kafka.broker import RealKafka
 from tests.spark.differential.changes import CHANGES
 from tests.spark.differential.comparing import differences
-from tests.spark.differential.known import known
-from tests.spark.differential.scenarios import SCENARIOS, Scenario
+from tests.spark.differential.known import PAGE, known, page
+from tests.spark.differential.scenarios import PARTS, SCENARIOS, Scenario, part
 from tests.spark.differential.stories import OURS, SPARKS, Outcome, Story
 from tests.spark.differential.world import World
 from tests.spark.sessions import MARKS, connector_jars, small_session
@@ -34,9 +39,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An Apache Kafka that compacts at once."""
-    settings = {"log.cleaner.backoff.ms": "100"}
-    with RealKafka(tmp_path_factory.mktemp("kafka"), settings) as kafka:
+    """An Apache Kafka of its own."""
+    with RealKafka(tmp_path_factory.mktemp("kafka")) as kafka:
         yield kafka.bootstrap_servers
 
 
@@ -54,7 +58,24 @@ def outcome(
         world.close()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.id)
+def played() -> tuple[Scenario, ...]:
+    """The part of this commit, or all scenarios with DIFFERENTIAL=all."""
+    if os.environ.get("DIFFERENTIAL") == "all":
+        return SCENARIOS
+    words = ["git", "rev-list", "--count", "HEAD"]
+    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, check=True)
+    return part(int(done.stdout))
+
+
+def test_the_parts_are_all() -> None:
+    assert {each for number in range(PARTS) for each in part(number)} == set(SCENARIOS)
+
+
+def test_the_page_has_the_differences() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.spark.differential.known"
+
+
+@pytest.mark.parametrize("scenario", played(), ids=lambda each: each.id)
 def test_scenario(spark: SparkSession, servers: str, scenario: Scenario, tmp_path: Path) -> None:
     """A difference is in `differences.toml`, and what is there differs just so."""
     with ThreadPoolExecutor(2) as pool:
