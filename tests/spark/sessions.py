@@ -15,6 +15,7 @@ from tests.broker.processes import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "build" / "spark-connector"
 
@@ -25,6 +26,8 @@ PATIENCE_S = 120
 # may not have: start again.
 NOT_STARTED = "Python worker failed to connect back"
 STARTS = 10
+# A query's status until its sources have started.
+INITIALIZING = "Initializing sources"
 
 # Arguments of `DataStreamWriter.trigger`.
 TRIGGERS: dict[str, dict[str, Any]] = {
@@ -33,11 +36,9 @@ TRIGGERS: dict[str, dict[str, Any]] = {
     "availableNow": {"availableNow": True},
 }
 
-AGAIN = pytest.mark.flaky(reruns=3, only_rerun=[NOT_STARTED])
 MARKS = [
     # the start of a JVM and of a query's processes, on a machine that does much else
     pytest.mark.timeout(400),
-    AGAIN,
     # said by PySpark at every use
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     # Py4J leaves its sockets to the garbage collector
@@ -71,7 +72,8 @@ def session(**more: str) -> Iterator[SparkSession]:
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     found.dataSource.register(KohortDataSource)
-    yield found
+    with starting_again():
+        yield found
     gateway: Any = SparkContext._gateway
     found.stop()
     gateway.shutdown()
@@ -81,6 +83,32 @@ def session(**more: str) -> Iterator[SparkSession]:
 
 
 small_session = contextmanager(session)
+
+
+@contextmanager
+def starting_again() -> Iterator[None]:
+    """Have each query started again whose source's process had no time to start."""
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    plain = DataStreamWriter.start
+
+    def start(writer: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
+        for _ in range(STARTS):
+            query = plain(writer, *args, **options)
+            if not was_not_started(query):
+                return query
+        raise AssertionError(NOT_STARTED)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DataStreamWriter, "start", start)
+        yield
+
+
+def was_not_started(query: StreamingQuery) -> bool:
+    """Whether Spark did not wait long enough for the process of a query's source."""
+    until(lambda: not query.isActive or query.status["message"] != INITIALIZING, "sources")
+    failure = query.exception()
+    return failure is not None and NOT_STARTED in str(failure)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

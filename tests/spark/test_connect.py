@@ -15,7 +15,6 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient
 from tests.spark.playing import produce
-from tests.spark.sessions import AGAIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGURATION = """
@@ -27,7 +26,7 @@ spark.python.authenticate.socketTimeout 120s
 spark.sql.shuffle.partitions 1
 """
 
-pytestmark = [AGAIN, pytest.mark.timeout(500)]  # other tests may have the processors
+pytestmark = pytest.mark.timeout(500)  # other tests may have the processors
 
 
 @pytest.fixture(scope="module")

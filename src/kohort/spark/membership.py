@@ -22,6 +22,7 @@ from kohort.errors import (
     KohortError,
     PartialFailureError,
 )
+from kohort.spark.lookup import shown_partitions
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import GroupMode
 from kohort.spark.positions import Note, Topic
@@ -307,7 +308,7 @@ class Membership:
             self._settled = False
             self._progress.leaving(leaving)
             if not self._progress.may_leave(leaving):
-                log.info("giving back %s after the open batch", _named(leaving))
+                log.info("giving back %s after the open batch", shown_partitions(sorted(leaving)))
         begun = time.monotonic()
         while not (self._may_leave(leaving) or self._closing or self._is_orphan()):
             with self._changed:
@@ -497,7 +498,3 @@ class Membership:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def _named(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.values import dataclass
 from tests.spark.differential.world import World
 from tests.spark.playing import PROTOCOLS
-from tests.spark.sessions import NOT_STARTED, STARTS, TRIGGERS
+from tests.spark.sessions import TRIGGERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -178,19 +178,14 @@ class Story:
         self, moment: str, wait: Callable[[StreamingQuery], None], trigger: str = "continuous"
     ) -> None:
         """Start the query, wait for what is to be waited for, and stop it."""
-        for _ in range(STARTS):
-            self._moment = "load" if moment == "first run" else moment
-            writer = self._writer()
-            self._moment = moment
-            query = writer.trigger(**TRIGGERS[trigger]).start()
-            try:
-                return wait(query)
-            except Exception as error:
-                if NOT_STARTED not in str(error):
-                    raise
-            finally:
-                query.stop()
-        raise AssertionError(NOT_STARTED)
+        self._moment = "load" if moment == "first run" else moment
+        writer = self._writer()
+        self._moment = moment
+        query = writer.trigger(**TRIGGERS[trigger]).start()
+        try:
+            wait(query)
+        finally:
+            query.stop()
 
     def _until_settled(self, query: StreamingQuery) -> None:
         """Wait until the query has finished a batch that ends where the topics end."""

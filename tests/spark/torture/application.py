@@ -22,7 +22,7 @@ import psutil
 from kohort.errors import KohortError
 from kohort.spark import DeltaAppend, drain
 from kohort.values import dataclass
-from tests.spark.sessions import NOT_STARTED, STARTS, TRIGGERS, small_session
+from tests.spark.sessions import TRIGGERS, small_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,16 +72,11 @@ class Application:
         return ended(run, acts[action])
 
     def _start(self, name: str, command: Mapping[str, object]) -> str:
-        """Start a query, and again when Spark had no time to wait for the source's process."""
-        for _ in range(STARTS):
-            before = set(sources())
-            rows = [0]
-            query = self._query(name, command, rows)
-            pid = _new_source(before, query)
-            if pid or NOT_STARTED not in str(query.exception()):
-                self._runs[name] = Run(query, pid, rows)
-                return ""
-        return f"failed: {NOT_STARTED}"
+        before = set(sources())
+        rows = [0]
+        query = self._query(name, command, rows)
+        self._runs[name] = Run(query, _new_source(before, query), rows)
+        return ""
 
     def _query(self, name: str, command: Mapping[str, object], rows: list[int]) -> StreamingQuery:
         options: Mapping[str, str] = command["options"]  # type: ignore[assignment]  # parsed JSON
