@@ -50,8 +50,8 @@ class TaskWritten(WriterCommitMessage):
     rows: Mapping[str, int]
 
 
-class KohortBatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a `save()`.
+class _TaskWriter:
+    """Writes the rows of tasks, of batches and of streams alike.
 
     Args:
         options: The options of the write.
@@ -68,6 +68,10 @@ class KohortBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task; runs on an executor."""
         return TaskWritten(write_rows(self._options, self._columns, iterator).rows)
+
+
+class KohortBatchWriter(_TaskWriter, DataSourceArrowWriter):
+    """Writes the rows of a `save()`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say what was written: all of it is acknowledged already."""
@@ -78,24 +82,8 @@ class KohortBatchWriter(DataSourceArrowWriter):
         _say_failed("a batch", messages, self._options)
 
 
-class KohortStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query.
-
-    Args:
-        options: The options of the write.
-        schema: The columns of the DataFrame.
-
-    Raises:
-        OptionError: A column is missing or of a type that records do not have.
-    """
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._options = options
-        self._columns = columns_of(schema, options.topic)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task; runs on an executor."""
-        return TaskWritten(write_rows(self._options, self._columns, iterator).rows)
+class KohortStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Say what was written: all of it is acknowledged already."""
