@@ -258,7 +258,8 @@ class Consumer(BlockingFace):
         self._async.refuse_inside(call)
         mine = [get_ident()]
         poller = self._pollers.setdefault("thread", mine)
-        if poller is not mine and self._is_read_in(poller[0]):
+        # In its own thread this call is one of them.
+        if poller is not mine and self._reads_in(poller[0]) > (poller[0] == get_ident()):
             raise LocalProtocolError("another poll of this consumer is running")
         self._pollers["thread"] = mine
         self._async.take_back()
@@ -266,11 +267,11 @@ class Consumer(BlockingFace):
     def _take_back(self) -> None:
         """Take back what an interrupted call took, before what was handed out is committed."""
         poller = self._pollers.get("thread")
-        if poller is None or not self._is_read_in(poller[0]):
+        if poller is None or not self._reads_in(poller[0]):
             self._async.take_back()
 
-    def _is_read_in(self, thread: int) -> bool:
-        """Whether a thread is in a poll of this consumer, other than the call that asks.
+    def _reads_in(self, thread: int) -> int:
+        """Return how many polls of this consumer a thread is in, one within another.
 
         A handler of a signal may raise before a poll has said that it is over.
         """
@@ -280,7 +281,7 @@ class Consumer(BlockingFace):
             code = Consumer._hand_out.__code__  # of this very class
             count += frame.f_code is code and frame.f_locals["self"] is self
             frame = frame.f_back
-        return count > (thread == get_ident())
+        return count
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one.
