@@ -117,6 +117,15 @@ def committed(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int
         consumer.close()
 
 
+def set_group(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """What `kafka-consumer-groups --reset-offsets` does: no metadata goes with the offsets."""
+    places = [foreign.TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    wanted = foreign.ConsumerGroupTopicPartitions(f"group-of-{topic}", places)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for future in admin.alter_consumer_group_offsets([wanted]).values():
+        future.result(60)
+
+
 def describe(bootstrap: str, topic: str) -> Any:
     """The group as a foreign client sees it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

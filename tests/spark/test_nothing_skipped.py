@@ -6,12 +6,9 @@ import functools
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -23,7 +20,7 @@ from kohort.spark.options import OptionError
 from kohort.spark.placing import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
-from tests.spark.playing import PlayedQuery, committed, once, produce
+from tests.spark.playing import PlayedQuery, committed, once, produce, set_group
 
 __all__ = ["bootstrap"]
 
@@ -46,14 +43,6 @@ def make_anew(bootstrap: str, topic: str) -> None:
     while not created:  # a broker may not be done with the old one
         future = admin(bootstrap).create_topics([NewTopic(topic, 4, 1)])[topic]
         created = future.exception(10) is None
-
-
-def set_group(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """What `kafka-consumer-groups --reset-offsets` does: no metadata goes with the offsets."""
-    places = [Place(topic, number, offset) for number, offset in offsets.items()]
-    wanted = ConsumerGroupTopicPartitions(f"group-of-{topic}", places)
-    for future in admin(bootstrap).alter_consumer_group_offsets([wanted]).values():
-        future.result(60)
 
 
 def run_until(query: PlayedQuery, count: int) -> None:

@@ -264,7 +264,12 @@ class AnyHistory(RuleBasedStateMachine):
         query.place(self.epoch, positions, group.offsets, starts)
         for each, origin in origins.items():
             if origin is Origin.STARTING:
-                self.begins[each] = min(self.begins.get(each, positions[each]), positions[each])
+                # When all of its offsets have expired, nothing tells a new query that the group
+                # had begun: it begins again.
+                before = (
+                    self.begins.get(each, positions[each]) if group.offsets else positions[each]
+                )
+                self.begins[each] = min(before, positions[each])
         if origins:
             self.has_begun = True
             self.counts[who].setdefault("t", self.topics["t"].count)

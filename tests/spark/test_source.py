@@ -22,6 +22,7 @@ from tests.spark.playing import (
     once,
     options,
     produce,
+    set_group,
 )
 
 
@@ -105,9 +106,9 @@ def test_a_partition_that_does_not_exist_is_named(topic: str, start: Start) -> N
 def test_committed_records_that_are_gone_are_an_error(
     bootstrap: str, topic: str, start: Start
 ) -> None:
-    query = start(startingOffsets=f'{{"{topic}": {{"0": 3}}}}')
+    set_group(bootstrap, topic, {0: 3})
     with pytest.raises(DataLossError, match="holds offsets 0 to 0, and the next to read is 3"):
-        query.offer()
+        start().offer()
 
 
 def test_a_revocation_waits_for_the_open_batch(

@@ -48,7 +48,10 @@ def test_secrets_are_in_no_text() -> None:
         ({**NEEDED, "kafka.value.serializer": "x"}, "encode them with DataFrame operations"),
         ({**NEEDED, "kafka.transactional.id": "x"}, "written at least once"),
         ({**NEEDED, "kafka.acks": "0"}, "no broker would say that it has the rows"),
-        ({**NEEDED, "kafka.acks": "1"}, "enable.idempotence needs acks=all"),
+        (
+            {**NEEDED, "kafka.acks": "1", "kafka.enable.idempotence": "true"},
+            "enable.idempotence needs acks=all",
+        ),
         ({**NEEDED, "kafka.lingr.ms": "5"}, "did you mean linger.ms"),
         ({**NEEDED, "kafka.linger.ms": "soon"}, "linger.ms must be a whole number"),
     ],
