@@ -100,8 +100,10 @@ def attempts(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def _often(given: Settings) -> int:
-    # Pauses that double from 10 ms on leave time for 8 attempts; a busy machine makes few more.
-    return 12 if given.keys() & {"retry_backoff_max_ms", "reconnect_backoff_max_ms"} else 2
+    """More than pauses that double from 10 ms on leave time for; a busy machine makes few more."""
+    if "retry_backoff_max_ms" in given:
+        return 30
+    return 15 if "reconnect_backoff_max_ms" in given else 2
 
 
 def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
