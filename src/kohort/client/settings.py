@@ -91,8 +91,8 @@ class ConsumerSettings(ClientSettings, total=False):
     """Most records of one `poll`. Default: 500."""
 
     partition_assignment_strategy: str | Sequence[str | Assignor]
-    """Assignors in order of preference, by name or as objects. Default: ("range", "cooperative-
-    sticky").
+    """Assignors in order of preference, as objects, by name, or one of your own by its import path,
+    "package.module:Class". Default: ("range", "cooperative-sticky").
     """
 
     enable_auto_commit: bool

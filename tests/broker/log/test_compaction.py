@@ -26,6 +26,8 @@ from tests.broker.log.crashes import Crash, dying_after
 COMPACTED = LogConfig(segment_bytes=300, compact=True, delete=False, delete_retention_ms=0)
 # Compaction asks how old files are; to it, tests are in the year 2100.
 LATER_MS = 4_102_444_800_000
+# Bytes of a batch's header.
+HEADER = 61
 
 
 def run(log: PartitionLog, now_ms: int = LATER_MS) -> None:
@@ -272,17 +274,36 @@ def test_a_record_without_key_or_that_cannot_be_read_is_refused(tmp_path: Path) 
     log.close()
 
 
-def test_what_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_header_name_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
+    """Kafka takes it; readers replace what is wrong in it, and the log does not."""
     log = opened(tmp_path, LogConfig(segment_bytes=300))
-    unreadable = bytearray(encode_batch([Record(0, 1, b"k", b"value", (("?", b"x"),))]))
-    unreadable[unreadable.index(b"?")] = 0xFF  # Kafka takes a name that is no text, too
-    sealed = with_crc(unreadable)
-    log.append(sealed, 0)
+    pair = [Record(0, 1, b"k", b"old", ()), Record(1, 1, b"other", b"kept", (("?", b"x"),))]
+    odd = bytearray(encode_batch(pair))
+    odd[odd.index(b"?")] = 0xFF
+    log.append(with_crc(odd), 0)
     log.append(batch(b"w", key=b"k"), 0)
     log.config = COMPACTED
     log.roll()
     run(log)
-    assert log.read(0, 1)[61:] == sealed[61:]
+    assert b"old" not in bytes(log.read(0, 1_000))
+    assert b"kept\x02\x02\xff\x02x" in bytes(log.read(0, 1_000))
+    log.close()
+
+
+def test_what_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
+    log = opened(tmp_path, LogConfig(segment_bytes=300))
+    whole = encode_batch([Record(0, 1, b"k", b"value", ())])
+    log.append(whole, 0)
+    log.append(batch(b"w", key=b"k"), 0)
+    (file,) = (each for each in tmp_path.rglob("*.log") if b"value" in each.read_bytes())
+    damaged = whole[HEADER:].replace(b"value", b"VALUE")
+    with file.open("r+b") as segment:  # as a disk does it, after the batch was taken
+        segment.seek(file.read_bytes().index(whole[HEADER:]))
+        segment.write(damaged)
+    log.config = COMPACTED
+    log.roll()
+    run(log)
+    assert log.read(0, 1)[HEADER:] == damaged
     with pytest.raises(KafkaError) as caught:
         log.offset_for_timestamp(0)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
