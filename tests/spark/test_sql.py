@@ -193,7 +193,7 @@ REPEATS = ("", "", "", "", "*", "+", "?", "{2}", "{1,2}", "{0,}", "*?", "+?", "?
 
 
 def test_patterns_match_where_javas_do(spark: SparkSession) -> None:
-    """What is not refused matches the same names; and little is refused."""
+    """Accepted patterns match the names that Java's match, and few are refused."""
     dice = random.Random(7)
     patterns = [*PIECES, *(_random_pattern(dice) for _ in range(1500))]
     letters = sorted(LEGAL & set("abcfB7._-A"))

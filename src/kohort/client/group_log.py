@@ -88,7 +88,7 @@ class GroupLog:
 
     def _moved(self, fact: OwnershipChanged, owned: Collection[TopicPartition]) -> None:
         where = self._group, self._who(fact.member)
-        # Who falls out while a revocation waits for a poll has lost all: its listener hears that.
+        # A member that falls out while a revocation waits for a poll has lost all its partitions.
         if fact.change is Ownership.LOST or (self.fell_out and fact.change is Ownership.REVOKED):
             text = "group %s: %s lost %s, as %s; others may read them, from the last commit on"
             log.warning(text, *where, _shown(fact.partitions), self._why.partition(":")[0])
