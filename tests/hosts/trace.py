@@ -44,6 +44,9 @@ from kohort.wire.messages.offsets import OffsetCommitResponse
 
 Trace: TypeAlias = dict[str, list[str]]
 
+# The group whose members the hosts play.
+GROUP = "delays"
+
 _ANSWERS = (
     JoinGroupResponse,
     SyncGroupResponse,
@@ -86,7 +89,10 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Watch all machines of this process."""
+        """Watch all machines of this process.
+
+        A broker of another test may clean up an empty group meanwhile, so groups are told apart.
+        """
         with ExitStack() as watched:
             watched.enter_context(_watched(SHARD, _OF_COORDINATOR, self._coordinator))
             for table in (CLASSIC_MEMBER, CONSUMER_MEMBER, DRAFT_MEMBER):
@@ -123,7 +129,11 @@ class Recorder:
             self._add(f"{who} raises", new("raised"))
 
     def _add(self, stream: str, values: list[Any]) -> None:
-        self._entries += [(stream, value) for value in values if not _is_idle(value)]
+        self._entries += [
+            (stream, value)
+            for value in values
+            if not _is_idle(value) and _group_of(value) in (None, GROUP)
+        ]
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -146,6 +156,13 @@ class Recorder:
         member = member_id or getattr(value, "member", "")
         of_coordinator = isinstance(value, GroupRecord) or type(value).__name__ in _OF_ONE
         return f" of {self._ids.get(member, member)}" if member and of_coordinator else ""
+
+
+def _group_of(value: object) -> str | None:
+    """Return the group that a record or an observation of a coordinator is about."""
+    about = value.key if isinstance(value, GroupRecord) else value
+    group = getattr(about, "group", None) or getattr(about, "group_id", None)
+    return group if isinstance(group, str) else None
 
 
 def _is_idle(value: object) -> bool:

@@ -48,6 +48,8 @@ SETTINGS: Mapping[str, str] = {
     # a killed node may come back once its old session is over
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    # records with times of long ago are kept, as their test expects
+    "log.retention.ms": "-1",
     # the cleaner's default buffer of 128 MiB is for brokers with many partitions
     "log.cleaner.dedupe.buffer.size": "2097152",
 }
@@ -81,31 +83,43 @@ class RealKafka:
             controller: the cluster's controller, of which it becomes a broker; it is its own if
                 there is none.
         """
-        port, controller_port = free_ports(2)
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        self.controller = controller or f"{node_id}@127.0.0.1:{controller_port}"
         self.log_dir = folder / "log"
         self.output = folder / "kafka.out"
         self._jvm_options = jvm_options
+        self._node_id = node_id
+        self._cluster = controller
+        self._settings = settings or {}
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._choose_ports()
+
+    def _choose_ports(self) -> None:
+        port, controller_port = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.controller = self._cluster or f"{self._node_id}@127.0.0.1:{controller_port}"
         listener = f"PLAINTEXT://{self.bootstrap_servers}"
         both = f"{listener},CONTROLLER://127.0.0.1:{controller_port}"
         addresses = {
-            "node.id": str(node_id),
-            "process.roles": "broker" if controller else "broker,controller",
-            "listeners": listener if controller else both,
+            "node.id": str(self._node_id),
+            "process.roles": "broker" if self._cluster else "broker,controller",
+            "listeners": listener if self._cluster else both,
             "advertised.listeners": listener,
             "controller.quorum.voters": self.controller,
             "log.dirs": str(self.log_dir),
         }
-        lines = {**SETTINGS, **addresses, **(settings or {})}
-        folder.mkdir(parents=True, exist_ok=True)
+        lines = {**SETTINGS, **addresses, **self._settings}
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
     def __enter__(self) -> Self:
         self._format()
-        self.start()
+        try:
+            self.start()
+        except RuntimeError:
+            if "BindException" not in self.output.read_text():
+                raise
+            self._choose_ports()  # another test run has taken one of them meanwhile
+            self.start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark import cloudpickle
 
-from kohort.spark import DrainError, ListeningError, drain, install
+from kohort.spark import DrainError, ListeningError, drain, install, stopping
 from kohort.spark.checkpoints import CheckpointLog
 from kohort.spark.control import Control, application_of_this_process, sources_in
 from kohort.spark.watching import progress
@@ -220,6 +222,22 @@ def test_a_query_is_drained_long_before_its_next_trigger(
     drain(query)
     assert not query.isActive
     assert committed(bootstrap, topic, [0]) == {0: 10}
+
+
+def test_a_drain_does_not_wait_for_a_source_whose_process_has_ended(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    produce(bootstrap, topic, {0: 10})
+    stream = spark.readStream.format("kohort").options(**options(bootstrap, topic)).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(**HOUR).start()
+    until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
+    (control,) = stopping._controls(query)
+    process = int(control.name.split("-")[1])
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(DrainError, match=f"process {process} has ended"):
+        drain(query)
+    assert not query.isActive
 
 
 @pytest.fixture(params=["with install", "without"])

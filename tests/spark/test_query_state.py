@@ -45,6 +45,21 @@ def test_only_a_finished_batch_is_committed() -> None:
     assert progress.to_commit() == {}
 
 
+def test_what_a_drain_waits_for_is_said() -> None:
+    progress = started({P0: 5, P1: 5})
+    assert progress.undrained("") == "no batch is over yet"
+    batch = progress.offer({P0: 9}, None)
+    assert batch is not None
+    assert progress.undrained("") == "nothing has said yet that batch 1 is over"
+    progress.boundary(batch)
+    asked = "the group has not accepted the commit of t-0 at 9: "
+    assert progress.undrained("") == f"{asked}it has not answered yet"
+    assert progress.undrained("rebalancing") == f"{asked}rebalancing"
+    progress.lost([P0])
+    assert progress.has_lost
+    assert progress.undrained("").startswith("the group took t-0 away from 'north'")
+
+
 def test_a_start_that_no_commit_names_is_committed_at_once() -> None:
     progress = Progress("north")
     progress.assigned([P0], 1)

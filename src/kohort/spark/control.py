@@ -30,6 +30,7 @@ log = logging.getLogger("kohort.spark")
 
 FREEZE = "freeze"
 DRAINED = "drained"
+EXCUSE = "excuse"
 LISTENING = "listening"
 SOURCE = "source-"
 WORD = "word-"
@@ -64,6 +65,19 @@ class Word:
     refusal: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """Why a source that was frozen is not drained.
+
+    Attributes:
+        why: The reason.
+        is_final: Whether waiting will not change it.
+    """
+
+    why: str
+    is_final: bool
+
+
 class Control:
     """The source's end, in the process that Spark's JVM has started for it."""
 
@@ -72,6 +86,7 @@ class Control:
         self._words: list[tuple[int, Word]] = []
         self._read_at: tuple[int, int] = (-1, 0)
         self._unannounced = 0
+        self._excuse: Excuse | None = None
         try:
             self._application = application_directory(os.getppid())
             _remove_left_behind(self._application.parent)
@@ -105,6 +120,12 @@ class Control:
     def acknowledge(self) -> None:
         """Say that no batch is open and none will be."""
         (self.directory / DRAINED).touch()
+
+    def excuse(self, excuse: Excuse) -> None:
+        """Say why the source is not drained."""
+        if excuse != self._excuse:
+            _write(self.directory / EXCUSE, json.dumps(asdict(excuse)))
+            self._excuse = excuse
 
     @property
     def is_listened(self) -> bool:
@@ -255,6 +276,20 @@ def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
 def is_drained(source: Path) -> bool:
     """Whether a source that was frozen has no open batch any more."""
     return (source / DRAINED).exists()
+
+
+def excuse_of(source: Path) -> Excuse | None:
+    """Return why a source that was frozen is not drained yet, None as long as it says nothing."""
+    with contextlib.suppress(FileNotFoundError):
+        return Excuse(**json.loads((source / EXCUSE).read_text()))
+    process = source.name.removeprefix(SOURCE).partition("-")[0]
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return Excuse(f"the source's process {process} has ended", is_final=True)
+    except PermissionError:  # it runs as somebody else
+        pass
+    return None
 
 
 def is_drained_after(source: Path, start: OffsetJson) -> bool:

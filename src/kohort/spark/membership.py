@@ -90,6 +90,7 @@ class Membership:
         self._closing = False
         self._failure: BaseException | None = None
         self._member_id = ""
+        self._commit_trouble = ""
         # How long rebalances have waited for open batches, in all.
         self._rebalance_wait_s = 0.0
         self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
@@ -136,8 +137,7 @@ class Membership:
     def ready(self, timeout_s: float | None) -> bool:
         """Wait until there may be something to read; return whether that is so.
 
-        With the eager protocol that is the end of a rebalance. In the others the partitions that
-        stay are read on, however long it takes to give up those that do not.
+        With the eager protocol that is the end of a rebalance; in the others, partitions stay.
 
         Args:
             timeout_s: Longest wait, None for as long as it takes.
@@ -230,11 +230,7 @@ class Membership:
             }
 
     def rest(self, timeout_s: float) -> None:
-        """Wait for a change of what is owned, as there is nothing to read.
-
-        Args:
-            timeout_s: Longest wait.
-        """
+        """Wait up to `timeout_s` for a change of what is owned, as there is nothing to read."""
         with self._changed:
             if self._progress.positions and not self._closing:
                 self._changed.wait(timeout_s)
@@ -310,8 +306,10 @@ class Membership:
             if not self._progress.may_leave(leaving):
                 log.info("giving back %s after the open batch", shown_partitions(sorted(leaving)))
         begun = time.monotonic()
-        while not (self._may_leave(leaving) or self._closing or self._is_orphan()):
+        while not (self._closing or self._is_orphan()):
             with self._changed:
+                if self._refusal is not None or self._progress.may_leave(leaving):
+                    break
                 self._changed.wait(IDLE_MS / 1000)
             self._look_for_signs()
         self._rebalance_wait_s += time.monotonic() - begun
@@ -348,6 +346,7 @@ class Membership:
             finally:
                 self._consumer.close(LEAVE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001  # whatever it is, the query must hear of it
+            self._signs.excuse(f"{type(error).__name__}: {error}", is_final=True)
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -405,8 +404,11 @@ class Membership:
     def _let_drain(self) -> None:
         """Answer an application that drains the query: the next trigger may be an hour away."""
         with self._changed:  # no batch is offered after the answer
-            if self._progress.drained is not None:
-                self._signs.let_drain(self._progress.drained)
+            if (last := self._progress.drained) is not None:
+                self._signs.let_drain(last)
+            else:
+                why = self._progress.undrained(self._commit_trouble)
+                self._signs.excuse(why, is_final=self._progress.has_lost)
 
     def _refuse(self, batch: Manifest, why: KohortError) -> None:
         """Leave the group where `batch` begins, as it must not be committed.
@@ -433,10 +435,6 @@ class Membership:
         at_ms = int(time.time() * 1000)
         return {place: self._progress.refused(place, batch, found, at_ms) for place in places}
 
-    def _may_leave(self, partitions: frozenset[TopicPartition]) -> bool:
-        with self._changed:
-            return self._refusal is not None or self._progress.may_leave(partitions)
-
     def _wake(self) -> None:
         if self._mode == "member":
             self._consumer.wakeup()
@@ -458,6 +456,7 @@ class Membership:
             if self._mode != "member" and isinstance(error, CommitFailedError):
                 raise GroupInUseError(_IN_USE) from error
             log.info("commit of %s refused: %s", offsets, error)
+            self._commit_trouble = f"{type(error).__name__}: {error}"
             return
         with self._changed:
             self._progress.committed(offsets)

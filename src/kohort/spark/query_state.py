@@ -176,6 +176,24 @@ class Progress:
         is_done = self._open is None and not self._lost and not self.to_commit()
         return self._last if is_done else None
 
+    def undrained(self, trouble: str) -> str:
+        """Say why `drained` is None, for people.
+
+        Args:
+            trouble: Why the last commit was refused, empty when none was.
+        """
+        if self._lost:
+            return self._loss()
+        if self._open is not None:
+            return f"nothing has said yet that batch {self._open.batch} is over"
+        waiting = sorted(self.to_commit().items())
+        if not waiting:
+            return "no batch is over yet"
+        offsets = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in waiting[:10])
+        more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
+        cause = trouble or "it has not answered yet"
+        return f"the group has not accepted the commit of {offsets}{more}: {cause}"
+
     @property
     def open_batch(self) -> Manifest | None:
         """The batch that Spark has been given and has not finished."""
@@ -218,14 +236,22 @@ class Progress:
             MembershipLostError: Others got partitions of a batch before it was committed.
         """
         if self._lost:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
-            raise MembershipLostError(
-                f"the group took {names} away from {self._operator!r} before a batch that reads "
-                "them was finished and committed (no heartbeat for session.timeout.ms, or the "
-                "batch took longer than max.poll.interval.ms); the new owners read that batch "
-                "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
-                "happens again"
-            )
+            raise MembershipLostError(self._loss())
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether others got partitions of a batch before it was committed."""
+        return bool(self._lost)
+
+    def _loss(self) -> str:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
+        return (
+            f"the group took {names} away from {self._operator!r} before a batch that reads "
+            "them was finished and committed (no heartbeat for session.timeout.ms, or the "
+            "batch took longer than max.poll.interval.ms); the new owners read that batch "
+            "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
+            "happens again"
+        )
 
     def offer(
         self, ends: Mapping[TopicPartition, int], limit: int | None, least: int = 1

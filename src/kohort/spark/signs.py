@@ -11,6 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from kohort.spark.control import Excuse
 from kohort.spark.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ class Signs:
         """
         if self._control.is_frozen(last.to_json()):
             self._control.acknowledge()
+
+    def excuse(self, why: str, *, is_final: bool = False) -> None:
+        """Tell an application that drains the query what that waits for.
+
+        Args:
+            why: The reason.
+            is_final: Whether waiting will not help.
+        """
+        if self._control.frozen or is_final:
+            self._control.excuse(Excuse(why, is_final))
 
     def is_over(self, batch: Manifest) -> bool:
         """Whether Spark has finished the batch, and all is said about it that will be."""

@@ -16,6 +16,7 @@ from kohort.errors import KohortError
 from kohort.spark.control import (
     Control,
     application_of_this_process,
+    excuse_of,
     freeze,
     freeze_after,
     is_drained,
@@ -62,6 +63,7 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
     try:
         while query.isActive and not _is_drained(query):
             told = _say_what_is_over(query, told)
+            _refuse_what_will_not_come(query)
             if time.monotonic() > deadline:
                 raise DrainError(_too_late(query, timeout_s))
             time.sleep(POLL_S)
@@ -115,6 +117,21 @@ def _say_what_is_over(query: StreamingQuery, told: int) -> int:
     return int(last.batchId)
 
 
+def _refuse_what_will_not_come(query: StreamingQuery) -> None:
+    """Stop waiting for a source that has failed.
+
+    Raises:
+        DrainError: A source has failed since its last batch; Spark would hear of it at the next
+            trigger.
+    """
+    for excuse in map(excuse_of, _controls(query)):
+        if excuse is not None and excuse.is_final and query.isActive:
+            raise DrainError(
+                f"{query.name or query.id}: {excuse.why}. The query is stopped; what is not "
+                "committed is read again when it starts"
+            )
+
+
 def _too_late(query: StreamingQuery, timeout_s: float) -> str:
     name = query.name or query.id
     if query.status["isTriggerActive"]:
@@ -122,10 +139,11 @@ def _too_late(query: StreamingQuery, timeout_s: float) -> str:
             f"{name}: the open batch took longer than {timeout_s:g} s; it is cancelled now, and "
             "read again when the query starts. Set timeout_s to more than a batch takes"
         )
+    excuses = [excuse.why for excuse in map(excuse_of, _controls(query)) if excuse is not None]
     return (
         f"{name}: its source has not said within {timeout_s:g} s that all is committed to the "
-        "group, although no batch is open. The query is stopped; what is not committed is read "
-        "again when it starts. The driver's log has a line from kohort.spark if a commit is refused"
+        f"group, although no batch is open ({'; '.join(excuses) or 'the source says nothing'}). "
+        "The query is stopped; what is not committed is read again when it starts"
     )
 
 

@@ -32,6 +32,7 @@ class Known:
         why: The reason.
         sparks_say: Part of the error of Spark's own source, "" for anything.
         ours_says: Part of the error of ours, "" for anything.
+        is_chance: Whether both may also do the same, as it depends on when Spark's source looks.
     """
 
     what: str
@@ -42,6 +43,11 @@ class Known:
     why: str
     sparks_say: str = ""
     ours_says: str = ""
+    is_chance: bool = False
+
+    def allows(self, found: tuple[str, ...]) -> bool:
+        """Whether a run may differ in this way."""
+        return found == self.differs or (self.is_chance and not found)
 
     def holds_in(self, scenario: Scenario) -> bool:
         """Whether it is seen in a scenario."""

@@ -88,8 +88,8 @@ def test_scenario(spark: SparkSession, servers: str, scenario: Scenario, tmp_pat
     if os.environ.get("DISCOVER"):
         record(Path(os.environ["DISCOVER"]), scenario, found, ours, sparks)
     expected = known(scenario)
-    assert found == (expected.differs if expected else ()), (ours, sparks)
-    if expected:
+    assert expected.allows(found) if expected else not found, (found, ours, sparks)
+    if expected and found:
         assert expected.ours_says in ours.error
         assert expected.sparks_say in sparks.error
 
