@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import warnings
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from kohort.errors import LocalProtocolError
 from kohort.group.assignors import (
     Assignor,
     ClusterView,
@@ -155,8 +158,70 @@ def test_l8_what_moves_in_one_round_is_refused() -> None:
     keep, at_once = Keep(), AtOnce()
     fine = leader.compute(job(keep, said), {"keep": keep}, cluster)
     assert decode_assignment(fine["a"])[0] == parts(0)
-    with pytest.raises(Exception, match="at-once gives partitions to a member while another"):
+    with pytest.raises(Exception, match="at-once gives t-0 to member b while member a owns it"):
         leader.compute(job(at_once, said), {"at-once": at_once}, cluster)
+
+
+class Fixed(Assignor):
+    """Gives what it is told to."""
+
+    name = "fixed"
+    supported_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(self, given: dict[str, frozenset[TopicPartition]]) -> None:
+        self._given = given
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Sequence[TopicPartition]]:
+        return {member: sorted(partitions) for member, partitions in self._given.items()}
+
+
+def refusal(said: dict[str, Subscription], given: dict[str, frozenset[TopicPartition]]) -> str:
+    """What the leader says of an assignment, "" if it takes it."""
+    assignor = Fixed(given)
+    try:
+        leader.compute(job(assignor, said), {"fixed": assignor}, ClusterView({"t": 4}))
+    except LocalProtocolError as error:
+        return str(error)
+    return ""
+
+
+def test_l8_a_live_owner_loses_nothing_to_a_stale_claim() -> None:
+    """KIP-792: both claim t-1, and the one that has missed a rebalance is given it."""
+    said = {"live": claim(7, 0, 1), "stale": claim(3, 1)}
+    text = refusal(said, {"live": parts(0), "stale": parts(1)})
+    assert "fixed gives t-1 to member stale while member live owns it since generation 7" in text
+    assert "(the claim of stale is of 3)" in text
+    assert refusal(said, {"live": parts(0, 1), "stale": parts()}) == ""
+    assert refusal(said, {"live": parts(0), "stale": parts()}) == ""
+
+
+def test_l8_what_two_claim_since_the_same_generation_is_given_up_by_both_first() -> None:
+    said = {"a": claim(3, 1), "b": claim(3, 1)}
+    assert "gives t-1 to member a while member b owns it" in refusal(said, {"a": parts(1)})
+    assert refusal(said, {"a": parts(0), "b": parts(2)}) == ""
+
+
+def test_s4_a_partition_that_is_given_to_two_members_is_refused() -> None:
+    said = {"a": claim(3, 1), "b": claim(3)}
+    given = {"a": parts(1, 2), "b": parts(2, 3)}
+    assert refusal(said, given) == "assignor fixed gives t-2 to two members: a and b"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_l8_what_without_moving_leaves_is_always_taken(seed: int) -> None:
+    chance = random.Random(seed)
+    said = {
+        member: claim(chance.randint(-1, 3), *chance.sample(range(4), chance.randint(0, 4)))
+        for member in "abc"
+    }
+    owners = [chance.choice("abc") for _ in range(4)]
+    wanted = {
+        member: [p for p in parts(0, 1, 2, 3) if owners[p.partition] == member] for member in "abc"
+    }
+    given = {member: frozenset(each) for member, each in without_moving(wanted, said).items()}
+    assert refusal(said, given) == ""
 
 
 def test_l8_the_check_is_not_for_eager_groups_nor_for_cooperative_sticky() -> None:

@@ -173,7 +173,7 @@ def test_l8_an_assignor_that_moves_at_once_is_reported_and_nobody_reads_twice() 
         world.expire()
     leaders = [each for each in world.applications.values() if each.raised]
     assert leaders
-    assert "gives partitions to a member while another one owns them" in str(leaders[0].raised[0])
+    assert "which the cooperative protocol forbids" in str(leaders[0].raised[0])
     assert {len(names) for names in world.owners().values()} == {1}
 
 

@@ -303,6 +303,18 @@ def test_k61_a_result_that_does_not_fit_the_group_is_refused(
     assert group.target("a")["t"] | group.target("b")["t"] == {0, 1, 2, 3}
 
 
+def test_k61_a_partition_that_is_given_twice_is_named_with_its_members(
+    group: AssignorDialogue,
+) -> None:
+    group.topics(t=4)
+    group.asked("a")
+    group.made("a", {})
+    group.asked("b", "t")
+    group.prepare("b")
+    answer = group.install("b", {"a": {"t": [0, 1]}, "b": {"t": [1]}})
+    assert answer.error_message == "t-1 is given to two members: a and b."
+
+
 def test_k61_a_member_listed_twice_is_refused(group: AssignorDialogue) -> None:
     group.asked("a")
     group.prepare("a")

@@ -91,3 +91,22 @@ def without_moving(
         member: [each for each in partitions if each in kept[member] or each not in claimed]
         for member, partitions in assignment.items()
     }
+
+
+def given_twice(
+    assignment: Mapping[str, frozenset[TopicPartition]],
+) -> tuple[TopicPartition, str, str] | None:
+    """Return a partition that an assignment gives to two members, and these; None without one.
+
+    Args:
+        assignment: What each member is to have, by member id.
+    """
+    if sum(map(len, assignment.values())) == len(frozenset().union(*assignment.values())):
+        return None
+    owners: dict[TopicPartition, str] = {}
+    for member, partitions in assignment.items():
+        for partition in sorted(partitions):
+            other = owners.setdefault(partition, member)
+            if other != member:
+                return partition, other, member
+    return None

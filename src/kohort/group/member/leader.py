@@ -14,6 +14,7 @@ from kohort.group.assignors.interface import (
     RebalanceProtocol,
     common_protocol,
 )
+from kohort.group.assignors.ownership import claimed_generation, given_twice, settle_claims
 from kohort.group.effects import AssignmentJob, MemberJob, SubscriptionJob
 from kohort.group.subscription import Subscription, decode_subscription, encode_assignment
 from kohort.types import TopicPartition
@@ -69,6 +70,7 @@ def compute(
     assignment = assignors[job.assignor].assign_with_user_data(cluster, job.subscriptions)
     given = {member: assignment.get(member, _NOTHING) for member in job.subscriptions}
     _check_wanted(job, given)
+    _check_given_once(job, given)
     cooperative = common_protocol(assignors.values()) is RebalanceProtocol.COOPERATIVE
     if cooperative and job.assignor != _KNOWS_THE_RULE:
         _check_nothing_moves(job, given)
@@ -114,20 +116,50 @@ def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
             )
 
 
-def _check_nothing_moves(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """L8: what one member has to give up first is not given to another one in the same round."""
-    added: set[TopicPartition] = set()
-    revoked: set[TopicPartition] = set()
-    for member, entry in job.subscriptions.items():
-        added |= given[member].partitions - entry.owned
-        revoked |= entry.owned - given[member].partitions
-    moving = sorted(added & revoked)
-    if moving:
-        names = ", ".join(f"{topic}-{number}" for topic, number in moving[:5])
+def _check_given_once(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
+    """S4: two members that are given the same partition both read it."""
+    twice = given_twice({member: each.partitions for member, each in given.items()})
+    if twice is not None:
+        partition, one, other = twice
         raise LocalProtocolError(
-            f"assignor {job.assignor} gives partitions to a member while another one owns them,"
-            f" which the cooperative protocol forbids: {names}"
+            f"assignor {job.assignor} gives {_name(partition)} to two members: {one} and {other}"
         )
+
+
+def _check_nothing_moves(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
+    """L8: what one member has to give up first is not given to another one in the same round.
+
+    A stale claim (KIP-792) gives no right to a partition, but its member has to give it up, too.
+    """
+    owned = settle_claims(job.subscriptions)
+    claims: dict[TopicPartition, list[str]] = {}
+    for member, entry in job.subscriptions.items():
+        for partition in entry.owned:
+            claims.setdefault(partition, []).append(member)
+    for member, each in given.items():
+        for partition in sorted(each.partitions - owned[member]):
+            others = [other for other in claims.get(partition, ()) if other != member]
+            if others:
+                owner = next((other for other in others if partition in owned[other]), others[0])
+                raise LocalProtocolError(_moves(job, partition, member, owner))
+
+
+def _moves(job: AssignmentJob, partition: TopicPartition, member: str, owner: str) -> str:
+    generation = claimed_generation(job.subscriptions[owner])
+    text = (
+        f"assignor {job.assignor} gives {_name(partition)} to member {member} while member {owner}"
+        f" owns it since generation {generation}"
+    )
+    if partition in job.subscriptions[member].owned:
+        text += f" (the claim of {member} is of {claimed_generation(job.subscriptions[member])})"
+    return (
+        f"{text}, which the cooperative protocol forbids: it must be given to nobody until its"
+        " owner has given it up. `without_moving` takes such partitions out"
+    )
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
 
 
 def unknown_claims(job: AssignmentJob, cluster: ClusterView) -> frozenset[TopicPartition]:

@@ -220,21 +220,42 @@ def _checked(
                 message = f"{entry.member_id} does not subscribe to topic {topic.topic_id}."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
             size = topics.by_name[topics.names[topic.topic_id]].partitions
-            _take(taken.setdefault(topic.topic_id, set()), topic, size)
+            if not _take(taken.setdefault(topic.topic_id, set()), topic, size):
+                raise _given_twice(topics, topic, [*given.values(), entry])
         given[entry.member_id] = entry
     return given
 
 
-def _take(taken: set[int], topic: TopicPartitions, size: int) -> None:
-    """Add partitions of one topic to those that are given already; whole sets, for speed."""
+def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
+    """Add partitions of one topic to those that are given already; whole sets, for speed.
+
+    Returns:
+        Whether none of them was given already.
+    """
     numbers = set(topic.partitions)
     if numbers and not (min(numbers) >= 0 and max(numbers) < size):
         message = f"A partition of topic {topic.topic_id} is not there."
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     if len(numbers) < len(topic.partitions) or not numbers.isdisjoint(taken):
-        message = f"A partition of topic {topic.topic_id} is assigned twice."
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        return False
     taken |= numbers
+    return True
+
+
+def _given_twice(
+    topics: TopicsImage, topic: TopicPartitions, members: Iterable[InstalledMember]
+) -> Refused:
+    """Name the partition that is given twice, and its members."""
+    owners: dict[int, list[str]] = {}
+    for entry in members:
+        for each in entry.topic_partitions:
+            if each.topic_id == topic.topic_id:
+                for number in each.partitions:
+                    owners.setdefault(number, []).append(entry.member_id)
+    number, (one, other, *_) = min(each for each in owners.items() if len(each[1]) > 1)
+    name = f"{topics.names[topic.topic_id]}-{number}"
+    to = f"twice to {one}" if one == other else f"to two members: {one} and {other}"
+    return Refused(ErrorCode.INVALID_REQUEST, f"{name} is given {to}.")
 
 
 def _target(topic_partitions: Iterable[TopicPartitions]) -> Target:
