@@ -175,7 +175,9 @@ class AsyncConsumer(AsyncPositions):
         pattern: str | re.Pattern[str] | None = None,
         listener: Listens | None = None,
     ) -> None:
-        """Join the group for these topics, at the next poll.
+        """Join the group for these topics; listeners are called, and records come, in `poll`.
+
+        The member joins in the background at once: `poll` need not be called for that.
 
         Args:
             topics: Topics; replaces what was subscribed to before.

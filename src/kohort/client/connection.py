@@ -337,6 +337,8 @@ class Connection:
         if answer.error_code:
             raise KafkaError(answer.error_code, "the broker refused ApiVersions")
         self._versions = BrokerVersions(answer)
+        if too_old := self._versions.too_old():
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, too_old)
         self.state = ConnectionState.AUTHENTICATING
         self._exchange = self._authenticator.exchange()
         self._authenticate(None, now)

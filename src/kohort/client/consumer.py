@@ -103,7 +103,7 @@ class Consumer(BlockingFace):
         pattern: str | re.Pattern[str] | None = None,
         listener: Listens | None = None,
     ) -> None:
-        """Join the group for these topics, at the next poll; see `AsyncConsumer.subscribe`."""
+        """Join the group for these topics, in the background; see `AsyncConsumer.subscribe`."""
         names = arguments.topics(topics)
         self._on_loop(lambda: self._async.subscribe(names, pattern=pattern, listener=listener))
 

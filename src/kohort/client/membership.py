@@ -260,7 +260,7 @@ class Membership:
         except KafkaError as error:
             log.debug("coordinator of %s: %s", self._coordinator.group_id, error)
             is_answer = error.code != ErrorCode.NETWORK_EXCEPTION
-            self.run(LookupFailed(error.code if is_answer else None))
+            self.run(LookupFailed(error.code if is_answer else None, error.message))
         except KohortError as error:
             text = f"the coordinator of group {self._group} cannot be used: {error}; asking again"
             if isinstance(error, RemoteProtocolError):

@@ -21,7 +21,7 @@ _REASONS = {
 _PREFIXES = {
     "ssl.": _SECURITY,
     "sasl.": _SECURITY,
-    "metrics.": "metrics are not collected so far; use event_listener instead",
+    "metrics.": "the client keeps no windows of metrics; count what event_listener is told",
 }
 
 

@@ -33,6 +33,20 @@ class BrokerVersions:
     def __init__(self, answer: ApiVersionsResponse) -> None:
         self._served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
+    def too_old(self) -> str:
+        """Return why this client cannot work with the broker at all, empty when it can.
+
+        A broker that leaves out an API is not old for that: it may serve a part of Kafka's.
+        """
+        for key, (low, _) in _OURS.items():
+            last = self._served.get(key, (0, low))[1]
+            if last < low:
+                return (
+                    "the broker is older than Apache Kafka 3.0, which kohort needs: it has API "
+                    f"{key} up to version {last}, and this client begins with {low}"
+                )
+        return ""
+
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request in any version."""
         return request.api_key in self._served

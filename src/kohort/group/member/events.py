@@ -92,9 +92,11 @@ class LookupFailed:
 
     Attributes:
         error_code: What FindCoordinator answered; None: nothing.
+        why: The same in words, for people.
     """
 
     error_code: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

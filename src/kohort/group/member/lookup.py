@@ -56,7 +56,8 @@ def end(change: Change[S], event: LookupFailed) -> tuple[int, str]:
     """The group has no coordinator for us: return the error that this ends with."""
     note_lookup_failed(change, event)
     code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-    return code, f"no coordinator for group {change.config.group_id}"
+    why = f": {event.why}" if event.why else ""
+    return code, f"no coordinator for group {change.config.group_id}{why}"
 
 
 def note_lookup_failed(change: Change[S], _event: object = None) -> None:
