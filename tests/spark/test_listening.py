@@ -224,6 +224,19 @@ def test_a_query_is_drained_long_before_its_next_trigger(
     assert committed(bootstrap, topic, [0]) == {0: 10}
 
 
+def test_a_query_of_a_session_that_has_no_listener_is_drained_beside_one_that_has(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    produce(bootstrap, topic, {0: 10})
+    other = spark.newSession()
+    stream = other.readStream.format("kohort").options(**options(bootstrap, topic)).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(**HOUR).start()
+    until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
+    drain(query)
+    assert committed(bootstrap, topic, [0]) == {0: 10}
+
+
 def test_a_drain_does_not_wait_for_a_source_whose_process_has_ended(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ from kohort.spark.watching import SourceReport, source_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("kohort.spark")
 
@@ -197,9 +198,10 @@ def install(
     return _installed[session]
 
 
-def is_installed() -> bool:
-    """Whether some session of this process has a listener."""
-    return bool(_installed)
+def hears(query: StreamingQuery) -> bool:
+    """Whether the session that has started a query has a listener."""
+    wrapper = getattr(query, "_jsq", None)  # one of Spark Connect has none
+    return wrapper is not None and str(wrapper.sparkSession().sessionUUID()) in _installed
 
 
 def _serve(host: str, port: int) -> None:
