@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from operator import truediv
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow as pa
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -91,8 +92,10 @@ class Bench:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         # -1 stands for the end of a partition
         places = [TopicPartition(TOPIC, number, -1) for number in range(PARTITIONS)]
-        for deleted in admin.delete_records(places).values():
-            deleted.result(DEADLINE_S)
+        end = time.monotonic() + DEADLINE_S
+        while places:  # a partition that was just made has no leader yet
+            asked = admin.delete_records(places)
+            places = [place for place, deleted in asked.items() if _refused(deleted, end)]
         self.produce()
 
     def produce(self) -> None:
@@ -127,6 +130,16 @@ class Bench:
         return options if side == THEIRS else {**options, "kafka.group.id": f"group-{number}"}
 
 
+def _refused(deleted: Future[Any], end: float) -> bool:
+    try:
+        deleted.result(DEADLINE_S)
+    except KafkaException:
+        if time.monotonic() > end:
+            raise
+        return True
+    return False
+
+
 def wait(condition: Callable[[], bool], query: StreamingQuery) -> None:
     """Look until a condition holds; a query that fails raises its error."""
     end = time.monotonic() + DEADLINE_S
@@ -142,6 +155,16 @@ def batches(query: StreamingQuery) -> list[Any]:
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
+def rows(query: StreamingQuery) -> list[int]:
+    """Return the number of records of each batch that has some."""
+    return [each["numInputRows"] for each in batches(query)]
+
+
+def whole(query: StreamingQuery) -> list[Any]:
+    """Return the batches after the first that began when all records were there."""
+    return [each for each in batches(query)[1:] if each["numInputRows"] == RECORDS]
+
+
 def triggers(bench: Bench, side: str, count: int) -> tuple[float, list[float]]:
     """Return the seconds until the first batch, and those of each trigger after it."""
     bench.renew()
@@ -149,25 +172,29 @@ def triggers(bench: Bench, side: str, count: int) -> tuple[float, list[float]]:
     with bench.query(side, "1 second") as query:
         wait(lambda: bool(batches(query)), query)
         first = time.monotonic() - begun
-        for _ in range(count):
-            known = len(batches(query))
+        end = time.monotonic() + DEADLINE_S
+        while len(whole(query)) < count:
+            if time.monotonic() > end:
+                raise SystemExit(f"{side}: no {count} batches of {RECORDS} records: {rows(query)}")
+            known = sum(rows(query))
             if side != FLOOR:
                 bench.produce()
-            wait(lambda known=known: len(batches(query)) > known, query)  # type: ignore[misc]  # its default is the number
-        # A batch that began in the middle of the records has fewer.
-        whole = [each for each in batches(query)[1:] if each["numInputRows"] == RECORDS]
-        return first, [each["durationMs"]["triggerExecution"] / 1000 for each in whole]
+            wait(lambda known=known: sum(rows(query)) >= known + RECORDS, query)  # type: ignore[misc]  # its default is the number
+        return first, [each["durationMs"]["triggerExecution"] / 1000 for each in whole(query)]
+
+
+def _is_source(process: psutil.Process) -> bool:
+    try:
+        return any(SOURCE_PROCESS in word for word in process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 def idle_percent(bench: Bench) -> float:
     """Return what the source's process takes of a core while there is nothing to read."""
     with bench.query(OURS, "0 seconds") as query:
         wait(lambda: bool(batches(query)), query)
-        (source,) = [
-            each
-            for each in psutil.Process().children(recursive=True)
-            if any(SOURCE_PROCESS in word for word in each.cmdline())
-        ]
+        (source,) = filter(_is_source, psutil.Process().children(recursive=True))
         source.cpu_percent()
         PAUSE.wait(IDLE_S)
         return float(source.cpu_percent())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from operator import index
 from reprlib import Repr
 from typing import TypeVar, cast
@@ -121,12 +122,18 @@ def topic(value: object, argument: str = "topic", kind: str = "a topic's name") 
     name = text(value, argument)
     if len(name) > LONGEST_NAME:
         raise ValueError(f"{argument} has {len(name)} characters; Kafka allows {LONGEST_NAME}")
-    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+    if not _is_name(name):
         raise ValueError(
             f"{argument} {_repr.repr(name)} is not {kind}: ASCII letters, digits, '.',"
             " '_' and '-' are allowed, '.' and '..' are not"
         )
     return name
+
+
+@lru_cache(1_000)
+def _is_name(name: str) -> bool:
+    is_short = len(name) <= LONGEST_NAME
+    return is_short and name not in (".", "..") and bool(_LEGAL_NAME.fullmatch(name))
 
 
 def topics(value: object, argument: str = "topics") -> tuple[str, ...]:
@@ -171,8 +178,22 @@ def partitions(value: object, argument: str = "partitions") -> tuple[TopicPartit
     """
     if isinstance(value, TopicPartition):
         raise TypeError(f"{argument} must be several partitions, not one: write [{value!r}]")
-    return tuple(
-        partition(each, f"{argument}[{at}]") for at, each in enumerate(_many(value, argument))
+    many = tuple(_many(value, argument))
+    if all(map(_is_partition, many)):  # sources ask about thousands, several times a second
+        return cast("tuple[TopicPartition, ...]", many)
+    return tuple(partition(each, f"{argument}[{at}]") for at, each in enumerate(many))
+
+
+def _is_partition(value: object) -> bool:
+    """Whether `partition` would return the same value."""
+    if type(value) is not TopicPartition:
+        return False
+    name, number = value
+    return (
+        type(name) is str
+        and _is_name(name)
+        and type(number) is int
+        and 0 <= number <= _MOST_PARTITION
     )
 
 

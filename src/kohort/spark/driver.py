@@ -79,8 +79,10 @@ class QueryDriver:
             options.group_mode,
             lambda: self._guard.check(self._membership),
         )
+        self._last_read: tuple[OffsetJson | None, Manifest] = None, Manifest()
         self._offered: Manifest | None = None
         self._repeated: Manifest | None = None
+        self._heard: Manifest | None = None
         self._reported_share: tuple[int, int] | None = None
         self._is_first = True
         self._is_started = False
@@ -140,7 +142,8 @@ class QueryDriver:
             MembershipLostError: Others own partitions that `start` read.
             KafkaError: The member has failed for good.
         """
-        self._start(Manifest.from_json(start))
+        last = self._manifest(start)
+        self._start(last)
         self.finish(start)
         if self._control.is_frozen(start):
             if self._may_read():  # the member may have joined after Spark began to repeat `start`
@@ -151,19 +154,25 @@ class QueryDriver:
             return start
         try:
             batch = self._wait_for_batch(limit, waits=waits)
-            if batch is None and self._targets is None and Manifest.from_json(start).batch:
+            if batch is None and self._targets is None and last.batch:
                 self._membership.rest(IDLE_WAIT_S)
                 batch = self._wait_for_batch(limit, waits=waits)
         except LocalProtocolError:  # the member's thread has closed the client
             self._membership.check()
             raise
-        if batch is None and not Manifest.from_json(start).batch:
+        if batch is None and not last.batch:
             batch = self._membership.offer_start()  # Spark always runs a first batch
         if batch is None:
             return start
         self._delay.began(time.monotonic() * 1000)
         self._offered = batch
         return batch.to_json()
+
+    def _manifest(self, offset: OffsetJson) -> Manifest:
+        """Read an offset; an idle query is asked with the same one over and over."""
+        if offset != self._last_read[0]:
+            self._last_read = offset, Manifest.from_json(offset)
+        return self._last_read[1]
 
     def _wait_for_batch(self, limit: int | None, *, waits: bool) -> Manifest | None:
         is_patient = waits and self._targets is None
@@ -206,10 +215,12 @@ class QueryDriver:
             MembershipLostError: Others own partitions that it read.
             KafkaError: The member has failed for good.
         """
-        finished = Manifest.from_json(batch)
+        finished = self._manifest(batch)
         self._placing.learn(finished)
-        if finished == self._offered or (finished == self._repeated and finished.nonce):
+        is_ours = finished == self._offered or (finished == self._repeated and finished.nonce)
+        if is_ours and finished != self._heard:  # an idle query is asked again and again
             self._membership.hear(finished)
+            self._heard = finished
         self._guard.check(self._membership)
         self._membership.finish(finished, COMMIT_WAIT_S)
 

@@ -50,6 +50,7 @@ class Placing:
         self._consumer = consumer
         self._lookup = lookup
         self._topics: dict[str, Topic] = {}
+        self._partitions: frozenset[TopicPartition] | None = None
         self._asked_at = float("-inf")
         self._missing_since: dict[str, float] = {}
         # What the last finished batch says of the topics that this query has read.
@@ -75,8 +76,10 @@ class Placing:
 
     def partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions that the query and the other members of its group read."""
-        counts = {name: topic.count for name, topic in self._topics.items()}
-        return self._lookup.partitions(counts)
+        if self._partitions is None:
+            counts = {name: topic.count for name, topic in self._topics.items()}
+            self._partitions = self._lookup.partitions(counts)
+        return self._partitions
 
     # ------------------------------------------------------------------------ what topics there are
 
@@ -150,6 +153,8 @@ class Placing:
         self._asked_at = now
         self._note_missing(found, now)
         before = {**self._before, **self._topics}
+        if found != self._topics:
+            self._partitions = None
         self._topics = found
         if not (found or self._missing_since or self._options.pattern):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)

@@ -65,7 +65,7 @@ class Signs:
         Args:
             last: The last finished batch, which is committed.
         """
-        if self._control.is_frozen(last.to_json()):
+        if self._control.is_freezing and self._control.is_frozen(last.to_json()):
             self._control.acknowledge()
 
     def excuse(self, why: str, *, is_final: bool = False) -> None:
