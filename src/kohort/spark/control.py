@@ -108,8 +108,8 @@ class Control:
     @property
     def is_freezing(self) -> bool:
         """Whether an application has asked for an end, after some batch; asked often, so cheap."""
-        with contextlib.suppress(FileNotFoundError):
-            return any(entry.name.startswith(FREEZE) for entry in os.scandir(self.directory))
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            return any(entry.name.startswith(FREEZE) for entry in entries)
         return False
 
     def is_frozen(self, start: OffsetJson) -> bool:
