@@ -361,11 +361,15 @@ class PartialFailureError(KafkaError):
 
     Attributes:
         errors: The error of each that failed: by topic, group, or partition.
+        results: What the call would have returned for the others, by the same; often nothing.
     """
 
-    def __init__(self, errors: Mapping[object, KafkaError]) -> None:
+    def __init__(
+        self, errors: Mapping[object, KafkaError], results: Mapping[object, object] | None = None
+    ) -> None:
         """Make the error of at least one."""
         self.errors = dict(errors)
+        self.results = dict(results or {})
         first = next(iter(self.errors.values()))
         more = len(self.errors) - 1
         message = str(first).removeprefix(f"{first.name}: ")

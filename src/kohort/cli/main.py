@@ -138,7 +138,7 @@ def main() -> None:
     logging.getLogger("kohort").addHandler(logging.NullHandler())  # a command says it itself
     try:
         app()
-    except KohortError as error:
+    except (KohortError, ValueError, TypeError) as error:  # the latter: an argument of a client
         if "--json" in sys.argv:
             sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
         sys.stderr.write(f"kohort: {error}\n")

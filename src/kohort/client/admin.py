@@ -44,7 +44,7 @@ class AdminClient(BlockingFace):
 
     Each call takes at most `default_api_timeout_ms`, and raises `KafkaError` when the brokers
     refuse or do not answer. A call for several things does all it can; what it could not do is in
-    `PartialFailureError.errors`, thing by thing.
+    `PartialFailureError.errors`, thing by thing; its `results` has what was found for the others.
 
     Args:
         **settings: Kafka's settings in snake_case; see `AdminConfig`.

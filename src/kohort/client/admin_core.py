@@ -25,8 +25,14 @@ from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.group_descriptions import classic_group, consumer_group
 from kohort.client.metadata import Node, PartitionMetadata
-from kohort.client.offsets import fetch_committed, list_offsets
-from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
+from kohort.errors import (
+    ErrorCode,
+    KafkaError,
+    PartialFailureError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+)
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 from kohort.wire.messages.groups import (
@@ -142,8 +148,21 @@ class AdminCore:
         self, targets: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of timestamps; None where there is none."""
-        found = await list_offsets(self._cluster, targets, deadline)
-        return {each: where.offset if where.offset >= 0 else None for each, where in found.items()}
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        failure = None
+        try:
+            await list_offsets(self._cluster, targets, deadline, found=found)
+        except RequestTimedOutError as error:
+            if not found:
+                raise
+            failure = error
+        offsets = {at: where.offset if where.offset >= 0 else None for at, where in found.items()}
+        if failure is not None:
+            errors: dict[object, KafkaError] = {
+                each: failure for each in targets if each not in found
+            }
+            raise PartialFailureError(errors, dict(offsets)) from failure
+        return offsets
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], deadline: Deadline

@@ -41,6 +41,8 @@ CommitOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
 # Iteration looks after membership, positions and errors at least so often, whatever is buffered,
 # and raises what is wrong at least so often while it waits.
 POLL_EVERY_S = 0.1
+# A loop that finds its records ready lets other tasks of the event loop run so often.
+GIVE_WAY_EVERY_S = 0.01
 LONGEST_WAIT_MS = 1_000
 
 # How long a consumer that nobody has closed may take to leave its group.
@@ -269,6 +271,7 @@ class AsyncConsumer(AsyncPositions):
         core = self.core
         self._is_polling = True
         try:
+            await asyncio.sleep(0)  # other tasks run, heartbeats too, also when records are there
             await core.ready(deadline, DIRECT)
         finally:
             self._is_polling = False
@@ -300,7 +303,7 @@ class AsyncConsumer(AsyncPositions):
                 if deadline.over or error is not self.core.cluster.unreachable:
                     raise
                 continue  # a loop waits; the log says for what
-            self._poll_due = time.monotonic() + POLL_EVERY_S
+            self._poll_due = time.monotonic() + GIVE_WAY_EVERY_S
             record = None if core.was_woken else self.reader.next()
             if record is None and (core.was_woken or deadline.over):
                 raise StopAsyncIteration

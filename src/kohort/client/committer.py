@@ -55,9 +55,11 @@ class _Work:
     Attributes:
         left: What is not stored yet.
         ids: Ids of the topics, as they were when the commit began.
+        number: Commits count up; of two the one with the higher number was asked for later.
         gone: What is not stored because it does not exist any more, and why.
     """
 
+    number: int
     left: dict[TopicPartition, OffsetAndMetadata]
     ids: dict[TopicPartition, UUID | None]
     gone: dict[TopicPartition, tuple[OffsetAndMetadata, str]] = field(default_factory=dict)
@@ -94,6 +96,10 @@ class Committer:
         # Stored, or given up because the topic does not exist any more.
         self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
+        self._numbers = itertools.count()
+        # The latest commit of each partition that is stored, and those that wait for an answer.
+        self._stored: dict[TopicPartition, int] = {}
+        self._asked: dict[TopicPartition, set[int]] = {}
 
     def news(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets that are not dealt with already, as far as this client knows."""
@@ -206,7 +212,8 @@ class Committer:
             self.told({each: at for each, at in news.items() if each not in work.gone}, None)
 
     def _begin(self, offsets: Offsets) -> _Work:
-        return _Work(dict(offsets), {each: self._topic_id(each) for each in offsets})
+        ids = {each: self._topic_id(each) for each in offsets}
+        return _Work(next(self._numbers), dict(offsets), ids)
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the topic that an offset belongs to; None when the brokers do not say."""
@@ -231,15 +238,27 @@ class Committer:
 
     async def _try(self, work: _Work, deadline: Deadline, is_ours: bool) -> None:
         """Commit what is left, once; what is left then is to be tried again."""
+        self._check_member()
+        async with self._cluster.within(deadline, self._what):
+            await self._coordinator.reach()  # what is sent from here on keeps its order
+        self._drop_overtaken(work)
         self._drop_remade(work)
-        if not work.left:
+        asked = {each: at for each, at in work.left.items() if self._may_ask(each, work)}
+        if not asked:
             return
-        request, sent = self._request(work)
-        response = await self._answer(request, work, deadline)
+        request, sent = self._request(asked, work)
+        for partition in asked:
+            self._asked.setdefault(partition, set()).add(work.number)
+        try:
+            response = await self._answer(request, work, deadline)
+        finally:
+            for partition in asked:
+                self._asked[partition].discard(work.number)
         codes = _codes(response, work.ids)
         for partition in [each for each in work.left if codes.get(each) == ErrorCode.NONE]:
             position = work.left.pop(partition)
             self._settle(partition, position, work)
+            self._stored[partition] = max(work.number, self._stored.get(partition, -1))
         unknown = [each for each in work.left if codes.get(each) in _UNKNOWN]
         code = _worst(code for each, code in codes.items() if each in work.left)
         verdict = self._verdict(sent, code)
@@ -285,6 +304,16 @@ class Committer:
         self._settled[partition] = position.offset, work.ids[partition]
         self._unknown_since.pop(partition, None)
 
+    def _may_ask(self, partition: TopicPartition, work: _Work) -> bool:
+        """Whether no later commit is on its way, which this one could undo; else it waits."""
+        return max(self._asked.get(partition, ()), default=-1) < work.number
+
+    def _drop_overtaken(self, work: _Work) -> None:
+        """A commit that is sent again must not undo one that was asked for later and is stored."""
+        for partition in list(work.left):
+            if self._stored.get(partition, -1) > work.number:
+                del work.left[partition]
+
     def _drop_remade(self, work: _Work) -> None:
         """An offset of a topic that was deleted means nothing in one of the same name (KIP-516)."""
         for partition in list(work.left):
@@ -329,26 +358,26 @@ class Committer:
 
     # ------------------------------------------------------------------------------- the request
 
-    def _request(self, work: _Work) -> tuple[OffsetCommitRequest, CommitIdentity]:
+    def _request(self, offsets: Offsets, work: _Work) -> tuple[OffsetCommitRequest, CommitIdentity]:
         if self.membership is None:
             request = commits.commit_request(
-                self._coordinator.group_id, _NOBODY, self._group_instance_id, work.left
+                self._coordinator.group_id, _NOBODY, self._group_instance_id, offsets
             )
             return _with_ids(request, work.ids), _NOBODY
+        self._check_member()
         member = self.membership.member
-        if not member.session.is_member:
-            raise self._no_member()
-        return _with_ids(member.commit_request(work.left), work.ids), member.identity
+        return _with_ids(member.commit_request(offsets), work.ids), member.identity
 
-    def _no_member(self) -> CommitFailedError:
+    def _check_member(self) -> None:
+        if self.membership is None or self.membership.member.session.is_member:
+            return
         cause = self._cluster.unreachable
         error = CommitFailedError(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{self._what}: this consumer is not a member of its group now: {self._why_out()}"
             + (f" ({cause})" if cause else ""),
         )
-        error.__cause__ = cause
-        return error
+        raise error from cause
 
     def _why_out(self, code: int = 0) -> str:
         if self.membership is None:

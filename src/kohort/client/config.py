@@ -192,6 +192,13 @@ class ConsumerConfig(ClientConfig):
             self.assignors()
         self.local_assignors()
 
+    @property
+    def fetch_wait_ms(self) -> int:
+        """How long a broker may wait for records: a loop that ends sooner needs two answers."""
+        if self.consumer_timeout_ms is None:
+            return self.fetch_max_wait_ms
+        return min(self.fetch_max_wait_ms, self.consumer_timeout_ms // 2)
+
     def assignors(self) -> list[Assignor]:
         """Return the assignors of the classic protocol, in order of preference."""
         key = "partition.assignment.strategy"

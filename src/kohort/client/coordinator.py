@@ -91,6 +91,21 @@ class Coordinator:
         connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
         return connection.serves(request)
 
+    async def reach(self) -> None:
+        """Find the coordinator and connect to it: the next request is then sent without a wait.
+
+        Raises:
+            KafkaError: It cannot be reached.
+        """
+        if self._node_id is None:
+            await self.find()
+        assert self._node_id is not None
+        try:
+            await self._cluster.connection(self._node_id, Purpose.GROUP)
+        except (BrokerUnavailableError, RemoteProtocolError):
+            self.forget()
+            raise
+
     async def send(
         self,
         request: Request[R],

@@ -225,7 +225,6 @@ class ConsumerCore:
             BrokerUnavailableError: No broker was ever reached, and time is up.
             Exception: What a listener raised, or why a partition cannot be read.
         """
-        self.partitions.mark_consumed()
         self._begin(reads)
         is_last = self.was_woken = False
         while True:
@@ -312,7 +311,8 @@ class ConsumerCore:
             self.cluster.troubles.note(_NOTHING, "", text)
         self._reads = reads
         self.fetcher.is_on = reads
-        if reads:
+        if reads:  # else the application may be at work on what it has
+            self.partitions.mark_consumed()
             self.fetcher.drop_spoiled()
         if not self.cluster.metadata.nodes:
             self.cluster.request_refresh()
@@ -383,9 +383,8 @@ class ConsumerCore:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._started.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.cluster.troubles.say(f"a commit in the background failed: {error}")
+        if not task.cancelled():
+            self.cluster.troubles.judge_commit(task.exception())
 
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a commit without offsets stores: positions, or what was stored for it."""

@@ -200,7 +200,7 @@ class Fetcher:
         self, connection: BrokerConnection, purpose: Purpose, leader: int, asked: AskedOf
     ) -> None:
         config = self._config
-        wait_ms, max_bytes = config.fetch_max_wait_ms, config.fetch_max_bytes
+        wait_ms, max_bytes = config.fetch_wait_ms, config.fetch_max_bytes
         if purpose is _LOOK:
             wait_ms, max_bytes = 0, min(max_bytes, _LOOK_BYTES)
             fetch = alone(asked)

@@ -51,6 +51,7 @@ async def list_offsets(
     deadline: Deadline,
     *,
     read_committed: bool = False,
+    found: dict[TopicPartition, OffsetAndTimestamp] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Ask the leaders where timestamps are.
 
@@ -59,6 +60,7 @@ async def list_offsets(
         targets: A timestamp in milliseconds for each partition; -1 is the end, -2 the start.
         deadline: When to give up.
         read_committed: Whether the end is the end of what is committed.
+        found: Where to put what is found, for those who want it without the rest, too.
 
     Raises:
         KafkaError: A partition does not exist, or there was no answer in time.
@@ -67,31 +69,32 @@ async def list_offsets(
     what = f"the offsets of {', '.join(map(shown, itertools.islice(targets, _SHOWN)))}"
     try:
         async with cluster.within(deadline, what):
-            return await _found(cluster, targets, deadline, read_committed)
+            found = {} if found is None else found
+            await _find(cluster, targets, deadline, read_committed, found)
+            return found
     except BaseException:
         cluster.forget_topics(news)
         raise
 
 
-async def _found(
+async def _find(
     cluster: Cluster,
     targets: Mapping[TopicPartition, int],
     deadline: Deadline,
     read_committed: bool,
-) -> dict[TopicPartition, OffsetAndTimestamp]:
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> None:
     left = dict(targets)
     pause = cluster.retry_backoff()
     while left:
         more, error = await try_list_offsets(cluster, left, deadline, read_committed=read_committed)
-        found |= more
+        found.update(more)
         left = {partition: left[partition] for partition in left if partition not in found}
         if error is not None:
             if not isinstance(error, KohortError):
                 raise error
             await cluster.wait_after(error, pause, deadline)
             await cluster.refresh(deadline)
-    return found
 
 
 async def try_list_offsets(

@@ -45,6 +45,7 @@ class Reader:
         self._config = config
         self._reading: PartitionState | None = None
         self._begun: Sequence[_Begun] = ()
+        self._has_polled = False
         self.is_undelivered = False
         self._clipped_times = ClippedTimes()
 
@@ -59,6 +60,9 @@ class Reader:
 
     def next(self) -> ConsumerRecord | None:
         """Return the next record; None when nothing more was set aside."""
+        if self._has_polled:  # the application is done with what it was handed out at once, too
+            self._partitions.mark_consumed()
+            self._has_polled = False
         state = self._reading
         if state is not None:
             if self._partitions.stores_offsets:
@@ -121,7 +125,7 @@ class Reader:
         """Return where to note each partition before anything of it is taken."""
         begun: list[_Begun] = []
         self._begun = begun
-        self.is_undelivered = True
+        self._has_polled = self.is_undelivered = True
         return begun
 
     def _take(self, begun: _Begun, count: int) -> list[ConsumerRecord]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 
 from kohort.client.metadata import ClusterMetadata
-from kohort.errors import ErrorCode, error_name
+from kohort.errors import ErrorCode, KafkaError, error_name
 from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.client")
@@ -16,6 +16,8 @@ _MOST_CAUSES = 8
 # A topic that is being created is not there in the first answers, and a new leader takes its time.
 _ANSWERS_WITHOUT = 3
 _ANSWERS_WITHOUT_LEADER = 5
+
+_COMMITS = "commits in the background"
 
 SHOWN_BY_METADATA = frozenset(
     {
@@ -66,6 +68,18 @@ class Troubles:
         """Log that a trouble is over, if it was logged that there was one."""
         if self._told.pop(key, None):
             self.say(text)
+
+    def judge_commit(self, error: BaseException | None) -> None:
+        """Tell that commits in the background fail, which may be many, and that they do no more.
+
+        Args:
+            error: Why one was not stored; None: it was.
+        """
+        if error is None:
+            self.over(_COMMITS, "commits in the background are stored again")
+        else:
+            cause = error.name if isinstance(error, KafkaError) else type(error).__name__
+            self.note(_COMMITS, cause, f"a commit in the background failed: {error}")
 
 
 class TopicTroubles:
