@@ -84,6 +84,22 @@ def test_without_an_id_what_is_dropped_is_said(
     assert caplog.text.count("topic_ids") == 1
 
 
+def test_positions_outlive_a_restore_and_another_group_id_writes_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = DeltaAppend(tmp_path, "g")
+    append.append(ListRows([span(0, 0, 10)]), SCHEMA, 0, IDS)
+    version = DeltaTable(tmp_path).version()
+    append.append(ListRows([span(0, 10, 30)]), SCHEMA, 1, IDS)
+    DeltaTable(tmp_path).restore(version)
+    again = ListRows([span(0, 10, 30)])
+    assert DeltaAppend(tmp_path, "g").append(again, SCHEMA, 2, IDS).rows_dropped == 20
+    assert "from offset 10 to 29 were left out" in caplog.text
+    assert "RESTORE keeps the positions" in caplog.text
+    assert DeltaAppend(tmp_path, "g2").append(again, SCHEMA, 2, IDS).rows_written == 20
+    assert contents(tmp_path) == Counter(span(0, 0, 30))
+
+
 def test_a_batch_without_ids_is_refused_where_positions_have_them(tmp_path: Path) -> None:
     append = DeltaAppend(tmp_path, "g")
     append.append(ListRows([span(0, 0, 30)]), SCHEMA, 0, IDS)

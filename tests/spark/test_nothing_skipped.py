@@ -312,6 +312,19 @@ def test_a_newcomer_refuses_to_join_an_exclusive_query(
     start(kafka__client__id="south").offer()  # it has left
 
 
+def test_an_exclusive_query_of_the_past_keeps_nobody_away(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    """Its notes stay in the group until each partition has another commit."""
+    produce(bootstrap, topic, ALL)
+    past = start(exclusive="true", kafka__client__id="past")
+    past.run_until(200)
+    past.reader.stop()
+    north = start()
+    north.offer()
+    start(kafka__client__id="south").offer()
+
+
 def short(query: PlayedQuery) -> dict[str, str]:
     """A short session, for the protocols in which that is the client's to say."""
     if query.reader._options.settings.get("group.protocol") == "consumer":
@@ -349,6 +362,52 @@ def test_commit_only_fails_when_the_group_gets_members(
     produce(bootstrap, topic, ALL)
     with pytest.raises(GroupInUseError, match="groupMode=commitOnly"):
         query.run_until(600)
+
+
+def test_two_queries_that_only_commit_to_one_group_are_told_of_each_other(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    produce(bootstrap, topic, ALL)
+    north = start(groupMode="commitOnly")
+    north.run_until(200)
+    south = start(groupMode="commitOnly", kafka__client__id="south")
+    assert not south.offer()
+    produce(bootstrap, topic, ALL)
+    south.run_until(200)
+    with pytest.raises(ExclusiveGroupError, match="query south, with another checkpoint, commits"):
+        north.run_until(10_000)
+
+
+def test_a_query_that_only_commits_does_not_skip_what_another_has_read(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    produce(bootstrap, topic, ALL)
+    north = start(groupMode="commitOnly")
+    north.run_until(200)
+    north.reader.stop()
+    south = start(groupMode="commitOnly", kafka__client__id="south")
+    produce(bootstrap, topic, ALL)
+    south.run_until(200)
+    south.reader.stop()
+    with pytest.raises(ExclusiveGroupError, match="query south has committed to group"):
+        restarted(start, north, groupMode="commitOnly").offer()
+    again = restarted(start, north, groupMode="commitOnly", positions="checkpoint")
+    run_until(again, 200)
+
+
+def test_a_query_that_only_commits_goes_on_after_a_checkpoint_was_lost(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    produce(bootstrap, topic, ALL)
+    lost = start(groupMode="commitOnly")
+    lost.run_until(200)
+    lost.reader.stop()
+    produce(bootstrap, topic, {0: 5})
+    north = start(groupMode="commitOnly")
+    run_until(north, 5)
+    produce(bootstrap, topic, {0: 5, 1: 5})
+    again = restarted(start, north, groupMode="commitOnly")
+    run_until(again, 10)
 
 
 def test_without_a_group_nothing_is_committed(bootstrap: str, topic: str, start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -200,6 +201,18 @@ def test_what_was_acknowledged_before_an_error_is_counted(bootstrap: str) -> Non
 
     with pytest.raises(WriteError, match=r"[12] rows of this task were acknowledged before"):
         write(bootstrap, batches(), values(b""), topic=topic)
+
+
+def test_what_is_on_its_way_at_an_error_is_counted_apart(bootstrap: str) -> None:
+    """A batch goes to two topics, of which the second has a name that Kafka does not allow."""
+    topic = new_topic(bootstrap)
+    batch = values(b"a", b"b", b"c", topic=pa.array([topic, topic, "not a topic"]))
+    counts = r"(\d+) rows of this .* stay in their topics(?:, and (\d+) were on their way)?"
+    with pytest.raises(WriteError, match=r"cannot write to topic not a topic") as caught:
+        write_one(bootstrap, batch)
+    found = re.search(counts, str(caught.value))
+    assert found is not None
+    assert sum(int(each or 0) for each in found.groups()) == 2
 
 
 def test_tasks_of_one_worker_share_a_producer(bootstrap: str) -> None:

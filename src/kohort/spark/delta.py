@@ -338,6 +338,17 @@ class DeltaAppend:
                 where,
                 self._known_ids[seen.topic],
             )
+        if position.same_topic and seen.first < position.value:
+            log.warning(
+                "%s: records from offset %d to %d were left out, as the table has everything below "
+                "%d. That is right after a crash, and when a batch is read again. A RESTORE keeps "
+                "the positions: to write again what it has removed, set the group back and pass "
+                "another group_id to DeltaAppend or append",
+                where,
+                seen.first,
+                min(seen.end, position.value) - 1,
+                position.value,
+            )
         if not position.same_topic and seen.first < position.value:
             log.warning(
                 "%s: records from offset %d to %d were dropped, as the table holds everything "

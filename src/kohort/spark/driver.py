@@ -105,7 +105,8 @@ class QueryDriver:
         self._placing.learn(checkpoint)
         self._membership.know(self._placing.topics)
         if self._options.group_mode != "none":
-            check_newcomer(self._options, self._placing.group(), self._progress.nonce)
+            group = self._placing.group()
+            check_newcomer(self._options, group, self._progress.nonce, checkpoint)
         if self._options.exclusive:
             self._membership.be_exclusive()
         self._say_what_tells()

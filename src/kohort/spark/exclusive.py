@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.spark.manifest import Manifest
 from kohort.spark.options import SourceOptions
-from kohort.spark.positions import GroupOffsets, exclusive_notes
+from kohort.spark.positions import GroupOffsets, exclusive_notes, foreign_notes
 
 if TYPE_CHECKING:
     from kohort.client.admin_values import MemberDescription
@@ -48,13 +49,22 @@ def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
             raise
 
 
-def check_newcomer(options: SourceOptions, group: GroupOffsets, nonce: str) -> None:
+def check_newcomer(
+    options: SourceOptions, group: GroupOffsets, nonce: str, checkpoint: Manifest
+) -> None:
     """Refuse to join a group in which this query or another one must be alone.
+
+    Args:
+        options: The query's options.
+        group: What the group has committed.
+        nonce: Names the query's checkpoint.
+        checkpoint: Where the query's last batch ended; empty for a new query.
 
     Raises:
         ExclusiveGroupError: The group has members; names them and what to do.
     """
-    others = exclusive_notes(group, nonce)
+    if options.group_mode == "commitOnly" and options.positions is None:
+        _refuse_other_checkpoints(options, group, nonce, checkpoint)
     if options.exclusive or options.group_mode == "commitOnly":
         found = _wait_until_empty(options)
         if found:
@@ -63,11 +73,34 @@ def check_newcomer(options: SourceOptions, group: GroupOffsets, nonce: str) -> N
                 f"{what}, but group {options.group_id} has members: {_names(found)}. Stop them, "
                 "or give this query a group of its own"
             )
-    elif others and (found := members(options)):
+        return
+    alone = set(exclusive_notes(group, nonce))
+    found = members(options) if alone else ()
+    # A query is the client id of its member; a note may be of one that ended long ago.
+    others = sorted(alone & {each.client_id for each in found})
+    if others:
         raise ExclusiveGroupError(
             f"query {', '.join(others)} must be alone in group {options.group_id}, as its state "
             f"does not move to another query, and the group has members: {_names(found)}. Give "
             "this query a group of its own"
+        )
+
+
+def _refuse_other_checkpoints(
+    options: SourceOptions, group: GroupOffsets, nonce: str, checkpoint: Manifest
+) -> None:
+    others = {
+        note.operator
+        for place, note in foreign_notes(group, nonce).items()
+        if place in checkpoint.ranges and group.offsets[place] > checkpoint.ranges[place][1]
+    }
+    if others:
+        raise ExclusiveGroupError(
+            f"query {', '.join(sorted(others))} has committed to group {options.group_id} with "
+            "another checkpoint since this query ran, and groupMode=commitOnly reads everything "
+            "alone: each would skip what the other has read. Give each query a group of its own. "
+            "If no other query runs, set positions=checkpoint to go on where this checkpoint ends, "
+            "or positions=group to go on at the group's offsets"
         )
 
 

@@ -11,15 +11,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kohort.spark.exclusive import ExclusiveGroupError, check_owner
+from kohort.spark.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owner
 from kohort.spark.options import SourceOptions
-from kohort.spark.positions import sink_notes
+from kohort.spark.positions import Note, foreign_notes, sink_notes
 from kohort.spark.sinks import SinkError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kohort.spark.membership import Membership
     from kohort.spark.placing import Placing
     from kohort.spark.signs import Signs
+    from kohort.types import TopicPartition
 
 
 class Guard:
@@ -37,6 +40,8 @@ class Guard:
         self._placing = placing
         self._began_ms = int(time.time() * 1000)
         self._lock = threading.Lock()
+        self._look_due = 0.0
+        self._former: Mapping[TopicPartition, Note] | None = None
         self._refused: SinkError | ExclusiveGroupError | None = None
 
     def check(self, membership: Membership) -> None:
@@ -55,6 +60,7 @@ class Guard:
                 try:
                     self._check_sink(membership)
                     self._check_alone(membership)
+                    self._check_only(membership)
                 except (SinkError, ExclusiveGroupError) as error:
                     self._refused = error
             if self._refused is not None:
@@ -76,6 +82,24 @@ class Guard:
                 "writes to the directory of this query's file sink: each of them skips batches "
                 "whose numbers the other has written. Give each query a directory of its own, or "
                 "let them share a table with DeltaAppend"
+            )
+
+    def _check_only(self, membership: Membership) -> None:
+        """Notice another query that commits to the group: each would skip what the other reads."""
+        now = time.monotonic()
+        if self._options.group_mode != "commitOnly" or now < self._look_due:
+            return
+        self._look_due = now + LOOK_EVERY_S
+        found = foreign_notes(self._placing.group(), membership.nonce)
+        if self._former is None:  # of queries before this one, perhaps its own lost checkpoint
+            self._former = found
+        news = {place: note for place, note in found.items() if note != self._former.get(place)}
+        if news:
+            names = ", ".join(sorted({note.operator for note in news.values()}))
+            raise ExclusiveGroupError(
+                f"query {names}, with another checkpoint, commits to group "
+                f"{self._options.group_id} too, and groupMode=commitOnly reads everything alone: "
+                "each skips what the other has read. Give each query a group of its own"
             )
 
     def _check_alone(self, membership: Membership) -> None:

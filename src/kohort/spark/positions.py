@@ -302,6 +302,11 @@ def exclusive_notes(group: GroupOffsets, nonce: str) -> list[str]:
     )
 
 
+def foreign_notes(group: GroupOffsets, nonce: str) -> dict[TopicPartition, Note]:
+    """Return the notes of commits that queries with another checkpoint have made."""
+    return {place: note for place, note in group.notes.items() if note.nonce != nonce}
+
+
 def sink_notes(group: GroupOffsets, nonce: str, sink: str, since_ms: int) -> list[str]:
     """Return the names of other queries that write to a directory.
 

@@ -68,7 +68,12 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
         if key.startswith("kafka.")
     }
     if not settings.get("bootstrap.servers", "").strip():
-        raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
+        raise OptionError(
+            "kafka.bootstrap.servers is required: host:port of one or more brokers. Spark gives a "
+            "write none of the options of a table in its catalogue: repeat them, as in INSERT INTO "
+            "t WITH ('kafka.bootstrap.servers' = '...', 'topic' = '...') SELECT ..., or in "
+            "df.writeTo(t).option(...)"
+        )
     settings.setdefault("client.id", CLIENT_ID)
     _check_settings(settings)
     _check_flag("includeHeaders", options)

@@ -71,6 +71,14 @@ def write_rows(
         return task.finish()
 
 
+class _Open(NamedTuple):
+    """Rows that are on their way."""
+
+    topic: str
+    rows: int
+    future: Future[ArrowDelivery]
+
+
 class _Task:
     """The rows of one task on their way."""
 
@@ -78,14 +86,14 @@ class _Task:
         self._producer = producer
         self._topic = topic
         self._columns = columns
-        self._open: deque[tuple[str, Future[ArrowDelivery]]] = deque()
+        self._open: deque[_Open] = deque()
         self._rows: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Send a batch; waits while the producer's memory is full."""
         for topic, rows in self._by_topic(batch):
             self._send(topic, rows)
-        while self._open and self._open[0][1].done():
+        while self._open and self._open[0].future.done():
             self._settle()
 
     def finish(self) -> TaskResult:
@@ -110,12 +118,13 @@ class _Task:
 
     def _send(self, topic: str, rows: pa.RecordBatch) -> None:
         try:
-            self._open.append((topic, self._producer.send_arrow(topic, rows)))
+            future = self._producer.send_arrow(topic, rows)
         except (KohortError, ValueError) as error:
             raise self._failure(topic, error) from error
+        self._open.append(_Open(topic, rows.num_rows, future))
 
     def _settle(self) -> None:
-        topic, future = self._open.popleft()
+        topic, _, future = self._open.popleft()
         try:
             delivery = future.result()
         except KohortError as error:
@@ -128,10 +137,16 @@ class _Task:
         return WriteError(f"cannot write to topic {topic}: {error}.{hint} {self._so_far()}")
 
     def _so_far(self) -> str:
-        return (
-            f"{self._rows.total()} rows of this task were acknowledged before and stay in their "
-            "topics; if the task is repeated they are there twice."
-        )
+        sent, on_their_way = self._rows.total(), 0
+        for each in self._open:
+            if not each.future.done():
+                on_their_way += each.rows
+            elif each.future.exception() is None:
+                sent += each.rows
+        text = f"{sent} rows of this task were acknowledged before and stay in their topics"
+        if on_their_way:
+            text += f", and {on_their_way} were on their way and may be there"
+        return f"{text}; if the task is repeated they are there twice."
 
 
 def split(rows: pa.RecordBatch, topics: pa.Array) -> Iterator[tuple[str, pa.RecordBatch]]:
