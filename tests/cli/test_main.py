@@ -116,6 +116,12 @@ def test_a_broker_that_is_not_there_is_one_line_with_its_address() -> None:
     assert "127.0.0.1:1" in done.stderr
 
 
+def test_an_argument_that_makes_no_sense_is_one_line() -> None:
+    done = run("groups", "describe", "", "-b", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr == "kohort: group_ids[0] is empty\n"
+
+
 def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     done = run("demo", "--quick", "--out", str(tmp_path))
