@@ -210,8 +210,7 @@ def run(options: argparse.Namespace, bench: Bench) -> harness.Result:
             if number:  # the first round warms up
                 firsts[side].append(first)
                 later[side].append(statistics.median(each))
-    rates = {NAMES[side]: [1 / each for each in later[side]] for side in NAMES}
-    result = harness.Result("triggers", rates)
+    result = harness.Result("triggers", {})
     for side, name in NAMES.items():
         result.note(f"trigger, {name}, s", statistics.median(later[side]))
         result.note(f"first batch, {name}, s", statistics.median(firsts[side]))
