@@ -332,24 +332,6 @@ def test_a_start_that_fails_can_be_tried_again(
         broken.close()
 
 
-def test_an_interrupt_while_the_client_starts_leaves_it_usable(
-    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = threading.Thread.start
-
-    def interrupted(thread: threading.Thread) -> None:
-        start(thread)
-        raise KeyboardInterrupt
-
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for _ in range(3):
-            with monkeypatch.context() as patch:
-                patch.setattr(threading.Thread, "start", interrupted)
-                with pytest.raises(KeyboardInterrupt):
-                    producer.send(topic, b"")
-        producer.send(topic, b"").result(LONG_S)
-
-
 def test_many_threads_start_one_loop() -> None:
     async def thread() -> str:
         return threading.current_thread().name + str(threading.get_ident())

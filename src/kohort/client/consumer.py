@@ -16,7 +16,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
-from kohort.client import arguments
+from kohort.client import arguments, lifecycle
 from kohort.client.async_consumer import (
     LONGEST_WAIT_MS,
     POLL_EVERY_S,
@@ -271,17 +271,8 @@ class Consumer(BlockingFace):
             self._async.take_back()
 
     def _reads_in(self, thread: int) -> int:
-        """Return how many polls of this consumer a thread is in, one within another.
-
-        A handler of a signal may raise before a poll has said that it is over.
-        """
-        frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, and for such looks
-        count = 0
-        while frame is not None:
-            code = Consumer._hand_out.__code__  # of this very class
-            count += frame.f_code is code and frame.f_locals["self"] is self
-            frame = frame.f_back
-        return count
+        """Return how many polls of this consumer a thread is in, one within another."""
+        return lifecycle.count_calls(thread, Consumer._hand_out.__code__, self)
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one.

@@ -118,9 +118,13 @@ class BlockingFace(InOneProcess):
     def __del__(self) -> None:
         """Have the thread end when nobody has closed the client."""
         thread = getattr(self, "_thread", None)
-        if thread is not None and thread.is_started:
-            thread.abandon(self._farewell(), self._exit_s)
-            _warn(self, "close()")
+        if thread is None:
+            return
+        if not thread.is_started:
+            thread.drop()
+            return
+        thread.abandon(self._farewell(), self._exit_s)
+        _warn(self, "close()")
 
 
 class AsyncFace(InOneProcess):

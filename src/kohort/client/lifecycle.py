@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from threading import get_ident
+from types import CodeType
 from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -125,14 +126,21 @@ def forked(what: str = "the client") -> LocalProtocolError:
 
 
 class Claim:
-    """A step that one thread takes while others wait for it."""
+    """A step that one thread takes while others wait for it.
+
+    Attributes:
+        owner: Which thread takes it.
+        is_over: Whether the step is over.
+    """
 
     def __init__(self) -> None:
         self.owner = get_ident()
+        self.is_over = False
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def end(self) -> None:
         """Say that the step is over."""
+        self.is_over = True
         self._over.put(None)
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -140,6 +148,25 @@ class Claim:
         with suppress(queue.Empty):
             self._over.get(timeout=timeout_s)
         self._over.put(None)  # for whoever else waits
+
+
+def count_calls(thread: int, code: CodeType, owner: object) -> int:
+    """Return how many calls of an object's method a thread is in, one within another.
+
+    Whatever a call notes down about itself may be wrong: the handler of a signal may raise before
+    it has noted that it is over.
+
+    Args:
+        thread: The thread.
+        code: The method's, as this very class has it.
+        owner: The object.
+    """
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, and for such looks
+    count = 0
+    while frame is not None:
+        count += frame.f_code is code and frame.f_locals["self"] is owner
+        frame = frame.f_back
+    return count
 
 
 class Home:

@@ -4,10 +4,15 @@ No lock guards anything here. The handler of a signal runs in the main thread be
 bytecodes, and may call in again: a lock that the interrupted call holds would never be released.
 What happens once is decided by `dict.setdefault`, threads wait on `queue.SimpleQueue`, whose `put`
 may interrupt its `get`.
+
+A handler may raise as well, and then not even a `finally` is sure to be reached. So the start is
+made in a thread of its own, which no handler interrupts; and whoever waits for the close of another
+thread looks whether that is still in there.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import logging
 import os
@@ -31,6 +36,9 @@ log = logging.getLogger("kohort.client")
 T = TypeVar("T")
 R = TypeVar("R")
 
+# How often a thread that waits for the `close` of another one looks whether that still runs.
+_LOOK_S = 0.1
+
 # How much longer than asked for closing may take: connections close after the group was left.
 _GRACE_S = 2.0
 
@@ -45,7 +53,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._running: Running | None = None
-        self._claims: dict[str, Claim] = {}
+        self._starts: dict[str, Claim] = {}
+        self._closes: dict[int, Claim] = {}
+        self._gates: set[queue.SimpleQueue[BaseException | None]] = set()
         self._early: deque[Callable[[], object]] = deque()
         self._waiting: set[Serve] = set()
         self._farewell: asyncio.Task[None] | None = None
@@ -92,8 +102,8 @@ class LoopThread:
         make: Callable[[Serve], Coroutine[object, object, T]],
         deadline: Deadline,
     ) -> None:
-        self._waiting.add(serve)
         try:
+            self._waiting.add(serve)
             # One of the two is seen: that the thread has ended, or, at its end, that this waits.
             if self._ended or not serve.start(make):
                 raise closed()
@@ -157,49 +167,61 @@ class LoopThread:
     # -------------------------------------------------------------------------------- start
 
     def _begun(self) -> Running:
-        """Return what runs; start it if nobody else does."""
-        while self._running is None:
+        """Return what runs; have it started if it does not.
+
+        Whatever ends this call, the start goes on, or has not begun: it holds up no other call.
+        """
+        while (running := self._running) is None:
             if self._closed:
                 raise closed()
-            mine = Claim()
-            claim = self._claims.setdefault("start", mine)
-            if claim is mine:
+            gate = queue.SimpleQueue[BaseException | None]()
+            try:
+                self._gates.add(gate)
+                _begin(self._launch, gate)
+                error = gate.get()
+            finally:
+                self._gates.discard(gate)
+            if error is not None:
+                raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
+        return running
+
+    def _launch(self, gate: queue.SimpleQueue[BaseException | None]) -> None:
+        """Start the thread unless another call does; in a thread that no signal interrupts."""
+        try:
+            while self._running is None and not self._closed:
+                mine = Claim()
+                claim = self._starts.setdefault("start", mine)
+                if claim is not mine:
+                    claim.wait()
+                    continue
                 try:
                     self._start()
                 finally:
                     if self._running is None:
-                        self._claims.pop("start", None)
+                        self._starts.clear()
                     claim.end()
-            elif claim.owner == mine.owner:
-                raise LocalProtocolError(
-                    "a handler of a signal made a blocking call while it interrupted the start of"
-                    " the client; in handlers call wakeup()"
-                )
-            else:
-                claim.wait()
-        return self._running
+        except BaseException as error:  # noqa: BLE001  # it is raised where the start is waited for
+            gate.put(error)
+        else:
+            gate.put(None)
 
     def _start(self) -> None:
         context = Context()
         loop = context.run(asyncio.new_event_loop)
-        gate = queue.SimpleQueue[Running | None]()
+        gate = queue.SimpleQueue[Running]()
         thread = threading.Thread(target=self._run, args=(loop, gate), name=self._name, daemon=True)
+        running = Running(loop, thread, os.getpid(), context, loop.create_future())
+        gate.put(running)
         try:
             thread.start()
-            self._running = Running(loop, thread, os.getpid(), context, loop.create_future())
-        except RuntimeError as error:
+        except RuntimeError:
             loop.close()
-            raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
-        finally:
-            # An interrupt may come while the thread starts: then this one goes, and the next call
-            # starts another.
-            gate.put(self._running)
-        running = self._running
+            raise
+        self._running = running
         running.post(self._call_early)
         lifecycle.hook_process()
-        if self._closed:
+        if self._closed:  # else whoever closes it sees what runs
             running.post(running.stop)
-            raise closed()
 
     # ---------------------------------------------------------------------------------- end
 
@@ -229,21 +251,30 @@ class LoopThread:
             raise lifecycle.in_own_thread()
         deadline = Deadline(None if timeout_s is None else (timeout_s + _GRACE_S) * 1000)
         mine = Claim()
-        try:  # whatever raises from here on, a later call has its turn
-            while (claim := self._claims.setdefault("close", mine)) is not mine:
-                if claim.owner == mine.owner:  # a handler of a signal interrupted `close`
-                    return
-                claim.wait(deadline.left_s())
-                if self._is_over:
-                    return
-                if deadline.over:
-                    log.warning("%s is still being closed by another thread", self)
-                    return
-            self._close(make, deadline, goes_on)
+        try:
+            if self._has_turn(mine, deadline):
+                self._close(make, deadline, goes_on)
         finally:
-            if not self._is_over and self._claims.get("close") is mine:
-                del self._claims["close"]
             mine.end()
+
+    def _has_turn(self, mine: Claim, deadline: Deadline) -> bool:
+        """Wait for other calls of `close`; return whether this one has to do it."""
+        turn = 0
+        while (claim := self._closes.setdefault(turn, mine)) is not mine:
+            if self._is_over:
+                return False
+            closes = lifecycle.count_calls(claim.owner, LoopThread.close.__code__, self)
+            if claim.is_over or closes <= (claim.owner == mine.owner):
+                turn += 1  # an exception ended that call, maybe before it could say so
+            elif claim.owner == mine.owner:  # a handler of a signal interrupted `close`
+                return False
+            elif deadline.over:
+                log.warning("%s is still being closed by another thread", self)
+                return False
+            else:
+                left_s = deadline.left_s()
+                claim.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+        return not self._is_over
 
     def _close(
         self,
@@ -269,9 +300,8 @@ class LoopThread:
             self._stop(deadline)
 
     def _stop(self, deadline: Deadline) -> None:
-        self._closed = True
-        running = self._running
-        if running is not None and running.is_here:
+        running = self._refuse()
+        if running is not None:
             running.post(running.stop)
             if not self.join(deadline.left_s()):
                 log.warning(
@@ -294,8 +324,8 @@ class LoopThread:
             farewell: What to do before.
             timeout_s: How long the end of the process waits for it.
         """
-        running, self._closed = self._running, True
-        if running is None or not running.is_here:
+        running = self._refuse()
+        if running is None:
             return
         lifecycle.begins_to_end(self, timeout_s)
         if self._closing is not None:
@@ -316,6 +346,18 @@ class LoopThread:
         self._farewell = running.loop.create_task(farewell())
         self._farewell.add_done_callback(said)
 
+    def drop(self) -> None:
+        """End a thread that nobody has used: a start that was interrupted may be under way yet."""
+        running = self._refuse()
+        if running is not None:
+            running.post(running.stop)
+
+    def _refuse(self) -> Running | None:
+        """Refuse calls from now on; return what runs, in this process."""
+        self._closed = True  # before the look: whoever starts it looks afterwards
+        running = self._running
+        return running if running is not None and running.is_here else None
+
     def join(self, timeout_s: float | None) -> bool:
         """Wait for the end of the thread; return whether it has ended."""
         assert self._running is not None
@@ -325,19 +367,17 @@ class LoopThread:
     def forked(self) -> object:
         """In a forked child: have no thread, and let no call wait for it."""
         self._early.clear()
-        self._claims.clear()
+        self._starts.clear()
+        self._closes.clear()
+        for gate in list(self._gates):  # the thread that would answer is the parent's
+            gate.put(None)
         waiting = list(self._waiting)
         for serve in waiting:
             serve.abandon()
         return self._running and (self, waiting)
 
-    def _run(
-        self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[Running | None]
-    ) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[Running]) -> None:
         running = gate.get()
-        if running is None:
-            loop.close()
-            return
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(running.ended)
@@ -350,3 +390,20 @@ class LoopThread:
                 with suppress(KeyError):
                     self._waiting.pop().abandon()
             lifecycle.has_ended(self)
+
+
+def _begin(function: Callable[[R], None], argument: R) -> None:
+    """Call a function in a thread of its own.
+
+    `threading.Thread.start` takes locks and keeps books, which an exception of a signal's handler
+    leaves in disorder; this is one step, which is taken or not.
+
+    Raises:
+        LocalProtocolError: There cannot be another thread.
+    """
+    try:
+        _thread.start_new_thread(function, (argument,))
+    except RuntimeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # the handler of a signal did
+        raise LocalProtocolError(f"the client's thread cannot start: {error}") from error

@@ -237,8 +237,10 @@ class Producer(BlockingFace):
         async def make_sender() -> Sender:
             return self._core.sender(notify)
 
-        sender = self._sender = self._thread.run(make_sender)
+        sender = self._thread.run(make_sender)
+        # This first: who is interrupted in between asks for the sender again, and gets the same.
         self._add = sender.batches.add
+        self._sender = sender
         return sender
 
 

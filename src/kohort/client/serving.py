@@ -66,8 +66,10 @@ class Running:
         """Have the loop call a function; return whether it can."""
         try:
             self.loop.call_soon_threadsafe(function, *args, context=self.context)
-        except RuntimeError:  # it is closed
-            return False
+        except RuntimeError:
+            if self.loop.is_closed():
+                return False
+            raise  # the handler of a signal did
         return True
 
 
