@@ -60,7 +60,7 @@ class AsyncProducer(AsyncFace):
         self._sender: Sender | None = None
         self._late: LateRecords | None = None
         self._ending: asyncio.Future[None] | None = None
-        self._is_closed = False
+        self._is_closed = self._is_over = False
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -188,36 +188,43 @@ class AsyncProducer(AsyncFace):
         Args:
             timeout: Seconds to wait at most.
         """
-        timeout = arguments.timeout_s_or_none(timeout)
-        if self._is_closed:
-            if self._ending is not None and not self._ending.done():
-                await asyncio.wait([self._ending], timeout=timeout)
-            if self._ending is not None and not self._ending.done():
+        left_s = arguments.timeout_s_or_none(timeout)
+        deadline = _deadline(left_s)
+        while (ending := self._ending) is not None:  # else it may have been cut off
+            await asyncio.wait([ending], timeout=left_s)
+            left_s = deadline.left_s()
+            if not ending.done():
                 log.warning("the producer is still being closed by another task")
+                return
+        if self._is_over:
             return
         if self._sender is not None:
             self._at_home()
         self._is_closed = True
-        self._ending = asyncio.get_running_loop().create_future()
+        ending = self._ending = asyncio.get_running_loop().create_future()
         try:
-            await _close(self._sender, self._late, self._cluster, timeout)
-        except asyncio.CancelledError:
-            self._is_closed = False  # what is there can be sent yet: by another close, or at exit
-            raise
+            await _close(self._sender, self._late, self._cluster, left_s)
+            self._is_over = True
         finally:
-            self._ending.set_result(None)
+            if not self._is_over:  # what is there can be sent yet: by another close, or at exit
+                self._is_closed = False
+            self._ending = None
+            ending.set_result(None)
 
     def end_at_exit(self) -> None:
         """Say what the end of the process takes along: the loop does not run any more."""
         sender = self._sender
-        if self.is_owned or self._is_closed or sender is None or not sender.undone():
+        if self.is_owned or self._is_over or sender is None or not sender.undone():
             return
-        self._is_closed = True  # told once
+        self._is_closed = self._is_over = True  # told once
         log.warning("records of an AsyncProducer that was not closed are lost: await its close()")
 
     def farewell(self) -> Farewell | None:
-        """Return what is to be done when nobody closes this: what is there is sent."""
-        if self._sender is None or self._is_closed:
+        """Return what is to be done when nobody closes this: what is there is sent.
+
+        So it is after a `close` that was cancelled, or is going to be.
+        """
+        if self._sender is None or self._is_over:
             return None
         timeout_s = self._config.delivery_timeout_ms / 1000
         return partial(_close_alone, self._sender, self._late, self._cluster, timeout_s)
