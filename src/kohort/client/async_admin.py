@@ -19,6 +19,7 @@ from kohort.client.admin_values import (
 )
 from kohort.client.backoff import Deadline
 from kohort.client.config import AdminConfig, from_kafka, make
+from kohort.client.ending import Ending
 from kohort.client.faces import AsyncFace
 from kohort.client.lifecycle import Farewell
 from kohort.client.metadata import Node, PartitionMetadata
@@ -50,6 +51,7 @@ class AsyncAdminClient(AsyncFace):
         self._config = make(AdminConfig, settings)
         self._made: AdminCore | None = None
         self._is_closed = False
+        self._ending = Ending("the admin client")
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -175,16 +177,17 @@ class AsyncAdminClient(AsyncFace):
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._made is not None:
+        made = self._made
+        if made is not None:
             self._at_home()
         self._is_closed = True
-        made, self._made = self._made, None
         if made is not None:
-            await made.close()
+            await self._ending.wait(made.close, Deadline(None))
+            self._made = None
 
     def farewell(self) -> Farewell | None:
         """Return what is to be done when nobody closes this."""
-        return None if self._made is None or self._is_closed else self._made.close
+        return None if self._made is None or self._ending.is_begun else self._made.close
 
     @property
     def _core(self) -> AdminCore:

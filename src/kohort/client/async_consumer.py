@@ -164,7 +164,7 @@ class AsyncConsumer(AsyncPositions):
 
         What the last poll handed out is not committed, and no listener is called.
         """
-        if self._core is None or self._is_closed:
+        if self._core is None or self._core.ending.is_over:
             return None
         return partial(_leave, self._core)
 
@@ -454,7 +454,8 @@ class AsyncConsumer(AsyncPositions):
         """Commit if that is automatic, leave the group and close the connections.
 
         What the last `poll` handed out is committed unless an exception is being handled, for then
-        nobody knows how far the application came.
+        nobody knows how far the application came. When the call is cancelled, this goes on behind
+        it, and the next call takes over where it is.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
@@ -489,7 +490,7 @@ class AsyncConsumer(AsyncPositions):
             if core is not None:
                 await core.close(deadline, caller, operation, is_done=is_done)
         finally:
-            self._is_closed = True
+            self._is_closed = core is None or core.ending.is_over  # else it was cut off
 
 
 async def _leave(core: ConsumerCore) -> None:

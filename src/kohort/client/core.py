@@ -15,6 +15,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.committer import Committer, Offsets
 from kohort.client.config import ConsumerConfig, OnCommit
 from kohort.client.coordinator import Coordinator
+from kohort.client.ending import Ending
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import fetch_buffer
 from kohort.client.handover import Handover
@@ -46,6 +47,7 @@ class ConsumerCore:
         is_woken: Whether a poll shall end; set by any thread, then `notify` on the loop.
         was_woken: Whether the last poll ended for that.
         listening: Knows whether a listener of this consumer runs.
+        ending: Closes this.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -92,8 +94,8 @@ class ConsumerCore:
         self._errors: list[BaseException] = []
         self.is_woken = self._reads = False
         self._started: set[asyncio.Task[None]] = set()
-        self.was_woken = self._is_closing = False
-        self._closed = asyncio.Event()
+        self.was_woken = False
+        self.ending = Ending("the consumer")
         self._was_reached = False
         self.handover = Handover(self._set_aside, self._found)
 
@@ -228,7 +230,7 @@ class ConsumerCore:
         self._begin(reads)
         is_last = self.was_woken = False
         while True:
-            if self._is_closing:
+            if self.ending.is_begun:
                 raise LocalProtocolError("the client was closed meanwhile")
             if self.membership is not None:
                 self.membership.polled()
@@ -285,7 +287,7 @@ class ConsumerCore:
             return True
         if self.callbacks is not None and self.callbacks.are_due:
             return True
-        return bool(self._errors) or self.is_woken or self._is_closing
+        return bool(self._errors) or self.is_woken or self.ending.is_begun
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -426,6 +428,8 @@ class ConsumerCore:
     ) -> None:
         """Commit if that is automatic, leave the group, close the connections.
 
+        That goes on when the call is cancelled; another call takes over where it is.
+
         Args:
             deadline: How long leaving may take.
             caller: Makes callbacks.
@@ -433,22 +437,11 @@ class ConsumerCore:
             is_done: Whether the application is done with all that it was given; if not, only what
                 it was done with before its last poll is committed.
         """
-        if self._is_closing:  # a call that was interrupted goes on
-            await asyncio.wait_for(self._closed.wait(), deadline.left_s())
-            return
-        self._is_closing = True
-        try:
-            await self._close(deadline, caller, operation, is_done=is_done)
-        finally:
-            self._closed.set()
+        close = partial(self._close, caller, operation, is_done=is_done)
+        await self.ending.wait(close, deadline)
 
     async def _close(
-        self,
-        deadline: Deadline,
-        caller: Caller,
-        operation: GroupMembershipOperation,
-        *,
-        is_done: bool,
+        self, caller: Caller, operation: GroupMembershipOperation, *, is_done: bool
     ) -> None:
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
@@ -457,7 +450,7 @@ class ConsumerCore:
         if is_done:
             self.partitions.mark_consumed()
         try:
-            async with asyncio.timeout(deadline.left_s()):
+            async with self.ending.limit():
                 await asyncio.gather(*self._started, return_exceptions=True)
                 if self.membership is not None:
                     await self._leave(caller, operation)
