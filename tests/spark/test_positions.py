@@ -33,7 +33,15 @@ def known(offset: int | None, note: Note | None, end: int | None, **more: object
     notes = {} if note is None or offset is None else {P0: note}
     ends = {} if end is None else {P0: end}
     counts = {} if end is None else {"t": 2}
-    facts = {"nonce": "ours", "ends": ends, "counts": counts, "epoch": 5, "now_ms": 10**9, **more}
+    facts = {
+        "nonce": "ours",
+        "ends": ends,
+        "counts": counts,
+        "has_placed": end is not None,
+        "epoch": 5,
+        "now_ms": 10**9,
+        **more,
+    }
     return Known(group=GroupOffsets(offsets, notes), **facts)  # type: ignore[arg-type]  # a table's facts
 
 
@@ -82,6 +90,17 @@ def test_a_checkpoint_of_the_first_releases_has_no_nonce() -> None:
 def test_an_added_partition_is_read_from_its_beginning() -> None:
     start = known(None, None, None, counts={"t": 2}).start(P2)
     assert (start.origin, start.warning) == (Origin.EARLIEST, "")
+
+
+def test_a_query_that_was_given_nothing_so_far_has_not_begun() -> None:
+    assert known(None, None, None, counts={"t": 2}).start(P0).origin is Origin.STARTING
+    recorded = known(None, None, None, counts={"t": 2}, firsts={P0: 7})
+    assert recorded.start(P0).origin is Origin.FIRST
+    assert recorded.start(P2).origin is Origin.EARLIEST
+    begun = GroupOffsets({P1: 4}, {P1: THEIRS})
+    start = Known(group=begun, counts={"t": 2}, firsts={P0: 7}, epoch=7).start(P0)
+    assert start.origin is Origin.EARLIEST
+    assert "t-0: the group has no offset for it" in start.warning
 
 
 def test_an_added_partition_is_known_by_the_notes_of_others() -> None:
@@ -172,6 +191,8 @@ class AnyHistory(RuleBasedStateMachine):
         self.last = [Manifest(nonce="n0"), Manifest(nonce="s0")]
         self.open: list[Manifest | None] = [None, None]
         self.counts: list[dict[str, int]] = [{}, {}]
+        self.placed = [False, False]
+        self.firsts: list[dict[TopicPartition, int]] = [{}, {}]
         self.resumed: list[dict[TopicPartition, int]] = [{}, {}]
         self.has_begun = False
         self.now_ms = 0
@@ -212,9 +233,22 @@ class AnyHistory(RuleBasedStateMachine):
         self.place(who)
         batch = self.queries[who].offer(self.ends, None)
         if batch is None and not self.last[who].batch:
-            self.last[who] = self.queries[who].offer_start()  # Spark always runs a first batch
-            self.queries[who].finish(self.last[who])
+            self.start_empty(who)  # Spark always runs a first batch
         self.open[who] = batch
+
+    def start_empty(self, who: int) -> None:
+        query, known = self.queries[who], self.known(who)
+        others = self.ends.keys() - query.positions.keys()
+        firsts = {p: self.ends[p] for p in others if known.start(p).origin is Origin.STARTING}
+        self.last[who] = query.offer_start(firsts)
+        query.finish(self.last[who])
+
+    @precondition(lambda self: not all(each.batch for each in self.last))
+    @rule(who=st.integers(0, 1))
+    def trigger_before_the_assignment(self, who: int) -> None:
+        if not self.last[who].batch and not self.queries[who].positions:
+            self.queries[who].topics = self.topics
+            self.start_empty(who)
 
     def finish(self, who: int) -> None:
         batch = self.open[who]
@@ -231,6 +265,8 @@ class AnyHistory(RuleBasedStateMachine):
     def learn(self, who: int, batch: Manifest) -> None:
         for name, topic in batch.topics.items():
             self.counts[who][name] = max(topic.count, self.counts[who].get(name, 0))
+        self.placed[who] = self.placed[who] or bool(batch.ranges)
+        self.firsts[who].update(batch.firsts)
 
     def commit(self, who: int) -> None:
         query = self.queries[who]
@@ -241,29 +277,22 @@ class AnyHistory(RuleBasedStateMachine):
     def place(self, who: int) -> None:
         query = self.queries[who]
         query.topics = self.topics
-        group = group_offsets(self.group, self.topics)
-        facts = Known(
-            group=group,
-            nonce=query.nonce,
-            ends=query.finished,
-            counts=self.counts[who],
-            resumed=self.resumed[who],
-            epoch=self.epoch,
-            now_ms=self.now_ms,
-        )
+        facts = self.known(who)
+        group = facts.group
         origins = {each: facts.start(each).origin for each in query.unplaced}
         values = {
             Origin.GROUP: group.offsets,
             Origin.CHECKPOINT: dict(query.finished),
             Origin.EARLIEST: dict.fromkeys(self.ends, 0),
             Origin.STARTING: self.ends,
+            Origin.FIRST: self.firsts[who],
         }
         positions = {each: values[origin][each] for each, origin in origins.items()}
-        starts = [p for p, o in origins.items() if o in (Origin.STARTING, Origin.EARLIEST)]
+        starts = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         query.began = self.epoch if group.began is None else group.began
         query.place(self.epoch, positions, group.offsets, starts)
         for each, origin in origins.items():
-            if origin is Origin.STARTING:
+            if origin in (Origin.STARTING, Origin.FIRST):
                 # When all of its offsets have expired, nothing tells a new query that the group
                 # had begun: it begins again.
                 before = (
@@ -271,9 +300,23 @@ class AnyHistory(RuleBasedStateMachine):
                 )
                 self.begins[each] = min(before, positions[each])
         if origins:
-            self.has_begun = True
+            self.has_begun = self.placed[who] = True
             self.counts[who].setdefault("t", self.topics["t"].count)
             self.commit(who)
+
+    def known(self, who: int) -> Known:
+        query = self.queries[who]
+        return Known(
+            group=group_offsets(self.group, self.topics),
+            nonce=query.nonce,
+            ends=query.finished,
+            counts=self.counts[who],
+            has_placed=self.placed[who],
+            firsts=self.firsts[who],
+            resumed=self.resumed[who],
+            epoch=self.epoch,
+            now_ms=self.now_ms,
+        )
 
     @precondition(lambda self: bool(self.owner))
     @rule(who=st.integers(0, 1), is_in_sink=st.booleans())
@@ -282,6 +325,7 @@ class AnyHistory(RuleBasedStateMachine):
         batch, nonce = self.open[who], self.queries[who].nonce
         self.queries[who] = Progress(self.queries[who]._operator, nonce)
         self.counts[who], self.resumed[who], self.open[who] = {}, {}, None
+        self.placed[who], self.firsts[who] = False, {}
         if batch is not None and is_in_sink:
             self.write(batch.ranges)
             self.last[who] = batch

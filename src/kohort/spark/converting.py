@@ -227,6 +227,8 @@ def placed(
         nonce=last.nonce,
         ends={place: end for place, (_, end) in over.ranges.items()},
         counts={name: topic.count for name, topic in over.topics.items()},
+        has_placed=bool(over.ranges),
+        firsts=over.firsts,
         now_ms=now_ms,
         policy=policy,
     )
@@ -259,6 +261,8 @@ def positions_of(
             found[place] = group.offsets[place]
         elif start.origin is Origin.CHECKPOINT:
             found[place] = over.ranges[place][1]
+        elif start.origin is Origin.FIRST:
+            found[place] = over.firsts[place]
         elif place in begun.ranges:  # its first batch, which nobody has finished
             found[place] = begun.ranges[place][0]
         elif start.origin is Origin.EARLIEST:

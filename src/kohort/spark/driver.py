@@ -162,7 +162,8 @@ class QueryDriver:
             self._membership.check()
             raise
         if batch is None and not last.batch:
-            batch = self._membership.offer_start()  # Spark always runs a first batch
+            firsts = self._placing.firsts(self._membership)
+            batch = self._membership.offer_start(firsts)  # Spark always runs a first batch
         if batch is None:
             return start
         self._delay.began(time.monotonic() * 1000)

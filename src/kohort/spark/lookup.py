@@ -136,6 +136,15 @@ class Lookup:
             return self._at_timestamps(wanted, timed, EARLIEST, options.starting_strategy)
         return self._at_offsets(wanted, options.starting_offsets or default, EARLIEST)
 
+    def starts_at_latest(self, partition: TopicPartition) -> bool:
+        """Whether the options put a partition behind the last record that it has then."""
+        options, starting = self._options, self._options.starting_offsets
+        if options.starting_timestamp is not None or options.starting_offsets_by_timestamp:
+            return False
+        if isinstance(starting, Mapping):
+            return starting.get(partition) == LATEST
+        return starting in (None, "latest")
+
     def ending(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where a batch read ends; partitions that no option names end at latest.
 

@@ -36,6 +36,8 @@ class Manifest:
         batch: How many batches the checkpoint's query has offered with this one.
         nonce: Names the checkpoint, in the notes of its commits; made with its first batch.
         topics: Every subscribed topic, owned or not, as it was then.
+        firsts: Where `startingOffsets` was at the first batch, of partitions that were not given
+            out yet and that start at latest: what arrives before they are is to be read.
     """
 
     epoch: int = -1
@@ -44,16 +46,21 @@ class Manifest:
     batch: int = 0
     nonce: str = ""
     topics: Mapping[str, Topic] = field(default_factory=dict)
+    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> OffsetJson:
         """Return the manifest for Spark: equal manifests give equal text, key by key."""
         topics: dict[str, dict[str, list[int]]] = {}
         for (topic, partition), (start, end) in sorted(self.ranges.items()):
             topics.setdefault(topic, {})[str(partition)] = [start, end]
+        firsts: dict[str, dict[str, int]] = {}
+        for (topic, partition), first in sorted(self.firsts.items()):
+            firsts.setdefault(topic, {})[str(partition)] = first
         return {
             "batch": self.batch,
             "counts": {name: each.count for name, each in sorted(self.topics.items())},
             "epoch": self.epoch,
+            **({"firsts": firsts} if firsts else {}),
             "ids": {name: each.topic_id for name, each in sorted(self.topics.items())},
             "nonce": self.nonce,
             "operator": self.operator,
@@ -78,7 +85,7 @@ class Manifest:
             for topic, partitions in topics.items()
             for partition, bounds in partitions.items()
         }
-        return Manifest(epoch, operator, ranges, *_identity(offset))
+        return Manifest(epoch, operator, ranges, *_identity(offset), _firsts(offset))
 
     def reads(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the batch reads any record of the given partitions."""
@@ -96,6 +103,18 @@ def _identity(offset: Mapping[str, object]) -> tuple[int, str, dict[str, Topic]]
         raise ManifestError("counts or ids of the checkpoint are malformed")
     topics = {name: Topic(str(ids.get(name, "")), int(count)) for name, count in counts.items()}
     return batch, nonce, topics
+
+
+def _firsts(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
+    """Return where partitions are to start; only some first batches say it."""
+    firsts = offset.get("firsts", {})
+    if not isinstance(firsts, dict):
+        raise ManifestError("firsts of the checkpoint is malformed")
+    return {
+        TopicPartition(topic, int(partition)): int(first)
+        for topic, partitions in firsts.items()
+        for partition, first in partitions.items()
+    }
 
 
 def trim(

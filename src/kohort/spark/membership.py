@@ -214,11 +214,11 @@ class Membership:
             self._progress.check()
             return None if self._signs.is_frozen else self._progress.offer(ends, limit, least)
 
-    def offer_start(self) -> Manifest | None:
+    def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest | None:
         """Open a batch that says where the query starts, see `Progress.offer_start`."""
         with self._changed:
             self._progress.check()
-            return None if self._signs.is_frozen else self._progress.offer_start()
+            return None if self._signs.is_frozen else self._progress.offer_start(firsts)
 
     def report(self) -> dict[str, object]:
         """Return what people want to know of the member."""

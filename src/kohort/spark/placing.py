@@ -58,6 +58,10 @@ class Placing:
         self._before: dict[str, Topic] = {}
         self._remade: set[str] = set()
         self._learned: Manifest | None = None
+        # Whether a partition was placed, as far as the checkpoint and this run tell.
+        self._has_placed = False
+        # Where partitions start that were not given out at the query's first batch.
+        self._firsts: dict[TopicPartition, int] = {}
         # Where the group was when a batch was repeated from there on.
         self._resumed: dict[TopicPartition, int] = {}
         # To be read from the beginning, whatever the group says.
@@ -99,6 +103,10 @@ class Placing:
             self._count(name, number + 1)
         for name, topic in batch.topics.items():
             self._count(name, topic.count)
+        self._has_placed = self._has_placed or bool(batch.ranges)
+        for place, first in batch.firsts.items():
+            if place.topic not in self._remade:
+                self._firsts[place] = first
 
     def _await_topics(self, known: Iterable[str]) -> None:
         """Look a while for topics that the checkpoint knows: they are gone, or come yet.
@@ -123,6 +131,7 @@ class Placing:
         if before and now and before != now and name not in self._remade:
             self._remade.add(name)
             self._counts[name] = 0  # all its partitions are new
+            self._firsts = {p: first for p, first in self._firsts.items() if p.topic != name}
             self._lookup.forget_ends()
             self._data_loss(
                 f"topic {name} was deleted and made anew: its id was {before} and is {now}",
@@ -208,12 +217,28 @@ class Placing:
             self._tell(place, starts[place].warning, is_conflict=starts[place].is_conflict)
         origins = {place: start.origin for place, start in starts.items()}
         positions = self._positions(origins, known)
-        fresh = [p for p, o in origins.items() if o in (Origin.STARTING, Origin.EARLIEST)]
+        fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         began = epoch if group.began is None else group.began
         membership.place(epoch, positions, group.offsets, fresh, began)
         self._anew -= unplaced
+        self._has_placed = True
         for name, topic in self._topics.items():
             self._counts.setdefault(name, topic.count)
+
+    def firsts(self, membership: Membership) -> dict[TopicPartition, int]:
+        """Return where partitions start that may be given to this query after its first batch.
+
+        What arrives until then is to be read. It is nothing for partitions that the group has
+        begun: it has offsets for them, or its notes say so.
+        """
+        places = self.partitions() - membership.positions().keys()
+        late = [place for place in places if self._lookup.starts_at_latest(place)]
+        if not late:
+            return {}
+        group, (epoch, _) = self.group(), membership.unplaced()
+        known = self._known(group, membership, epoch)
+        late = [place for place in late if known.start(place).origin is Origin.STARTING]
+        return self._lookup.starting(late, "latest") if late else {}
 
     def group(self) -> GroupOffsets:
         """Return what the group has committed for the subscribed topics."""
@@ -228,6 +253,8 @@ class Placing:
             nonce=membership.nonce,
             ends=ends,
             counts=self._counts,
+            has_placed=self._has_placed,
+            firsts=self._firsts,
             resumed=self._resumed,
             epoch=epoch,
             now_ms=int(time.time() * 1000),
@@ -243,6 +270,7 @@ class Placing:
         return {
             **{place: known.group.offsets[place] for place in of[Origin.GROUP]},
             **{place: known.ends[place] for place in of[Origin.CHECKPOINT]},
+            **{place: known.firsts[place] for place in of[Origin.FIRST]},
             **(
                 self._consumer.beginning_offsets(of[Origin.EARLIEST]) if of[Origin.EARLIEST] else {}
             ),

@@ -192,6 +192,7 @@ class Origin(Enum):
     GROUP = "the group's offset"
     CHECKPOINT = "the checkpoint"
     STARTING = "startingOffsets"
+    FIRST = "where startingOffsets was at the query's first batch"
     EARLIEST = "the beginning of the partition"
 
 
@@ -220,6 +221,8 @@ class Known:
         ends: Where the last finished batch of the checkpoint ended; of the topics that are there.
         counts: Partitions that each topic had when this query looked last, as far as its checkpoint
             tells; empty before the query's first start.
+        has_placed: Whether this query has placed a partition before, in this run or an earlier one.
+        firsts: Where `startingOffsets` was at the query's first batch, see `Manifest`.
         resumed: The group's offsets from which this run has read a repeated batch to its end.
         epoch: Generation of the group.
         now_ms: The time, in milliseconds since 1970.
@@ -230,6 +233,8 @@ class Known:
     nonce: str = ""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    has_placed: bool = False
+    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
     resumed: Mapping[TopicPartition, int] = field(default_factory=dict)
     epoch: int = -1
     now_ms: int = 0
@@ -240,16 +245,23 @@ class Known:
 
         The group's offset, else the checkpoint's; without both `startingOffsets` counts only while
         the group begins. Later a partition without an offset is new, or its offset has expired:
-        then all that it holds may be unread.
+        then all that it holds may be unread. A query that was given nothing before its first
+        batch has not begun by that: its partitions start where the group begins.
         """
         if place in self.group.offsets:
             return self._from_group(place)
         if place in self.ends:
             return Start(Origin.CHECKPOINT)
-        is_added = place.partition >= self.group.count(place.topic) > 0
-        if is_added or self.counts or self.group.has_begun(self.epoch, self.now_ms):
+        if self._is_added(place) or self.group.has_begun(self.epoch, self.now_ms):
             return self._late(place)
-        return Start(Origin.STARTING)
+        if place in self.firsts:
+            return Start(Origin.FIRST)
+        return self._late(place) if self.has_placed else Start(Origin.STARTING)
+
+    def _is_added(self, place: TopicPartition) -> bool:
+        """Whether the partition was not there when the group or this query looked last."""
+        is_new = bool(self.counts) and place.partition >= self.counts.get(place.topic, 0)
+        return is_new or place.partition >= self.group.count(place.topic) > 0
 
     def _from_group(self, place: TopicPartition) -> Start:
         offset, end = self.group.offsets[place], self.ends.get(place)

@@ -277,9 +277,15 @@ class Progress:
             {tp: (position, position + sizes[tp]) for tp, position in placed.items()}
         )
 
-    def offer_start(self) -> Manifest:
-        """Open a batch without records, which Spark's log keeps: it says where the query starts."""
-        return self._offer({tp: (position, position) for tp, position in self.positions.items()})
+    def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest:
+        """Open a batch without records, which Spark's log keeps: it says where the query starts.
+
+        Args:
+            firsts: Where partitions are to start that may come later, see `Manifest`.
+        """
+        ranges = {tp: (position, position) for tp, position in self.positions.items()}
+        self._open = replace(self._offer(ranges), firsts=dict(firsts))
+        return self._open
 
     def _offer(self, ranges: Mapping[TopicPartition, Range]) -> Manifest:
         self._open = Manifest(
