@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -22,7 +23,7 @@ from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
-from kohort.spark.placing import Placing
+from kohort.spark.placing import Placing, TopicsChangedError
 from kohort.spark.query_state import Progress
 from kohort.spark.signs import Signs
 from kohort.types import TopicPartition
@@ -148,8 +149,9 @@ class QueryDriver:
         self.finish(start)
         if self._control.is_frozen(start):
             if self._may_read():  # the member may have joined after Spark began to repeat `start`
-                self._look_at_topics()
-                self._placing.place(self._membership)
+                with contextlib.suppress(TopicsChangedError):
+                    self._look_at_topics()
+                    self._placing.place(self._membership)
                 self.finish(start)
             self._control.acknowledge()
             return start
@@ -162,7 +164,7 @@ class QueryDriver:
             self._membership.check()
             raise
         if batch is None and not last.batch:
-            firsts = self._placing.firsts(self._membership)
+            firsts = self._firsts()
             batch = self._membership.offer_start(firsts)  # Spark always runs a first batch
         if batch is None:
             return start
@@ -186,7 +188,20 @@ class QueryDriver:
                 return batch
         return None
 
+    def _firsts(self) -> Mapping[TopicPartition, int]:
+        try:
+            return self._placing.firsts(self._membership)
+        except TopicsChangedError:  # another topic by now, which begins with its first record
+            return {}
+
     def _next_batch(self, limit: int | None, least: int) -> Manifest | None:
+        while True:
+            try:
+                return self._look_for_batch(limit, least)
+            except TopicsChangedError as error:
+                log.info("looking again for a batch: %s", error)
+
+    def _look_for_batch(self, limit: int | None, least: int) -> Manifest | None:
         self._look_at_topics()
         self._placing.place(self._membership)
         ends = self._readable_ends()
@@ -281,7 +296,7 @@ class QueryDriver:
         was_settled = self._membership.settle(0)
         self._membership.settle(None)
         _, unplaced = self._membership.unplaced()
-        return was_settled and not unplaced
+        return was_settled and unplaced.isdisjoint(self._placing.partitions())
 
     def _readable_ends(self) -> Mapping[TopicPartition, int]:
         self._ends = self._placing.ends(self._membership.owned())

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import (
+    BrokerUnavailableError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    RequestTimedOutError,
+)
 from kohort.spark.java_regex import java_pattern
 from kohort.spark.options import EARLIEST, LATEST, OptionError, SourceOptions
 from kohort.spark.positions import Topic
@@ -16,8 +22,15 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     from kohort.client.consumer import Consumer
 
+Asked = TypeVar("Asked", bound=Iterable[TopicPartition])
+Answer = TypeVar("Answer")
+
 # Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
 ENDS_MAX_AGE_S = 0.1
+# After so long without an answer the topics are looked at again; the next time after twice as long.
+LOOK_AGAIN_MS = 1_000
+# Kafka's default of `default.api.timeout.ms`.
+API_TIMEOUT_MS = 60_000
 # Partitions that a message names.
 SHOWN = 5
 
@@ -32,6 +45,11 @@ class Lookup:
     Args:
         options: The options of the `load()`.
         consumer: Who is asked.
+
+    Attributes:
+        look_again: Called while the brokers do not answer for partitions: the client asks until
+            `default.api.timeout.ms`, also for a topic that has been deleted meanwhile. It raises
+            when the partitions are not there any more.
     """
 
     def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
@@ -39,6 +57,8 @@ class Lookup:
         self._consumer = consumer
         self._ends: dict[TopicPartition, int] = {}
         self._ends_at = 0.0
+        self._patience_ms = int(options.settings.get("default.api.timeout.ms", API_TIMEOUT_MS))
+        self.look_again: Callable[[Iterable[TopicPartition]], None] | None = None
 
     @property
     def wanted(self) -> str:
@@ -166,7 +186,7 @@ class Lookup:
     def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return where the logs begin and end."""
         wanted = list(partitions)
-        first = self._list_offsets(dict.fromkeys(wanted, EARLIEST))
+        first = self.begins(wanted)
         last = self._list_offsets(dict.fromkeys(wanted, LATEST))
         return {partition: (first[partition], last[partition]) for partition in wanted}
 
@@ -177,6 +197,10 @@ class Lookup:
             self._ends = self._list_offsets(dict.fromkeys(partitions, LATEST))
             self._ends_at = now
         return self._ends
+
+    def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the logs begin."""
+        return self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def forget_ends(self) -> None:
         """Ask for all end offsets when they are needed next."""
@@ -216,7 +240,7 @@ class Lookup:
     ) -> dict[TopicPartition, int]:
         """Return the first offsets at or after timestamps; where there is none, by `strategy`."""
         asked = {partition: timed[partition] for partition in partitions & timed.keys()}
-        found = self._consumer.offsets_for_times(asked) if asked else {}
+        found = self._ask(self._consumer.offsets_for_times, asked) if asked else {}
         offsets = {partition: at.offset for partition, at in found.items() if at is not None}
         late = sorted(asked.keys() - offsets.keys())
         if late and strategy == "error":
@@ -256,8 +280,22 @@ class Lookup:
         """Return where the log begins (for EARLIEST) or ends (for LATEST)."""
         first = [partition for partition, target in targets.items() if target == EARLIEST]
         last = [partition for partition, target in targets.items() if target == LATEST]
-        found = self._consumer.beginning_offsets(first) if first else {}
-        return {**found, **(self._consumer.end_offsets(last) if last else {})}
+        found = self._ask(self._consumer.beginning_offsets, first) if first else {}
+        return {**found, **(self._ask(self._consumer.end_offsets, last) if last else {})}
+
+    def _ask(self, ask: Callable[[Asked, int | None], Answer], asked: Asked) -> Answer:
+        if self.look_again is None:
+            return ask(asked, None)
+        wait_ms, deadline = LOOK_AGAIN_MS, time.monotonic() + self._patience_ms / 1000
+        while True:
+            left_ms = max(1, round((deadline - time.monotonic()) * 1000))
+            try:
+                return ask(asked, min(wait_ms, left_ms))
+            except (BrokerUnavailableError, RequestTimedOutError):
+                self.look_again(asked)
+                if left_ms <= wait_ms:
+                    raise
+            wait_ms *= 2  # a busy broker may need its time
 
 
 def shown_partitions(partitions: Sequence[TopicPartition]) -> str:

@@ -36,6 +36,10 @@ class PositionConflictError(KohortError, RuntimeError):
     """Group and checkpoint disagree, and `positions=fail` leaves the choice to the operator."""
 
 
+class TopicsChangedError(KohortError):
+    """Partitions went away while the brokers were asked about them: begin again, without them."""
+
+
 class Placing:
     """Places partitions, and notices when what they held is gone.
 
@@ -49,6 +53,7 @@ class Placing:
         self._options = options
         self._consumer = consumer
         self._lookup = lookup
+        lookup.look_again = self._look_again
         self._topics: dict[str, Topic] = {}
         self._partitions: frozenset[TopicPartition] | None = None
         self._asked_at = float("-inf")
@@ -97,7 +102,7 @@ class Placing:
             return
         self._learned = batch
         for name, topic in batch.topics.items():
-            self._compare(name, topic.topic_id)
+            self._compare(name, topic)
         self._await_topics(batch.topics)
         for name, number in batch.ranges:
             self._count(name, number + 1)
@@ -126,15 +131,17 @@ class Placing:
         """Whether topics are missing that may come yet."""
         return any(self._missing_since.get(name, inf) < inf for name in names)
 
-    def _compare(self, name: str, before: str) -> None:
-        now = self._topics[name].topic_id if name in self._topics else ""
-        if before and now and before != now and name not in self._remade:
+    def _compare(self, name: str, before: Topic) -> None:
+        now = self._topics.get(name, Topic("", 0))
+        is_other = before.topic_id and now.topic_id and before.topic_id != now.topic_id
+        if is_other and name not in self._remade:
             self._remade.add(name)
             self._counts[name] = 0  # all its partitions are new
             self._firsts = {p: first for p, first in self._firsts.items() if p.topic != name}
             self._lookup.forget_ends()
             self._data_loss(
-                f"topic {name} was deleted and made anew: its id was {before} and is {now}",
+                f"topic {name} was deleted and made anew: its id was {before.topic_id} and is "
+                f"{now.topic_id}{_fewer(before, now)}",
                 "the new topic is read from its beginning",
             )
 
@@ -168,8 +175,19 @@ class Placing:
         if not (found or self._missing_since or self._options.pattern):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
         for name, topic in before.items():
-            self._compare(name, topic.topic_id)
+            self._compare(name, topic)
         self._before = {**before, **found}
+
+    def _look_again(self, places: Iterable[TopicPartition]) -> None:
+        """Look whether partitions are there, as the brokers do not answer for them.
+
+        Raises:
+            DataLossError: A topic is gone or was made anew, and `failOnDataLoss` is true.
+            TopicsChangedError: They are not, or not the same.
+        """
+        self.refresh(max_age_s=0)
+        if self._remade or not self.partitions().issuperset(places):
+            raise TopicsChangedError("topics have changed while the brokers were asked about them")
 
     def _note_missing(self, found: Mapping[str, Topic], now: float) -> None:
         for name in self._topics.keys() - found.keys():
@@ -271,9 +289,7 @@ class Placing:
             **{place: known.group.offsets[place] for place in of[Origin.GROUP]},
             **{place: known.ends[place] for place in of[Origin.CHECKPOINT]},
             **{place: known.firsts[place] for place in of[Origin.FIRST]},
-            **(
-                self._consumer.beginning_offsets(of[Origin.EARLIEST]) if of[Origin.EARLIEST] else {}
-            ),
+            **self._lookup.begins(of[Origin.EARLIEST]),
             **self._starting(of[Origin.STARTING]),
         }
 
@@ -350,9 +366,9 @@ class Placing:
         Raises:
             DataLossError: There are some, and `failOnDataLoss` is true.
         """
-        asked = [place for place in positions if positions[place] != ends.get(place)]
-        first = self._consumer.beginning_offsets(asked) if asked else {}
-        gone = [p for p in asked if p in ends and not first[p] <= positions[p] <= ends[p]]
+        asked = [place for place in positions.keys() & ends if positions[place] != ends[place]]
+        first = self._lookup.begins(asked)
+        gone = [p for p in asked if not first[p] <= positions[p] <= ends[p]]
         for place in sorted(gone):
             self._lost_partitions += 1
             name = f"{place.topic}-{place.partition}"
@@ -370,3 +386,9 @@ class Placing:
         """Return the end offsets of partitions that are there."""
         there = frozenset(partitions) & self.partitions()
         return self._lookup.ends(there)
+
+
+def _fewer(before: Topic, now: Topic) -> str:
+    """Say that a topic has lost partitions, empty when it has not."""
+    is_fewer = now.count < before.count
+    return f", and it had {before.count} partitions and has {now.count}" if is_fewer else ""
