@@ -15,9 +15,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from kohort.spark.exclusive import ExclusiveGroupError
 from kohort.spark.lookup import DataLossError
-from kohort.spark.membership import GroupInUseError
 from kohort.spark.options import OptionError
 from kohort.spark.placing import PositionConflictError
+from kohort.spark.query_state import GroupInUseError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, once, produce, set_group

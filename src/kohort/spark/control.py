@@ -186,6 +186,15 @@ class Control:
         of_query = (word for _, word in self._words if nonce and word.end.get("nonce") == nonce)
         return next((word.refusal for word in of_query if word.refusal), "")
 
+    def others(self, mark: str) -> dict[Path, int]:
+        """Return the files `mark` of the application's other sources, and when they changed."""
+        found = {}
+        for source in sources_in(self._application) if self._application else ():
+            with contextlib.suppress(FileNotFoundError):
+                if source != self.directory:
+                    found[source / mark] = (source / mark).stat().st_mtime_ns
+        return found
+
     def close(self) -> None:
         """Remove the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
 from kohort.spark.placing import Placing, TopicsChangedError
 from kohort.spark.query_state import Progress
+from kohort.spark.siblings import LOOK_S, Siblings
 from kohort.spark.signs import Signs
 from kohort.types import TopicPartition
 
@@ -66,6 +67,7 @@ class QueryDriver:
             self._consumer.close(0)
             raise
         self._control = Control()
+        self._siblings = Siblings(self._control, options)
         self._signs = Signs(self._control, _checkpoint_log(options))
         self._progress = Progress(options.operator, uuid.uuid4().hex)
         self._progress.is_committing = options.group_mode != "none"
@@ -140,6 +142,8 @@ class QueryDriver:
         Raises:
             DataLossError: Records that were to be read are gone.
             ExclusiveGroupError: The query must be alone in its group, and is not.
+            GroupInUseError: Another source of the query is in the group, and they wait for each
+                other.
             SinkError: The query's file sink has skipped `start`.
             MembershipLostError: Others own partitions that `start` read.
             KafkaError: The member has failed for good.
@@ -170,6 +174,8 @@ class QueryDriver:
             return start
         self._delay.began(time.monotonic() * 1000)
         self._offered = batch
+        if self._targets is not None and batch.reads(batch.ranges):
+            self._siblings.offered()
         return batch.to_json()
 
     def _manifest(self, offset: OffsetJson) -> Manifest:
@@ -252,6 +258,7 @@ class QueryDriver:
         """
         batch = Manifest.from_json(end)
         if batch == self._offered:
+            self._siblings.asked()
             return trim(batch.ranges, {})
         self._repeated = batch
         self._membership.replay(batch)  # before the member's thread may say that none is open
@@ -288,13 +295,23 @@ class QueryDriver:
             return True  # without a topic, the brokers are asked for one
         if self._is_first:
             self._is_first = False
+            if self._targets is not None:
+                self._siblings.check()  # it counts from now on how long one has waited
             self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
-        return self._membership.ready(REBALANCE_WAIT_S if self._targets is None else None)
+        if self._targets is None:
+            return self._membership.ready(REBALANCE_WAIT_S)
+        return self._await_share(self._membership.ready)
+
+    def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
+        """Wait as long as it takes, but not for another source of the query: it waits for this."""
+        while not (is_there := wait(LOOK_S)) and not self._membership.is_closing:
+            self._siblings.check()
+        return is_there
 
     def _has_all(self) -> bool:
         """Whether nothing more is to come; when something is, wait for it."""
         was_settled = self._membership.settle(0)
-        self._membership.settle(None)
+        self._await_share(self._membership.settle)
         _, unplaced = self._membership.unplaced()
         return was_settled and unplaced.isdisjoint(self._placing.partitions())
 

@@ -26,7 +26,7 @@ from kohort.spark.lookup import shown_partitions
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import GroupMode
 from kohort.spark.positions import Note, Topic
-from kohort.spark.query_state import Progress
+from kohort.spark.query_state import GroupInUseError, Progress
 from kohort.spark.signs import Signs
 from kohort.spark.sinks import SinkError
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -46,10 +46,6 @@ _IN_USE = (
     "the group has got members, and groupMode=commitOnly owns all partitions without joining: its "
     "commits are refused. Give the query a group of its own, or let it join with groupMode=member"
 )
-
-
-class GroupInUseError(KohortError, RuntimeError):
-    """Others are members of a group that the query needs for itself."""
 
 
 class Membership:
@@ -261,6 +257,11 @@ class Membership:
         """Whether others have some of the partitions."""
         with self._changed:
             return self._settled and not partitions <= self._progress.owned
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the member is leaving the group."""
+        return self._closing
 
     @property
     def is_exclusive(self) -> bool:

@@ -24,6 +24,10 @@ class MembershipLostError(KohortError, RuntimeError):
     """The group gave this query's partitions to others before it knew of their last batch."""
 
 
+class GroupInUseError(KohortError, RuntimeError):
+    """Others are members of a group that the query needs for itself."""
+
+
 class Progress:
     """Positions of one query between Spark's batch boundaries.
 
@@ -249,8 +253,8 @@ class Progress:
             f"the group took {names} away from {self._operator!r} before a batch that reads "
             "them was finished and committed (no heartbeat for session.timeout.ms, or the "
             "batch took longer than max.poll.interval.ms); the new owners read that batch "
-            "again. Restart the query; make batches smaller with maxOffsetsPerTrigger if this "
-            "happens again"
+            "again. Restart the query; if this happens again, make batches smaller with "
+            "maxOffsetsPerTrigger, and give two sources of one query a kafka.group.id each"
         )
 
     def offer(
