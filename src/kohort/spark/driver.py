@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import threading
@@ -19,7 +20,7 @@ from kohort.spark.environment import log_like_spark
 from kohort.spark.exclusive import check_newcomer
 from kohort.spark.guarding import Guard
 from kohort.spark.limits import BatchDelay
-from kohort.spark.lookup import Lookup, client_settings
+from kohort.spark.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
 from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
@@ -40,6 +41,8 @@ REBALANCE_WAIT_S = 1.0
 FIRST_ASSIGNMENT_WAIT_S = 10.0
 # Spark asks an idle query every 10 ms: it gets an answer when there is news, or after this time.
 IDLE_WAIT_S = 0.2
+# And looks at its topics so often.
+IDLE_LOOK_S = 1.0
 
 
 class QueryDriver:
@@ -88,6 +91,7 @@ class QueryDriver:
         self._heard: Manifest | None = None
         self._reported_share: tuple[int, int] | None = None
         self._is_first = True
+        self._idle_at = -math.inf
         self._is_started = False
         self._delay = BatchDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends: Mapping[TopicPartition, int] = {}
@@ -160,10 +164,14 @@ class QueryDriver:
             self._control.acknowledge()
             return start
         try:
-            batch = self._wait_for_batch(limit, waits=waits)
+            # What was asked a moment ago, and said that there is nothing, is not asked again.
+            is_idle = time.monotonic() - self._idle_at < ENDS_MAX_AGE_S
+            batch = None if is_idle else self._wait_for_batch(limit, waits=waits)
             if batch is None and self._targets is None and last.batch:
                 self._membership.rest(IDLE_WAIT_S)
-                batch = self._wait_for_batch(limit, waits=waits)
+                if not self._is_still_idle():
+                    batch = self._wait_for_batch(limit, waits=waits)
+                self._idle_at = time.monotonic() if batch is None else -math.inf
         except LocalProtocolError:  # the member's thread has closed the client
             self._membership.check()
             raise
@@ -177,6 +185,19 @@ class QueryDriver:
         if self._targets is not None and batch.reads(batch.ranges):
             self._siblings.offered()
         return batch.to_json()
+
+    def _is_still_idle(self) -> bool:
+        """Whether all is read that there is; asks less than a look for a batch does.
+
+        Once a second the topics are looked at as well: one may have grown, or been made anew.
+        """
+        if self._placing.age_s > IDLE_LOOK_S:
+            return False
+        try:
+            ends = self._placing.ends(self._membership.owned())
+        except TopicsChangedError:
+            return False
+        return bool(ends) and ends == self._membership.positions()
 
     def _manifest(self, offset: OffsetJson) -> Manifest:
         """Read an offset; an idle query is asked with the same one over and over."""

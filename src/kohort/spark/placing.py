@@ -155,6 +155,11 @@ class Placing:
         self._remade.clear()
         return taken
 
+    @property
+    def age_s(self) -> float:
+        """How long ago the brokers were asked for the topics."""
+        return time.monotonic() - self._asked_at
+
     def refresh(self, max_age_s: float = MAX_AGE_S) -> None:
         """Ask for the topics, unless they were asked for less than `max_age_s` seconds ago.
 
