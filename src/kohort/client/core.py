@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
+from kohort.client import lifecycle
 from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
 from kohort.client.callbacks import Callbacks, Caller
@@ -463,6 +464,7 @@ class ConsumerCore:
             late = "what was begun could not be ended in time, and is given up"
             self.cluster.troubles.say(late if group is None else left)
         finally:
+            lifecycle.closes_connections()
             await self._stop()
         self._raise_noted()
 

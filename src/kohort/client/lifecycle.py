@@ -58,6 +58,7 @@ _clients: WeakSet[Owns] = WeakSet()
 _ending: dict[Runs, float] = {}
 _hooked: set[int] = set()
 _goodbyes: set[asyncio.Task[None]] = set()
+_last_words: WeakSet[asyncio.Task[object]] = WeakSet()
 
 
 def watch_client(client: Owns) -> None:
@@ -247,11 +248,19 @@ async def shared(task: asyncio.Task[T]) -> T:
         raise LocalProtocolError("the client is closed") from None
 
 
+def closes_connections() -> None:
+    """Have `cancel_all` leave the present task alone, which would leave sockets open."""
+    task: asyncio.Task[object] | None = asyncio.current_task()
+    if task is not None:
+        _last_words.add(task)
+
+
 async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel the tasks of a loop that ends, and wait for them, though not for long."""
     left = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in left:
-        if not task.cancelling():  # else it is closing connections, which must not be interrupted
+        # one that was cancelled closes connections already, which must not be interrupted
+        if not task.cancelling() and task not in _last_words:
             task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_S)
