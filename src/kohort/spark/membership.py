@@ -38,6 +38,8 @@ log = logging.getLogger("kohort.spark")
 
 # How often the thread looks after itself when nothing happens: the parent, a refused commit.
 IDLE_MS = 100
+# And where no batch is open, so that no word about one is awaited.
+REST_MS = 300
 LEAVE_TIMEOUT_S = 5.0
 # A query that is stopped waits so long to hear that its last batch is over.
 LAST_WORD_WAIT_S = 5.0
@@ -131,9 +133,7 @@ class Membership:
         return self._wait(lambda: self._settled, timeout_s)
 
     def ready(self, timeout_s: float | None) -> bool:
-        """Wait until there may be something to read; return whether that is so.
-
-        With the eager protocol that is the end of a rebalance; in the others, partitions stay.
+        """Wait until there may be something to read: a rebalance is over, or partitions stay.
 
         Args:
             timeout_s: Longest wait, None for as long as it takes.
@@ -378,7 +378,7 @@ class Membership:
                 self._changed.wait(IDLE_MS / 1000)
             return
         try:
-            self._consumer.poll_membership(IDLE_MS)
+            self._consumer.poll_membership(IDLE_MS if self._progress.has_open_batch else REST_MS)
         except BrokerUnavailableError as error:
             # The client goes on trying, and Spark's thread fails with what it asks for.
             log.info("no broker can be reached: %s", error)
