@@ -24,6 +24,8 @@ C = TypeVar("C", bound="ClientConfig")
 Partitioner: TypeAlias = Callable[[str, "bytes | None", int], "int | None"]
 
 _MIB = 1024 * 1024
+# A loop that ends even sooner does not make the broker answer without a pause.
+_SHORTEST_FETCH_MS = 50
 _COUNTED = ("_ms", "_bytes", "_records", "_size")
 # With less nothing works, and the errors that follow blame the broker or the record.
 _AT_LEAST_ONE: tuple[str, ...] = ("heartbeat_interval_ms", "max_poll_interval_ms")
@@ -197,7 +199,7 @@ class ConsumerConfig(ClientConfig):
         """How long a broker may wait for records: a loop that ends sooner needs two answers."""
         if self.consumer_timeout_ms is None:
             return self.fetch_max_wait_ms
-        return min(self.fetch_max_wait_ms, self.consumer_timeout_ms // 2)
+        return min(self.fetch_max_wait_ms, max(self.consumer_timeout_ms // 2, _SHORTEST_FETCH_MS))
 
     def assignors(self) -> list[Assignor]:
         """Return the assignors of the classic protocol, in order of preference."""
