@@ -55,13 +55,15 @@ def test_queries_that_share_a_group_wait_for_as_long_as_a_batch_takes(
         checks.release()
 
     monkeypatch.setattr(Siblings, "check", check)
+    # Longer than a busy machine takes from an offer to its tasks, and shorter than the wait below.
+    monkeypatch.setattr(siblings, "UNASKED_MAX_S", 3.0)
     produce(bootstrap, topic, COUNTS)
     north, south = two(start)
     assert north.offer()
     north.write()  # Spark has begun to read it
     thread = threading.Thread(target=south.offer)
     thread.start()
-    for _ in range(20):
+    for _ in range(100):
         assert checks.acquire(timeout=60)
     while thread.is_alive():
         if north.offer():

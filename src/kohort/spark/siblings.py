@@ -22,8 +22,9 @@ from kohort.spark.query_state import GroupInUseError
 OFFERED = "offered-"
 # Between two looks at what the application's other sources do.
 LOOK_S = 1.0
-# Spark asks for the tasks of a batch some milliseconds after the last source has answered.
-UNASKED_MAX_S = 20.0
+# Spark asks for the tasks of a batch some milliseconds after the last source has answered; a busy
+# machine takes seconds.
+UNASKED_MAX_S = 60.0
 
 
 class Siblings:
