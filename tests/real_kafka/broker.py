@@ -48,8 +48,6 @@ SETTINGS: Mapping[str, str] = {
     # a killed node may come back once its old session is over
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # records with times of long ago are kept, as their test expects
-    "log.retention.ms": "-1",
     # the cleaner's default buffer of 128 MiB is for brokers with many partitions
     "log.cleaner.dedupe.buffer.size": "2097152",
 }

@@ -165,7 +165,8 @@ class QueryDriver:
             return start
         try:
             # What was asked a moment ago, and said that there is nothing, is not asked again.
-            is_idle = time.monotonic() - self._idle_at < ENDS_MAX_AGE_S
+            since_s = time.monotonic() - self._idle_at
+            is_idle = self._targets is None and since_s < ENDS_MAX_AGE_S
             batch = None if is_idle else self._wait_for_batch(limit, waits=waits)
             if batch is None and self._targets is None and last.batch:
                 self._membership.rest(IDLE_WAIT_S)
