@@ -331,8 +331,8 @@ def times_before_1970_are_refused_before_anything_is_sent(bootstrap: str) -> Non
 def times_beyond_microseconds_are_read(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
     """A producer that counts nanoseconds: `poll` gives them, `poll_arrow` what is nearest."""
     # The record of 1970 is in a segment of its own, which Apache Kafka would delete for its age.
-    anytime = {"message_timestamp_after_max_ms": str(2**63 - 1), "retention_ms": "-1"}
-    topic = new_topic(bootstrap, **anytime)
+    latest = str(2**63 - 1)
+    topic = new_topic(bootstrap, message_timestamp_after_max_ms=latest, retention_ms="-1")
     beyond = 1_700_000_000_000_000_000
     with Producer(bootstrap_servers=bootstrap) as producer:
         for time in (5, beyond, beyond, 6):
