@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kohort.spark.placing import MISSING_GRACE_S
 from kohort.values import dataclass
 from tests.spark.differential.world import World
 from tests.spark.playing import PROTOCOLS
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # For a machine that is busy with something else.
 DEADLINE_S = 120
+# Longer than a topic may be missing before our source takes it for deleted.
+PATIENCE_S = int(MISSING_GRACE_S) + 15
 BROKEN = "the sink is broken"
 OURS, SPARKS = "kohort", "kafka"
 Make = Callable[[World], None]
@@ -138,8 +141,11 @@ class Story:
         def change_when_idle(query: StreamingQuery) -> None:
             self._until_settled(query)
             self._moment = "after the change"
+            before = len(self._world.read)
             change()
             self._until_settled(query)
+            if len(self._world.read) < before:  # ours reads on for a while: the topic may come back
+                query.awaitTermination(PATIENCE_S)
 
         self._run("first run", change_when_idle)
 
