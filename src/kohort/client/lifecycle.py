@@ -190,11 +190,15 @@ class Home:
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Have the loop call a function, unless it is closed or the parent's.
 
-        Never raises and takes no lock: any thread may call it, finalizers and signal handlers.
+        Raises nothing and takes no lock: any thread may call it, finalizers and signal handlers.
         """
-        if self.is_here:
-            with suppress(RuntimeError):  # it is closed
-                self.loop.call_soon_threadsafe(function, *args, context=Context())
+        if not self.is_here:
+            return
+        try:
+            self.loop.call_soon_threadsafe(function, *args, context=Context())
+        except RuntimeError:  # the loop's, unless a handler of a signal has raised it just now
+            if not self.loop.is_closed():
+                raise
 
     def end_after(self, farewell: Farewell) -> None:
         """Have the loop say goodbye; any thread may call it, and finalizers."""

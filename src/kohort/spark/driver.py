@@ -21,7 +21,7 @@ from kohort.spark.exclusive import check_newcomer
 from kohort.spark.guarding import Guard
 from kohort.spark.limits import BatchDelay
 from kohort.spark.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
-from kohort.spark.manifest import Manifest, OffsetJson, Range, trim
+from kohort.spark.manifest import Manifest, OffsetJson, Range, by_topic, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
 from kohort.spark.placing import Placing, TopicsChangedError
@@ -42,7 +42,7 @@ FIRST_ASSIGNMENT_WAIT_S = 10.0
 # Spark asks an idle query every 10 ms: it gets an answer when there is news, or after this time.
 IDLE_WAIT_S = 0.2
 # And looks at its topics so often.
-IDLE_LOOK_S = 1.0
+IDLE_LOOK_S = 2.0
 
 
 class QueryDriver:
@@ -95,6 +95,8 @@ class QueryDriver:
         self._is_started = False
         self._delay = BatchDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends: Mapping[TopicPartition, int] = {}
+        self._reported_ends: Mapping[TopicPartition, int] = {}
+        self._shown_ends: dict[str, dict[str, int]] = {}
         self._targets: dict[TopicPartition, int] | None = None
         _stop_on_sigterm()
         log_like_spark()
@@ -190,7 +192,7 @@ class QueryDriver:
     def _is_still_idle(self) -> bool:
         """Whether all is read that there is; asks less than a look for a batch does.
 
-        Once a second the topics are looked at as well: one may have grown, or been made anew.
+        Every `IDLE_LOOK_S` the topics are looked at as well: one may have grown, or been made anew.
         """
         if self._placing.age_s > IDLE_LOOK_S:
             return False
@@ -289,11 +291,10 @@ class QueryDriver:
 
     def report(self) -> OffsetJson:
         """Return what Spark shows as `sources[].latestOffset` in the query's progress."""
-        topics: dict[str, dict[str, int]] = {}
-        for (topic, partition), end in sorted(self._ends.items()):
-            topics.setdefault(topic, {})[str(partition)] = end
+        if self._ends != self._reported_ends:  # an idle query is asked again and again
+            self._reported_ends, self._shown_ends = self._ends, by_topic(self._ends)
         return {
-            "topics": topics,
+            "topics": self._shown_ends,
             "control": str(self._control.directory),
             **self._membership.report(),
         }

@@ -18,7 +18,7 @@ from kohort.spark.checkpoints import (
     Store,
     numbers,
 )
-from kohort.spark.manifest import Manifest, OffsetJson
+from kohort.spark.manifest import Manifest, OffsetJson, by_topic
 from kohort.types import TopicPartition
 from kohort.values import dataclass
 
@@ -202,10 +202,7 @@ def kafka_offsets(offset: Mapping[str, object]) -> Offsets:
 
 def kafka_json(offsets: Offsets) -> str:
     """Return offsets as Spark's own source writes them, and as `startingOffsets` takes them."""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, number), end in sorted(offsets.items()):
-        topics.setdefault(topic, {})[str(number)] = end
-    return json.dumps(topics, separators=(",", ":"))
+    return json.dumps(by_topic(offsets), separators=(",", ":"))
 
 
 def _finished(location: str, store: Store, batches: list[int]) -> int:

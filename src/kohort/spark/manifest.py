@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import TypeAlias
+from operator import itemgetter
+from typing import TypeAlias, TypeVar
 
 from kohort.spark.positions import Topic
 from kohort.types import TopicPartition
@@ -19,6 +20,7 @@ from kohort.values import dataclass
 Range: TypeAlias = tuple[int, int]
 # A manifest as Spark stores it in its offset log.
 OffsetJson: TypeAlias = dict[str, object]
+T = TypeVar("T")
 
 
 class ManifestError(ValueError):
@@ -50,21 +52,15 @@ class Manifest:
 
     def to_json(self) -> OffsetJson:
         """Return the manifest for Spark: equal manifests give equal text, key by key."""
-        topics: dict[str, dict[str, list[int]]] = {}
-        for (topic, partition), (start, end) in sorted(self.ranges.items()):
-            topics.setdefault(topic, {})[str(partition)] = [start, end]
-        firsts: dict[str, dict[str, int]] = {}
-        for (topic, partition), first in sorted(self.firsts.items()):
-            firsts.setdefault(topic, {})[str(partition)] = first
         return {
             "batch": self.batch,
             "counts": {name: each.count for name, each in sorted(self.topics.items())},
             "epoch": self.epoch,
-            **({"firsts": firsts} if firsts else {}),
+            **({"firsts": by_topic(self.firsts)} if self.firsts else {}),
             "ids": {name: each.topic_id for name, each in sorted(self.topics.items())},
             "nonce": self.nonce,
             "operator": self.operator,
-            "topics": topics,
+            "topics": by_topic({place: list(ends) for place, ends in self.ranges.items()}),
         }
 
     @staticmethod
@@ -91,6 +87,14 @@ class Manifest:
         """Whether the batch reads any record of the given partitions."""
         bounds = (self.ranges.get(partition, (0, 0)) for partition in partitions)
         return any(start < end for start, end in bounds)
+
+
+def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """Return values as JSON of Spark's own source has them: by topic, then by partition."""
+    topics: dict[str, dict[str, T]] = {}
+    for (topic, partition), value in sorted(values.items(), key=itemgetter(0)):
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
 
 
 def _identity(offset: Mapping[str, object]) -> tuple[int, str, dict[str, Topic]]:

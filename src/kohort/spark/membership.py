@@ -39,7 +39,7 @@ log = logging.getLogger("kohort.spark")
 # How often the thread looks after itself when nothing happens: the parent, a refused commit.
 IDLE_MS = 100
 # And where no batch is open, so that no word about one is awaited.
-REST_MS = 300
+REST_MS = 500
 LEAVE_TIMEOUT_S = 5.0
 # A query that is stopped waits so long to hear that its last batch is over.
 LAST_WORD_WAIT_S = 5.0
@@ -228,7 +228,7 @@ class Membership:
     def rest(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` for a change of what is owned, as there is nothing to read."""
         with self._changed:
-            if self._progress.positions and not self._closing:
+            if self._progress.has_positions and not self._closing:
                 self._changed.wait(timeout_s)
 
     def check(self) -> None:

@@ -112,6 +112,11 @@ class Progress:
         """Where the next batch starts, for the partitions of which that is known."""
         return {place: at for place, at in self._positions.items() if at is not None}
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether it is known for any partition where the next batch starts."""
+        return any(at is not None for at in self._positions.values())
+
     def place(
         self,
         epoch: int,

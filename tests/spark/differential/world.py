@@ -32,8 +32,13 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @functools.cache
 def foreign_admin(bootstrap: str) -> AdminClient:
-    """One client per broker, as its futures do not outlive it."""
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    """One client per broker, as its futures do not outlive it.
+
+    By default it creates the topics whose metadata it renews, deleted ones as well.
+    """
+    return AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "allow.auto.create.topics": False}
+    )
 
 
 class World:
