@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kohort.cli.main import main
+from kohort.cli import run
 
-main()
+run()

@@ -37,6 +37,47 @@ def test_spark_finds_the_source_without_loading_the_rest() -> None:
     assert modules_after("import pyspark_kohort").isdisjoint(rest)
 
 
+# The packages of two extras are not there.
+WITHOUT_EXTRAS = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in {"re2", "rich", "typer"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "extra"),
+    [
+        ("from kohort import EmbeddedBroker", "broker"),
+        ("import kohort.testing", "broker"),
+        ("from kohort.cli import run; run()", "cli"),
+    ],
+)
+def test_a_missing_extra_is_named_by_the_line_to_type(statement: str, extra: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS + statement],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f"pip install 'kohort[{extra}]'")
+
+
+def test_clients_need_no_extra() -> None:
+    statement = """
+import kohort.group
+from kohort import AdminClient, AsyncConsumer, AsyncProducer, Consumer, Producer
+Consumer(bootstrap_servers="localhost:1").close()
+"""
+    modules_after(WITHOUT_EXTRAS + statement)
+
+
 def packages() -> list[str]:
     found = pkgutil.walk_packages(kohort.__path__, "kohort.")
     return ["kohort", *(each.name for each in found if each.ispkg)]

@@ -5,7 +5,10 @@ Stability: beta for what it serves; it is no replacement for a cluster.
 
 from __future__ import annotations
 
-from kohort.broker.config import BrokerConfig
-from kohort.broker.embedded import EmbeddedBroker
+from kohort.extras import needed_by
+
+with needed_by("the embedded broker"):
+    from kohort.broker.config import BrokerConfig
+    from kohort.broker.embedded import EmbeddedBroker
 
 __all__ = ["BrokerConfig", "EmbeddedBroker"]

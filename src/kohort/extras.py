@@ -1,0 +1,38 @@
+"""Parts of the package that need more than a client does: what to type when it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kohort.errors import KohortError
+
+# The extra that brings a package, by the name under which it is imported.
+EXTRAS = {"re2": "broker", "rich": "cli", "typer": "cli"}
+
+
+class MissingExtraError(KohortError, ModuleNotFoundError):
+    """A package is not installed that this part of kohort needs and others do not."""
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Name the extra to install when an import inside fails for want of it.
+
+    Args:
+        what: The part of kohort, for people.
+
+    Raises:
+        MissingExtraError: A package of an extra is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in EXTRAS:
+            raise
+        raise MissingExtraError(
+            f"{what} needs the package {name}, which is not installed here: "
+            f"pip install 'kohort[{EXTRAS[name]}]'",
+            name=name,
+        ) from None
