@@ -70,9 +70,18 @@ def test_every_example_is_run() -> None:
     assert len(with_consumer()) == 4
 
 
-def test_the_cooperative_assignor_shares_out_while_a_member_reads_on() -> None:
-    example = PAGE.parents[1] / "examples" / "cooperative_assignor.py"
-    command = [sys.executable, str(example)]
+def output_of(example: str) -> str:
+    command = [sys.executable, str(PAGE.parents[1] / "examples" / example)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "alone: 6 partitions\ntogether: 3 and 3\n"
+    return done.stdout
+
+
+def test_the_cooperative_assignor_shares_out_while_a_member_reads_on() -> None:
+    assert output_of("cooperative_assignor.py") == "alone: 6 partitions\ntogether: 3 and 3\n"
+
+
+def test_the_machines_run_in_memory() -> None:
+    lines = output_of("group_in_memory.py").splitlines()
+    assert lines[-2:] == ["north has [0, 1, 2]", "south has [3, 4, 5]"]
+    assert "  6200 ms  north: revoked [3, 4, 5]" in lines
