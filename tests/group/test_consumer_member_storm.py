@@ -2,9 +2,9 @@
 
 Checked after every step: the application is never given what it has nor asked for what it has not
 (in `Stage.called`), at most one heartbeat is on its way (L31), no state is entered but from where
-L30 allows (`MemberDraft.enter`), the epoch grows until the member is removed or leaves (L35), what
-the application has is what the member says it has, and is claimed in every list that the
-coordinator is sent. Checked at the end: with a coordinator that behaves, it becomes stable with
+L30 allows (`ConsumerMemberDecision.enter`), the epoch grows until the member is removed or leaves
+(L35), what the application has is what the member says it has, and is claimed in every list that
+the coordinator is sent. Checked at the end: with a coordinator that behaves, it becomes stable with
 what it is given; closed, it comes to rest.
 """
 

@@ -10,7 +10,7 @@ from kohort.group.machine import TableError
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.session import (
     PREDECESSORS,
-    MemberDraft,
+    ConsumerMemberDecision,
     MemberSession,
     MemberState,
 )
@@ -60,13 +60,13 @@ def test_l30_the_states_and_where_each_comes_from() -> None:
 @pytest.mark.parametrize(("before", "after"), list(product(S, S)))
 def test_l30_no_state_is_entered_from_elsewhere(before: MemberState, after: MemberState) -> None:
     session = MemberSession(member_id="m", state=before)
-    draft = MemberDraft(MemberConfig(group_id="g"), session, 0)
+    decision = ConsumerMemberDecision(MemberConfig(group_id="g"), session, 0)
     if (before, after) in allowed():
-        draft.enter(after)
-        assert draft.state is after
+        decision.enter(after)
+        assert decision.state is after
     else:
         with pytest.raises(TableError):
-            draft.enter(after)
+            decision.enter(after)
 
 
 def test_l30_no_row_claims_more_than_kafka_allows() -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from kohort.group.member.draft import join
-from kohort.group.member.draft.session import MemberChange
+from kohort.group.member.draft.session import DraftMemberDecision
 from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.group.member.events import HeartbeatAnswered
 from kohort.simulation.exploring import PROTOCOLS, SmallGroup, explore
@@ -54,12 +54,12 @@ def _by_name(name: str) -> AbstractContextManager[None]:
     return next(planted for planted in bugs() if planted.name == name).plant()
 
 
-def _join_and_keep(change: MemberChange, _answer: HeartbeatAnswered) -> None:
+def _join_and_keep(change: DraftMemberDecision, _answer: HeartbeatAnswered) -> None:
     change.session = replace(change.session, consuming=False)
     join.stop(change, "the application is not asked")
 
 
-def _stay(_change: MemberChange, _answer: HeartbeatAnswered) -> None:
+def _stay(_change: DraftMemberDecision, _answer: HeartbeatAnswered) -> None:
     """Go on reading, whatever the coordinator says."""
 
 

@@ -10,13 +10,13 @@ from typing import TypeVar
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.machine import Draft, Row, Table
+from kohort.group.machine import Decision, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
 
 S = TypeVar("S", bound=Enum)
-D = TypeVar("D", bound=Draft[Enum])
+D = TypeVar("D", bound=Decision[Enum])
 
 _RULE_ID = re.compile(r"\b[CDKLAB]\d{1,2}\b")
 

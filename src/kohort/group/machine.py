@@ -34,7 +34,7 @@ S_co = TypeVar("S_co", bound=Enum, covariant=True)
 E = TypeVar("E")
 
 
-class Draft(Protocol[S_co]):
+class Decision(Protocol[S_co]):
     """What a handler works on: the machine's state, and the effects collected so far."""
 
     @property
@@ -42,7 +42,7 @@ class Draft(Protocol[S_co]):
         """The state the machine is in, or will be in once the effects are installed."""
 
 
-D = TypeVar("D", bound="Draft[Enum]")
+D = TypeVar("D", bound="Decision[Enum]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Row(Generic[S, D]):
     Attributes:
         states: The states it holds in.
         trigger: Class of the request or event that it answers.
-        handler: Does the work on the draft.
+        handler: Does the work on the decision.
         to: The states it may end in; empty: the state stays.
         guard: Whether the row applies; None: always. The first row that applies is taken.
         rule: The rules it follows, by their ids (docs/rules.md) or KIPs.
@@ -182,21 +182,21 @@ class Table(Generic[S, D]):
         """Return the rows of one state and trigger, in the order they are tried."""
         return self._index.get((state, trigger), ())
 
-    def run(self, draft: D, trigger: type[object], event: object) -> Row[S, D]:
-        """Let the row that applies do its work on the draft, and return the last row that did.
+    def run(self, decision: D, trigger: type[object], event: object) -> Row[S, D]:
+        """Let the row that applies do its work on the decision, and return the last row that did.
 
         Raises:
             LocalProtocolError: No row: the call is not allowed in this state.
             TableError: The row ended in a state that it does not name.
         """
-        before = draft.state
-        for line in self._index.get((before, trigger), ()):  # type: ignore[arg-type]  # a draft of this table has a state of it
-            if line.guard is None or line.guard(draft, event):
-                line.handler(draft, event)
-                after = draft.state
+        before = decision.state
+        for line in self._index.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
+            if line.guard is None or line.guard(decision, event):
+                line.handler(decision, event)
+                after = decision.state
                 if after is not before and after not in line.to:
                     raise TableError(f"{self.name}: {_place(before, line)} ended in {after.name}")
-                return self.run(draft, trigger, event) if line.again else line
+                return self.run(decision, trigger, event) if line.again else line
         raise LocalProtocolError(f"{self.name}: {trigger.__name__} is not allowed in {before.name}")
 
 

@@ -15,14 +15,14 @@ from typing import TypeAlias
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.machine import Draft, Row, Table
+from kohort.group.machine import Decision, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.values import replace
 
-AnyTable: TypeAlias = "Table[Enum, Draft[Enum]]"
-AnyRow: TypeAlias = "Row[Enum, Draft[Enum]]"
+AnyTable: TypeAlias = "Table[Enum, Decision[Enum]]"
+AnyRow: TypeAlias = "Row[Enum, Decision[Enum]]"
 
 TABLES: tuple[AnyTable, ...] = (  # type: ignore[assignment]  # each has its own states, and here only rows are looked at
     SHARD,
@@ -119,7 +119,7 @@ def counted() -> Iterator[Counter[str]]:
 def _counting(line: AnyRow, name: str, taken: Counter[str]) -> AnyRow:
     handler = line.handler
 
-    def count(draft: Draft[Enum], event: object) -> None:
+    def count(draft: Decision[Enum], event: object) -> None:
         taken[name] += 1
         handler(draft, event)
 

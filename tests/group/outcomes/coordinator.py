@@ -19,7 +19,7 @@ from kohort.group.coordinator.events import (
     SyncExpired,
     Unload,
 )
-from kohort.group.coordinator.session import ShardDraft
+from kohort.group.coordinator.session import ShardDecision
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.groups import DeleteGroupsRequest
@@ -243,13 +243,13 @@ def outcome(now: Situation, case: Case) -> str:
     if isinstance(case.event, tuple):  # a deadline that fires runs no longer
         deadlines = session.deadlines.cancel(cast("Deadline", case.event))
         session = replace(session, deadlines=deadlines)
-    draft = ShardDraft(shard.config, shard.log, session, now.talk.now, WALL + 2 * WEEK)
-    draft.run_group(GROUP, case.trigger, case.event)
+    decision = ShardDecision(shard.config, shard.log, session, now.talk.now, WALL + 2 * WEEK)
+    decision.run_group(GROUP, case.trigger, case.event)
     log = shard.log
-    for record in draft.records:
+    for record in decision.records:
         log = log.apply(record)
-    parts = [draft.session.group(log, GROUP).state.value]
-    parts += led_to(session, draft.effects())
+    parts = [decision.session.group(log, GROUP).state.value]
+    parts += led_to(session, decision.effects())
     return "; ".join(parts)
 
 

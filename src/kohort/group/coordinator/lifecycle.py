@@ -27,7 +27,7 @@ from kohort.group.coordinator.events import (
     Unload,
 )
 from kohort.group.coordinator.offsets.fold import offset_tombstone
-from kohort.group.coordinator.session import Lifecycle, ShardDraft
+from kohort.group.coordinator.session import Lifecycle, ShardDecision
 from kohort.group.effects import Reply
 from kohort.group.machine import Deadlines, Row, Table, row
 from kohort.values import replace
@@ -39,114 +39,119 @@ ANY = (DOWN, CATCH_UP, READY)
 _RETENTION_CHECK = RetentionCheckDue()
 
 
-def start_catch_up(draft: ShardDraft, _event: LoadStarted) -> None:
+def start_catch_up(decision: ShardDecision, _event: LoadStarted) -> None:
     """From here on the shard's records are applied, oldest first."""
-    draft.session = replace(draft.session, lifecycle=CATCH_UP)
+    decision.session = replace(decision.session, lifecycle=CATCH_UP)
 
 
-def become_ready(draft: ShardDraft, event: LoadFinished) -> None:
+def become_ready(decision: ShardDecision, event: LoadFinished) -> None:
     """C72: bring every group that has members back to life."""
-    draft.session = replace(draft.session, lifecycle=READY)
-    for group_id, stored in sorted(draft.log.groups.items()):
+    decision.session = replace(decision.session, lifecycle=READY)
+    for group_id, stored in sorted(decision.log.groups.items()):
         if stored.members:
-            live = draft.session.group(draft.log, group_id)
-            groups = draft.session.groups.set(group_id, live)
-            draft.session = replace(draft.session, groups=groups)
-            draft.run_group(group_id, LoadFinished, event)
-    draft_router.load_finished(draft, event)
-    route.start_sessions(draft)
-    watch_retention(draft)
+            live = decision.session.group(decision.log, group_id)
+            groups = decision.session.groups.set(group_id, live)
+            decision.session = replace(decision.session, groups=groups)
+            decision.run_group(group_id, LoadFinished, event)
+    draft_router.load_finished(decision, event)
+    route.start_sessions(decision)
+    watch_retention(decision)
 
 
-def answer(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+def answer(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """Answer, and see to it that what was stored will be looked at again some day (C60)."""
-    requests.answer(draft, arrived)
-    watch_retention(draft)
+    requests.answer(decision, arrived)
+    watch_retention(decision)
 
 
-def watch_retention(draft: ShardDraft) -> None:
+def watch_retention(decision: ShardDecision) -> None:
     """C60: start the clock as soon as there is something that can become too old."""
     holds_something = (
-        draft.records or draft.log.groups or draft.log.offsets or draft.log.consumer_groups
+        decision.records
+        or decision.log.groups
+        or decision.log.offsets
+        or decision.log.consumer_groups
     )
-    if holds_something and draft.session.deadlines.get(_RETENTION_CHECK) is None:
-        at = draft.now + draft.config.offsets_retention_check_interval_ms
-        deadlines = draft.session.deadlines.set(_RETENTION_CHECK, at)
-        draft.session = replace(draft.session, deadlines=deadlines)
+    if holds_something and decision.session.deadlines.get(_RETENTION_CHECK) is None:
+        at = decision.now + decision.config.offsets_retention_check_interval_ms
+        deadlines = decision.session.deadlines.set(_RETENTION_CHECK, at)
+        decision.session = replace(decision.session, deadlines=deadlines)
 
 
-def go_down(draft: ShardDraft, event: Unload) -> None:
+def go_down(decision: ShardDecision, event: Unload) -> None:
     """C73: answer whoever waits, forget everything that is not in the log."""
-    for group_id in sorted(draft.session.groups):
-        draft.run_group(group_id, Unload, event)
-    draft_router.unload(draft, event)
-    route.release(draft)
-    draft.session = replace(draft.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines())
+    for group_id in sorted(decision.session.groups):
+        decision.run_group(group_id, Unload, event)
+    draft_router.unload(decision, event)
+    route.release(decision)
+    decision.session = replace(
+        decision.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines()
+    )
 
 
-def refuse_down(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+def refuse_down(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C3: somebody else coordinates this group."""
-    requests.refuse_all(draft, arrived, ErrorCode.NOT_COORDINATOR)
+    requests.refuse_all(decision, arrived, ErrorCode.NOT_COORDINATOR)
 
 
-def refuse_loading(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+def refuse_loading(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C3: come back in a moment."""
-    requests.refuse_all(draft, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    requests.refuse_all(decision, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def is_heartbeat(_draft: ShardDraft, arrived: RequestArrived[Message]) -> bool:
+def is_heartbeat(_decision: ShardDecision, arrived: RequestArrived[Message]) -> bool:
     """Whether a member says that it is alive."""
     return isinstance(arrived.request, HeartbeatRequest)
 
 
-def accept_blindly(draft: ShardDraft, arrived: RequestArrived[Message]) -> None:
+def accept_blindly(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C44: nobody is sent away only because the shard does not know its members yet."""
     response = HeartbeatResponse(error_code=ErrorCode.NONE)
-    draft.replies.append(Reply(arrived.token, response, arrived.version))
+    decision.replies.append(Reply(arrived.token, response, arrived.version))
 
 
-def let_expire(draft: ShardDraft, tick: Tick) -> None:
+def let_expire(decision: ShardDecision, tick: Tick) -> None:
     """Deal with the earliest deadline, if it is due: one deadline, one decision."""
-    earliest = draft.session.deadlines.next()
-    if earliest is None or earliest[0] > draft.now:
+    earliest = decision.session.deadlines.next()
+    if earliest is None or earliest[0] > decision.now:
         return
-    draft.wall_ms = tick.wall_ms
+    decision.wall_ms = tick.wall_ms
     deadline = earliest[1]
-    deadlines = draft.session.deadlines.cancel(deadline)
-    draft.session = replace(draft.session, deadlines=deadlines)
+    deadlines = decision.session.deadlines.cancel(deadline)
+    decision.session = replace(decision.session, deadlines=deadlines)
     if isinstance(deadline, RetentionCheckDue):
-        check_retention(draft)
+        check_retention(decision)
     elif isinstance(deadline, ConsumerAssignmentExpired):
-        route.expire_assignment(draft, deadline)
+        route.expire_assignment(decision, deadline)
     elif isinstance(deadline, ConsumerDeadline):
-        route.expire(draft, deadline)
+        route.expire(decision, deadline)
     else:
-        draft.run_group(deadline.group_id, type(deadline), deadline)
+        decision.run_group(deadline.group_id, type(deadline), deadline)
 
 
-def check_retention(draft: ShardDraft) -> None:
+def check_retention(decision: ShardDecision) -> None:
     """C60: let each group drop what is too old, and look again after the interval."""
-    for group_id in draft.session.group_ids(draft.log):
-        draft.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
-    watch_retention(draft)
+    for group_id in decision.session.group_ids(decision.log):
+        decision.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
+    watch_retention(decision)
 
 
-def forget_topics(draft: ShardDraft, deleted: TopicsDeleted) -> None:
+def forget_topics(decision: ShardDecision, deleted: TopicsDeleted) -> None:
     """C61: positions in a topic that is gone mean nothing, even if one of that name comes again."""
-    for group_id, offsets in sorted(draft.log.offsets.items()):
+    for group_id, offsets in sorted(decision.log.offsets.items()):
         for partition in sorted(offsets):
             if partition.topic in deleted.topics:
-                draft.records.append(offset_tombstone(group_id, partition))
+                decision.records.append(offset_tombstone(group_id, partition))
 
 
-def take_topics(draft: ShardDraft, changed: TopicsChanged) -> None:
+def take_topics(decision: ShardDecision, changed: TopicsChanged) -> None:
     """K14, D14: consumer groups look at their next heartbeat, draft groups at once."""
-    route.take_topics(draft, changed)
-    draft_router.look_at_topics(draft, changed)
+    route.take_topics(decision, changed)
+    draft_router.look_at_topics(decision, changed)
 
 
 _ARRIVED = RequestArrived
-ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
+ROWS: tuple[Row[Lifecycle, ShardDecision], ...] = (
     row(DOWN, LoadStarted, start_catch_up, to=CATCH_UP, rule="C71"),
     row(CATCH_UP, LoadFinished, become_ready, to=READY, rule="C72"),
     row(ANY, Unload, go_down, to=DOWN, rule="C73"),
@@ -162,7 +167,7 @@ ROWS: tuple[Row[Lifecycle, ShardDraft], ...] = (
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
 )
 
-SHARD: Table[Lifecycle, ShardDraft] = Table(
+SHARD: Table[Lifecycle, ShardDecision] = Table(
     "coordinator shard",
     Lifecycle,
     ROWS,

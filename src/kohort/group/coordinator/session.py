@@ -6,7 +6,7 @@ from dataclasses import field
 
 from immutables import Map
 
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.fold import loaded_group
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
@@ -78,8 +78,8 @@ class ShardSession:
 
 
 @dataclass(slots=True)
-class ShardDraft:
-    """What one event does to a shard, while it is worked out. See `GroupDraft`."""
+class ShardDecision:
+    """What one event does to a shard, while it is worked out. See `ClassicDecision`."""
 
     config: CoordinatorConfig
     log: LogState
@@ -118,15 +118,17 @@ class ShardDraft:
             return
         session = self.session
         before = session.group(self.log, group_id)
-        draft = GroupDraft(self.config, self.log, self.now, self.wall_ms, before, session.deadlines)
-        CLASSIC_GROUP.run(draft, trigger, event)
+        decision = ClassicDecision(
+            self.config, self.log, self.now, self.wall_ms, before, session.deadlines
+        )
+        CLASSIC_GROUP.run(decision, trigger, event)
         groups = session.groups
-        if draft.group is not before:
-            groups = _with_group(groups, draft.group)
-        self.session = replace(session, groups=groups, deadlines=draft.deadlines)
-        self.records += draft.records
-        self.replies += draft.replies
-        self.observed += draft.observed
+        if decision.group is not before:
+            groups = _with_group(groups, decision.group)
+        self.session = replace(session, groups=groups, deadlines=decision.deadlines)
+        self.records += decision.records
+        self.replies += decision.replies
+        self.observed += decision.observed
 
     def effects(self) -> Effects[ShardSession]:
         """Return what the event leads to."""

@@ -20,7 +20,7 @@ from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import LoadFinished, LoadStarted, ShardEvent
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.records import LogState
-from kohort.group.coordinator.session import Lifecycle, ShardDraft, ShardSession
+from kohort.group.coordinator.session import Lifecycle, ShardDecision, ShardSession
 from kohort.group.effects import Effects
 from kohort.group.events import GroupEvent
 from kohort.wire.messages.group_records import GroupRecord
@@ -81,9 +81,9 @@ class Shard:
             event: What happened.
             now: Time in milliseconds, of a clock that never goes back.
         """
-        draft = ShardDraft(self.config, self.log, self.session, now)
-        SHARD.run(draft, type(event), event)
-        return draft.effects()
+        decision = ShardDecision(self.config, self.log, self.session, now)
+        SHARD.run(decision, type(event), event)
+        return decision.effects()
 
     def install(self, session: ShardSession) -> None:
         """Take over the session state of effects whose records are in the log and applied."""

@@ -11,7 +11,7 @@ from kohort.group.effects import Callback, Effects
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import CallbackDone, MemberDeadline, MemberEvent, StaleReport
-from kohort.group.member.session import Change, Session
+from kohort.group.member.session import MemberDecision, Session
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
@@ -107,18 +107,18 @@ class Face(ABC, Generic[S]):
         return self.session.deadlines.earliest
 
 
-def take_due(change: Change[S]) -> MemberDeadline | None:
+def take_due(decision: MemberDecision[S]) -> MemberDeadline | None:
     """Take the earliest deadline out, if it is due; the member acts on it."""
-    earliest = change.session.deadlines.next()
-    if earliest is None or earliest[0] > change.now:
+    earliest = decision.session.deadlines.next()
+    if earliest is None or earliest[0] > decision.now:
         return None
-    change.cancel(earliest[1])
-    change.late_ms = change.now - earliest[0]
+    decision.cancel(earliest[1])
+    decision.late_ms = decision.now - earliest[0]
     return earliest[1]
 
 
-def told(change: Change[S], event: CallbackDone) -> CallbackDone | StaleReport:
+def told(decision: MemberDecision[S], event: CallbackDone) -> CallbackDone | StaleReport:
     """Return what the end of a call means: that of one that was made, or of none."""
-    callback = change.session.callback
+    callback = decision.session.callback
     known = callback is not None and callback.token == event.token
     return event if known else StaleReport(event.token)

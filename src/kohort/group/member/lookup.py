@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from kohort.errors import ErrorCode
 from kohort.group.member.events import LOOKUP_DUE, LookupFailed
-from kohort.group.member.session import Change, Session
+from kohort.group.member.session import MemberDecision, Session
 from kohort.values import replace
 
 S = TypeVar("S", bound=Session)
@@ -20,46 +20,46 @@ _HOPELESS = frozenset(
 )
 
 
-def look_up(change: Change[S], _event: object = None) -> None:
+def look_up(decision: MemberDecision[S], _event: object = None) -> None:
     """Ask the shell to find the coordinator, unless it does already or is to wait first."""
-    session = change.session
-    if session.coordinator_known or session.looking_up or change.runs(LOOKUP_DUE):
+    session = decision.session
+    if session.coordinator_known or session.looking_up or decision.runs(LOOKUP_DUE):
         return
-    change.session = replace(session, looking_up=True)
-    change.find_coordinator = True
+    decision.session = replace(session, looking_up=True)
+    decision.find_coordinator = True
 
 
-def look_up_later(change: Change[S], _event: object = None) -> None:
+def look_up_later(decision: MemberDecision[S], _event: object = None) -> None:
     """Look for the coordinator after a wait, each time a longer one.
 
     A wait that runs goes on: answers that keep coming would put the end of it off for ever.
     """
-    if change.runs(LOOKUP_DUE):
+    if decision.runs(LOOKUP_DUE):
         return
-    failures = change.session.failures + 1
-    change.session = replace(change.session, looking_up=False, failures=failures)
-    change.start(LOOKUP_DUE, change.config.backoff_ms(failures))
+    failures = decision.session.failures + 1
+    decision.session = replace(decision.session, looking_up=False, failures=failures)
+    decision.start(LOOKUP_DUE, decision.config.backoff_ms(failures))
 
 
-def note_coordinator(change: Change[S], _event: object = None) -> None:
+def note_coordinator(decision: MemberDecision[S], _event: object = None) -> None:
     """It is known: requests can be sent."""
-    change.session = replace(change.session, coordinator_known=True, looking_up=False)
-    change.cancel(LOOKUP_DUE)
+    decision.session = replace(decision.session, coordinator_known=True, looking_up=False)
+    decision.cancel(LOOKUP_DUE)
 
 
-def is_hopeless(_change: Change[S], event: LookupFailed) -> bool:
+def is_hopeless(_decision: MemberDecision[S], event: LookupFailed) -> bool:
     """Whether no coordinator will ever be found."""
     return event.error_code in _HOPELESS
 
 
-def end(change: Change[S], event: LookupFailed) -> tuple[int, str]:
+def end(decision: MemberDecision[S], event: LookupFailed) -> tuple[int, str]:
     """The group has no coordinator for us: return the error that this ends with."""
-    note_lookup_failed(change, event)
+    note_lookup_failed(decision, event)
     code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
     why = f": {event.why}" if event.why else ""
-    return code, f"no coordinator for group {change.config.group_id}{why}"
+    return code, f"no coordinator for group {decision.config.group_id}{why}"
 
 
-def note_lookup_failed(change: Change[S], _event: object = None) -> None:
+def note_lookup_failed(decision: MemberDecision[S], _event: object = None) -> None:
     """Nobody needs the coordinator now."""
-    change.session = replace(change.session, looking_up=False)
+    decision.session = replace(decision.session, looking_up=False)

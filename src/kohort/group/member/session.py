@@ -61,7 +61,7 @@ S = TypeVar("S", bound=Session)
 
 
 @dataclass(slots=True)
-class Change(Generic[S]):
+class MemberDecision(Generic[S]):
     """What one event does to a member, while its handlers run.
 
     Attributes:

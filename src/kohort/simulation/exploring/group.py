@@ -32,7 +32,7 @@ from kohort.group.coordinator.events import (
     TopicsChanged,
 )
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.session import ShardDraft, ShardSession
+from kohort.group.coordinator.session import ShardDecision, ShardSession
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     LOOKUP_DUE,
@@ -326,7 +326,7 @@ class SmallGroup:
 
     def _decide(self, before: Coordinator, event: ShardEvent) -> tuple[Coordinator, Answers]:
         """Put an event to the coordinator's machine; what it writes is written at once."""
-        draft = ShardDraft(self._config, before.fold, before.session, NOW)
+        draft = ShardDecision(self._config, before.fold, before.session, NOW)
         SHARD.run(draft, type(event), event)
         effects, fold = draft.effects(), before.fold
         for record in effects.records:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kohort.simulation.application import Application
 
 Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
-# Handlers get the draft and the event of their own table; here any of them.
+# Handlers get the decision and the event of their own table; here any of them.
 AnyHandler: TypeAlias = Callable[[Any, Any], None]
 AnyGuard: TypeAlias = Callable[[Any, Any], bool]
 
@@ -100,19 +100,19 @@ def afterwards(table: object, trigger: type[object], action: str, spoil: AnyHand
     def change(line: AnyRow) -> AnyRow:
         handler = line.handler
 
-        def both(draft: Any, event: Any) -> None:  # noqa: ANN401  # the draft of any table
-            handler(draft, event)
-            spoil(draft, event)
+        def both(decision: Any, event: Any) -> None:  # noqa: ANN401  # the decision of any table
+            handler(decision, event)
+            spoil(decision, event)
 
         return replace(line, handler=both, to=cast("AnyTable", table).states)
 
     return changed(table, trigger, action, change)
 
 
-def never(_draft: object, _event: object) -> bool:
+def never(_decision: object, _event: object) -> bool:
     """A guard that lets nobody through."""
     return False
 
 
-def _nothing(_draft: object, _event: object) -> None:
+def _nothing(_decision: object, _event: object) -> None:
     """Do nothing, where something ought to be done."""

@@ -7,8 +7,8 @@ from typing import Any
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.events import JobDone, RequestArrived, Tick
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.session import ShardDraft
-from kohort.group.machine import Draft
+from kohort.group.coordinator.session import ShardDecision
+from kohort.group.machine import Decision
 from kohort.simulation.planting.bug import Plant, afterwards, bug, changed
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
@@ -29,44 +29,44 @@ def _first(spoil: Any) -> Plant:  # noqa: ANN401  # a function from event to eve
     def change(line: Any) -> Any:  # noqa: ANN401  # a row of the shard's table
         handler = line.handler
 
-        def both(draft: Draft[Any], event: Any) -> None:  # noqa: ANN401  # any request
-            handler(draft, spoil(draft, event))
+        def both(decision: Decision[Any], event: Any) -> None:  # noqa: ANN401  # any request
+            handler(decision, spoil(decision, event))
 
         return replace(line, handler=both)
 
     return changed(SHARD, RequestArrived, "answer", change)
 
 
-def _member_epoch(draft: ShardDraft, request: Any) -> int:  # noqa: ANN401  # of two kinds
-    group = draft.log.consumer_groups.get(request.group_id)
+def _member_epoch(decision: ShardDecision, request: Any) -> int:  # noqa: ANN401  # of two kinds
+    group = decision.log.consumer_groups.get(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     return member.epoch if member is not None else -3
 
 
-def _any_epoch_commits(draft: ShardDraft, event: RequestArrived[Any]) -> RequestArrived[Any]:
+def _any_epoch_commits(decision: ShardDecision, event: RequestArrived[Any]) -> RequestArrived[Any]:
     request = event.request
     if not isinstance(request, OffsetCommitRequest):
         return event
-    epoch = _member_epoch(draft, request)
+    epoch = _member_epoch(decision, request)
     if epoch < 0 or request.generation_id_or_member_epoch < 0:
         return event
     return replace(event, request=replace(request, generation_id_or_member_epoch=epoch))
 
 
-def _any_epoch_beats(draft: ShardDraft, event: RequestArrived[Any]) -> RequestArrived[Any]:
+def _any_epoch_beats(decision: ShardDecision, event: RequestArrived[Any]) -> RequestArrived[Any]:
     request = event.request
     if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch <= 0:
         return event
-    epoch = _member_epoch(draft, request)
+    epoch = _member_epoch(decision, request)
     return event if epoch < 0 else replace(event, request=replace(request, member_epoch=epoch))
 
 
-def _tell_target(draft: ShardDraft, event: RequestArrived[Any]) -> None:
+def _tell_target(decision: ShardDecision, event: RequestArrived[Any]) -> None:
     """Tell a member its whole target, whoever has those partitions now (crabka #521)."""
     request = event.request
     if not isinstance(request, ConsumerGroupHeartbeatRequest):
         return
-    group = draft.log.consumer_groups.get(request.group_id)
+    group = decision.log.consumer_groups.get(request.group_id)
     if group is None:
         return
     topics = tuple(
@@ -74,38 +74,38 @@ def _tell_target(draft: ShardDraft, event: RequestArrived[Any]) -> None:
         for topic_id, numbers in sorted(group.target_of(request.member_id).items())
     )
     assignment = Assignment(topic_partitions=topics)
-    for index, reply in enumerate(draft.replies):
+    for index, reply in enumerate(decision.replies):
         response = reply.response
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
             continue
         if response.error_code == ErrorCode.NONE and topics:
             told = replace(response, assignment=assignment)
-            draft.replies[index] = replace(reply, response=told)
+            decision.replies[index] = replace(reply, response=told)
 
 
-def _forget_records(draft: ShardDraft, event: RequestArrived[Any]) -> None:
+def _forget_records(decision: ShardDecision, event: RequestArrived[Any]) -> None:
     if isinstance(event.request, ConsumerGroupHeartbeatRequest):
-        draft.records = [
+        decision.records = [
             record
-            for record in draft.records
+            for record in decision.records
             if not isinstance(record.key, ConsumerGroupCurrentMemberAssignmentKey)
         ]
 
 
-def _forget_target(draft: ShardDraft, _event: object) -> None:
-    draft.records.clear()
+def _forget_target(decision: ShardDecision, _event: object) -> None:
+    decision.records.clear()
 
 
-def _no_time(draft: ShardDraft, _event: Tick) -> None:
-    draft.records.clear()
+def _no_time(decision: ShardDecision, _event: Tick) -> None:
+    decision.records.clear()
 
 
-def _older_epoch(draft: ShardDraft, _event: object) -> None:
-    for index, reply in enumerate(draft.replies):
+def _older_epoch(decision: ShardDecision, _event: object) -> None:
+    for index, reply in enumerate(decision.replies):
         response = reply.response
         if isinstance(response, ConsumerGroupHeartbeatResponse) and response.member_epoch > 2:
             older = replace(response, member_epoch=response.member_epoch - 1)
-            draft.replies[index] = replace(reply, response=older)
+            decision.replies[index] = replace(reply, response=older)
 
 
 def plant_all() -> None:

@@ -8,7 +8,7 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.identity import member_error
 from kohort.group.coordinator.classic.join import park_join
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
@@ -19,7 +19,7 @@ from kohort.group.coordinator.events import (
     Unload,
 )
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.session import ShardDraft
+from kohort.group.coordinator.session import ShardDecision
 from kohort.group.events import Cause
 from kohort.simulation.planting.bug import afterwards, bug, ignored, instead, never, unguarded
 from kohort.values import replace
@@ -39,61 +39,62 @@ _BEAT, _SYNC, _JOIN = HeartbeatRequest, SyncGroupRequest, JoinGroupRequest
 _COMMIT, _LEAVE = OffsetCommitRequest, LeaveGroupRequest
 
 
-def _is_stranger(draft: GroupDraft, arrived: RequestArrived[Any]) -> bool:
+def _is_stranger(decision: ClassicDecision, arrived: RequestArrived[Any]) -> bool:
     """A guard that looks at the member, and forgets the generation."""
     request = arrived.request
-    return member_error(draft.group, request.member_id, request.group_instance_id) is not None
+    return member_error(decision.group, request.member_id, request.group_instance_id) is not None
 
 
-def _is_member(draft: GroupDraft, arrived: RequestArrived[Any]) -> bool:
+def _is_member(decision: ClassicDecision, arrived: RequestArrived[Any]) -> bool:
     """The same, the other way round."""
-    return not _is_stranger(draft, arrived)
+    return not _is_stranger(decision, arrived)
 
 
-def _forget_records(draft: GroupDraft, _event: object) -> None:
-    draft.records.clear()
+def _forget_records(decision: ClassicDecision, _event: object) -> None:
+    decision.records.clear()
 
 
-def _complete_at_once(draft: GroupDraft, join: RequestArrived[JoinGroupRequest]) -> None:
+def _complete_at_once(decision: ClassicDecision, join: RequestArrived[JoinGroupRequest]) -> None:
     member_id = join.request.member_id
-    rebalance.refuse_parked(draft, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
-    draft.group = park_join(draft.group, join, member_id)
-    rebalance.complete(draft)
+    rebalance.refuse_parked(decision, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    decision.group = park_join(decision.group, join, member_id)
+    rebalance.complete(decision)
 
 
-def _rotate_assignments(draft: GroupDraft, _event: object) -> None:
-    answers = [r.response for r in draft.replies if isinstance(r.response, SyncGroupResponse)]
+def _rotate_assignments(decision: ClassicDecision, _event: object) -> None:
+    answers = [r.response for r in decision.replies if isinstance(r.response, SyncGroupResponse)]
     rotated = [*answers[1:], *answers[:1]]
-    draft.replies = [
-        replace(reply, response=other) for reply, other in zip(draft.replies, rotated, strict=False)
+    decision.replies = [
+        replace(reply, response=other)
+        for reply, other in zip(decision.replies, rotated, strict=False)
     ]
 
 
-def _remove_only(draft: GroupDraft, expired: SessionExpired) -> None:
-    rebalance.remove_member(draft, expired.member_id, Cause.SESSION_EXPIRED)
+def _remove_only(decision: ClassicDecision, expired: SessionExpired) -> None:
+    rebalance.remove_member(decision, expired.member_id, Cause.SESSION_EXPIRED)
 
 
-def _answer_twice(draft: GroupDraft, _event: object) -> None:
-    draft.replies += draft.replies
+def _answer_twice(decision: ClassicDecision, _event: object) -> None:
+    decision.replies += decision.replies
 
 
-def _shift_offsets(draft: GroupDraft, _event: object) -> None:
-    draft.records = [
+def _shift_offsets(decision: ClassicDecision, _event: object) -> None:
+    decision.records = [
         replace(record, value=replace(record.value, offset=record.value.offset + 1))
         if isinstance(record.value, OffsetCommitValue)
         else record
-        for record in draft.records
+        for record in decision.records
     ]
 
 
-def _cross_partitions(draft: GroupDraft, _event: object) -> None:
-    keys = [record.key for record in draft.records]
+def _cross_partitions(decision: ClassicDecision, _event: object) -> None:
+    keys = [record.key for record in decision.records]
     rotated = [*keys[1:], *keys[:1]]
-    draft.records = [replace(r, key=k) for r, k in zip(draft.records, rotated, strict=True)]
+    decision.records = [replace(r, key=k) for r, k in zip(decision.records, rotated, strict=True)]
 
 
-def _forget_positions(draft: ShardDraft, _event: object) -> None:
-    for index, reply in enumerate(draft.replies):
+def _forget_positions(decision: ShardDecision, _event: object) -> None:
+    for index, reply in enumerate(decision.replies):
         if isinstance(reply.response, OffsetFetchResponse):
             groups = tuple(
                 replace(
@@ -110,41 +111,43 @@ def _forget_positions(draft: ShardDraft, _event: object) -> None:
                 )
                 for group in reply.response.groups
             )
-            draft.replies[index] = replace(reply, response=replace(reply.response, groups=groups))
+            decision.replies[index] = replace(
+                reply, response=replace(reply.response, groups=groups)
+            )
 
 
-def _only_answer(draft: GroupDraft, arrived: RequestArrived[HeartbeatRequest]) -> None:
+def _only_answer(decision: ClassicDecision, arrived: RequestArrived[HeartbeatRequest]) -> None:
     response = HeartbeatResponse(error_code=ErrorCode.NONE)
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
-def _lose_assignments(draft: GroupDraft, _event: object) -> None:
-    draft.records.clear()
-    draft.write_group({})
+def _lose_assignments(decision: ClassicDecision, _event: object) -> None:
+    decision.records.clear()
+    decision.write_group({})
 
 
-def _keep_old_generation(draft: GroupDraft, _event: object) -> None:
-    if draft.records or draft.group.joining:
+def _keep_old_generation(decision: ClassicDecision, _event: object) -> None:
+    if decision.records or decision.group.joining:
         return
-    draft.group = replace(draft.group, generation=draft.group.generation - 1)
+    decision.group = replace(decision.group, generation=decision.group.generation - 1)
 
 
-def _forget_leader(draft: GroupDraft, _event: object) -> None:
-    if draft.group.members:
-        draft.group = replace(draft.group, leader="nobody")
+def _forget_leader(decision: ClassicDecision, _event: object) -> None:
+    if decision.group.members:
+        decision.group = replace(decision.group, leader="nobody")
 
 
-def _forget_static(draft: GroupDraft, _event: object) -> None:
-    draft.group = replace(draft.group, static=Map())
+def _forget_static(decision: ClassicDecision, _event: object) -> None:
+    decision.group = replace(decision.group, static=Map())
 
 
-def _drop_parked(draft: GroupDraft, _event: object) -> None:
-    draft.group = replace(draft.group, joining=Map())
+def _drop_parked(decision: ClassicDecision, _event: object) -> None:
+    decision.group = replace(decision.group, joining=Map())
 
 
-def _go_back(draft: GroupDraft, _event: object) -> None:
-    if draft.group.generation > 3:
-        draft.group = replace(draft.group, generation=draft.group.generation - 3)
+def _go_back(decision: ClassicDecision, _event: object) -> None:
+    if decision.group.generation > 3:
+        decision.group = replace(decision.group, generation=decision.group.generation - 3)
 
 
 def _plant_part_1() -> None:

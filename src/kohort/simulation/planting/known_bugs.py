@@ -132,9 +132,9 @@ def _in_every_row(table: object, spoil: AnyHandler) -> Plant:
     def spoilt(line: AnyRow) -> AnyRow:
         handler = line.handler
 
-        def both(draft: Any, event: Any) -> None:  # noqa: ANN401  # the draft of any table
-            handler(draft, event)
-            spoil(draft, event)
+        def both(decision: Any, event: Any) -> None:  # noqa: ANN401  # the decision of any table
+            handler(decision, event)
+            spoil(decision, event)
 
         return replace(line, handler=both)
 
@@ -142,8 +142,8 @@ def _in_every_row(table: object, spoil: AnyHandler) -> Plant:
     return lambda: found.substituted([spoilt(line) for line in found.rows])
 
 
-def _claim_nothing(draft: Any, _event: object) -> None:  # noqa: ANN401  # the draft of a classic member
-    draft.sends = [_without_claims(send) for send in draft.sends]
+def _claim_nothing(decision: Any, _event: object) -> None:  # noqa: ANN401  # the decision of a classic member
+    decision.sends = [_without_claims(send) for send in decision.sends]
 
 
 def _without_claims(send: Send) -> Send:

@@ -11,7 +11,7 @@ from kohort.group.effects import Send
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import callbacks, join
-from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
@@ -44,93 +44,93 @@ _T = CLASSIC_MEMBER
 _COOP = "cooperative"
 
 
-def _join_without_revoking(draft: MemberDraft, _answer: object) -> None:
-    join.send_join(draft)
+def _join_without_revoking(decision: ClassicMemberDecision, _answer: object) -> None:
+    join.send_join(decision)
 
 
-def _revoke_and_join(draft: MemberDraft, answer: object) -> None:
-    join.rejoin(draft, "the group is rebalancing")
-    if draft.state is MemberState.REVOKING:
-        join.send_join(draft)
+def _revoke_and_join(decision: ClassicMemberDecision, answer: object) -> None:
+    join.rejoin(decision, "the group is rebalancing")
+    if decision.state is MemberState.REVOKING:
+        join.send_join(decision)
     del answer
 
 
-def _lose_nothing(draft: MemberDraft, answer: HeartbeatAnswered) -> None:
-    join.reset_identity(draft, answer.error_code)
-    join.send_join(draft)
+def _lose_nothing(decision: ClassicMemberDecision, answer: HeartbeatAnswered) -> None:
+    join.reset_identity(decision, answer.error_code)
+    join.send_join(decision)
 
 
-def _forget_id(draft: MemberDraft, _answer: object) -> None:
-    join.send_join(draft)
+def _forget_id(decision: ClassicMemberDecision, _answer: object) -> None:
+    join.send_join(decision)
 
 
-def _spoil(draft: MemberDraft, done: JobDone, change: Any) -> None:  # noqa: ANN401  # a function of lists
+def _spoil(decision: ClassicMemberDecision, done: JobDone, change: Any) -> None:  # noqa: ANN401  # a function of lists
     assert done.assignments is not None
     read = {m: sorted(decode_assignment(data)[0]) for m, data in sorted(done.assignments.items())}
     change(read)
     spoilt = {member: encode_assignment(partitions) for member, partitions in read.items()}
-    join.hand_over(draft, spoilt)
+    join.hand_over(decision, spoilt)
 
 
-def _give_twice(draft: MemberDraft, done: JobDone) -> None:
+def _give_twice(decision: ClassicMemberDecision, done: JobDone) -> None:
     def change(given: dict[str, list[TopicPartition]]) -> None:
         everything = [each for partitions in given.values() for each in partitions]
         for member, partitions in given.items():
             given[member] = sorted({*partitions, *everything[:1]})
 
-    _spoil(draft, done, change)
+    _spoil(decision, done, change)
 
 
-def _omit_one(draft: MemberDraft, done: JobDone) -> None:
+def _omit_one(decision: ClassicMemberDecision, done: JobDone) -> None:
     def change(given: dict[str, list[TopicPartition]]) -> None:
         for member, partitions in given.items():
             given[member] = [each for each in partitions if each.partition != 0]
 
-    _spoil(draft, done, change)
+    _spoil(decision, done, change)
 
 
-def _give_foreign(draft: MemberDraft, done: JobDone) -> None:
+def _give_foreign(decision: ClassicMemberDecision, done: JobDone) -> None:
     def change(given: dict[str, list[TopicPartition]]) -> None:
         first = min(given)
         given[first] = [*given[first], TopicPartition("cancelled", 0)]
 
-    _spoil(draft, done, change)
+    _spoil(decision, done, change)
 
 
-def _take_up_at_once(draft: MemberDraft, answer: SyncGroupResponse) -> None:
-    join.take_assignment(draft, answer)
-    session = draft.session
+def _take_up_at_once(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
+    join.take_assignment(decision, answer)
+    session = decision.session
     if session.callback is not None and session.callback.change is Ownership.REVOKED:
-        draft.callbacks.clear()
-        draft.session = replace(session, callback=None)
-        join.take_up(draft)
+        decision.callbacks.clear()
+        decision.session = replace(session, callback=None)
+        join.take_up(decision)
 
 
-def _settle_without_rejoining(draft: MemberDraft, done: CallbackDone) -> None:
-    draft.session = replace(draft.session, rejoin=None)
-    callbacks.assigned(draft, done)
+def _settle_without_rejoining(decision: ClassicMemberDecision, done: CallbackDone) -> None:
+    decision.session = replace(decision.session, rejoin=None)
+    callbacks.assigned(decision, done)
 
 
-def _settle_and_rejoin(draft: MemberDraft, done: CallbackDone) -> None:
-    callbacks.assigned(draft, done)
-    if draft.state is MemberState.STABLE:
-        join.rejoin(draft, "to be sure")
+def _settle_and_rejoin(decision: ClassicMemberDecision, done: CallbackDone) -> None:
+    callbacks.assigned(decision, done)
+    if decision.state is MemberState.STABLE:
+        join.rejoin(decision, "to be sure")
 
 
-def _beat_no_more(draft: MemberDraft, _due: HeartbeatDue) -> None:
-    draft.start(HEARTBEAT_DUE, 10 * draft.config.session_timeout_ms)
+def _beat_no_more(decision: ClassicMemberDecision, _due: HeartbeatDue) -> None:
+    decision.start(HEARTBEAT_DUE, 10 * decision.config.session_timeout_ms)
 
 
-def _forget_moving_coordinator(draft: MemberDraft, _answer: object) -> None:
+def _forget_moving_coordinator(decision: ClassicMemberDecision, _answer: object) -> None:
     """Stay with a coordinator that is none."""
 
 
-def _never_retry(draft: MemberDraft, _event: object) -> None:
-    draft.cancel(RETRY_DUE)
+def _never_retry(decision: ClassicMemberDecision, _event: object) -> None:
+    decision.cancel(RETRY_DUE)
 
 
-def _forget_lookup(draft: MemberDraft, _event: object) -> None:
-    lookup.note_coordinator(draft)
+def _forget_lookup(decision: ClassicMemberDecision, _event: object) -> None:
+    lookup.note_coordinator(decision)
 
 
 class ZombieClaims(CooperativeStickyAssignor):
@@ -159,12 +159,12 @@ def _claim_what_is_lost() -> Iterator[None]:
     def spoilt(line: AnyRow) -> AnyRow:
         handler = line.handler
 
-        def both(draft: Any, event: Any) -> None:  # noqa: ANN401  # the draft of any table
-            handler(draft, event)
-            if draft.session.owned:
-                given[id(draft.config)] = (draft.config, draft.session.owned)
-            claimed = given.get(id(draft.config), (None, frozenset()))[1]
-            draft.sends = [_claiming(send, claimed) for send in draft.sends]
+        def both(decision: Any, event: Any) -> None:  # noqa: ANN401  # the decision of any table
+            handler(decision, event)
+            if decision.session.owned:
+                given[id(decision.config)] = (decision.config, decision.session.owned)
+            claimed = given.get(id(decision.config), (None, frozenset()))[1]
+            decision.sends = [_claiming(send, claimed) for send in decision.sends]
 
         return replace(line, handler=both)
 

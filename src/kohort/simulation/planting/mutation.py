@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TypeAlias
 
-from kohort.group.machine import Draft
+from kohort.group.machine import Decision
 from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
 from kohort.values import dataclass, replace
 
 # Handlers that are empty.
 _DOES_NOTHING = frozenset({"ignore", "keep", "pass_over", "spare"})
-Handler: TypeAlias = Callable[[Draft[Enum], object], None]
+Handler: TypeAlias = Callable[[Decision[Enum], object], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def mutants() -> Iterator[Mutant]:
                 yield Mutant(table, index, "retargeted")
 
 
-def _nothing(_draft: Draft[Enum], _event: object) -> None:
+def _nothing(_decision: Decision[Enum], _event: object) -> None:
     """Do nothing, where something ought to be done."""
 
 
@@ -99,8 +99,8 @@ def _negated(table: AnyTable, index: int) -> AnyRow:
     guard = line.guard
     assert guard is not None
 
-    def negated(draft: Draft[Enum], event: object) -> bool:
-        return not guard(draft, event)
+    def negated(decision: Decision[Enum], event: object) -> bool:
+        return not guard(decision, event)
 
     return replace(line, guard=negated)
 

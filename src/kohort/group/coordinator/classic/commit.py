@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.classic.identity import generation_error
 from kohort.group.coordinator.events import RequestArrived
@@ -18,61 +18,63 @@ Commit: TypeAlias = RequestArrived[OffsetCommitRequest]
 _GROUP_ID_NOT_FOUND_SINCE = 9
 
 
-def has_generation(_draft: GroupDraft, commit: Commit) -> bool:
+def has_generation(_decision: ClassicDecision, commit: Commit) -> bool:
     """Whether the sender thinks it is a member."""
     return commit.request.generation_id_or_member_epoch >= 0
 
 
-def refuse_unknown(draft: GroupDraft, commit: Commit) -> None:
+def refuse_unknown(decision: ClassicDecision, commit: Commit) -> None:
     """C50: there is no group that it could be a member of."""
     newer = commit.version >= _GROUP_ID_NOT_FOUND_SINCE
-    _refuse(draft, commit, ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION)
+    _refuse(
+        decision, commit, ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
+    )
 
 
-def create_and_store(draft: GroupDraft, commit: Commit) -> None:
+def create_and_store(decision: ClassicDecision, commit: Commit) -> None:
     """C50: whoever assigns partitions by hand still may store positions under a group's name."""
-    store(draft, commit)
-    if draft.records:
-        draft.enter(GroupState.EMPTY)
+    store(decision, commit)
+    if decision.records:
+        decision.enter(GroupState.EMPTY)
 
 
-def is_simple(_draft: GroupDraft, commit: Commit) -> bool:
+def is_simple(_decision: ClassicDecision, commit: Commit) -> bool:
     """C51: a commit that claims no generation: of a tool, or of a consumer without a group."""
     return commit.request.generation_id_or_member_epoch < 0
 
 
-def is_refused(draft: GroupDraft, commit: Commit) -> bool:
+def is_refused(decision: ClassicDecision, commit: Commit) -> bool:
     """C51: whether the sender is not a member of this generation."""
-    return _error(draft, commit) is not None
+    return _error(decision, commit) is not None
 
 
-def refuse(draft: GroupDraft, commit: Commit) -> None:
+def refuse(decision: ClassicDecision, commit: Commit) -> None:
     """C51: what a fenced member commits must not count (it may not own the partitions)."""
-    _refuse(draft, commit, _error(draft, commit) or ErrorCode.UNKNOWN_MEMBER_ID)
+    _refuse(decision, commit, _error(decision, commit) or ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def _error(draft: GroupDraft, commit: Commit) -> ErrorCode | None:
+def _error(decision: ClassicDecision, commit: Commit) -> ErrorCode | None:
     request = commit.request
     member_id, instance = request.member_id, request.group_instance_id
     generation = request.generation_id_or_member_epoch
-    return generation_error(draft.group, member_id, instance, generation)
+    return generation_error(decision.group, member_id, instance, generation)
 
 
-def send_back(draft: GroupDraft, commit: Commit) -> None:
+def send_back(decision: ClassicDecision, commit: Commit) -> None:
     """C51: between two generations it is not known who will own what."""
-    _refuse(draft, commit, ErrorCode.REBALANCE_IN_PROGRESS)
+    _refuse(decision, commit, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def _refuse(draft: GroupDraft, commit: Commit, code: ErrorCode) -> None:
-    draft.reply(commit.token, commit_refused(commit.request, code), commit.version)
+def _refuse(decision: ClassicDecision, commit: Commit, code: ErrorCode) -> None:
+    decision.reply(commit.token, commit_refused(commit.request, code), commit.version)
 
 
-def store_and_stay(draft: GroupDraft, commit: Commit) -> None:
+def store_and_stay(decision: ClassicDecision, commit: Commit) -> None:
     """C51: a commit also says that the member is alive."""
-    rebalance.restart_session(draft, draft.group.members[commit.request.member_id])
-    store(draft, commit)
+    rebalance.restart_session(decision, decision.group.members[commit.request.member_id])
+    store(decision, commit)
 
 
-def store(draft: GroupDraft, commit: Commit) -> None:
+def store(decision: ClassicDecision, commit: Commit) -> None:
     """C51, C52: write the positions to the log."""
-    draft.store(commit)
+    decision.store(commit)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import protocol_choice, rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import (
     ClassicGroup,
     GroupState,
@@ -39,9 +39,11 @@ _NOBODY = Member(
 )
 
 
-def _refuse(draft: GroupDraft, join: Join, code: ErrorCode, member_id: str | None = None) -> None:
+def _refuse(
+    decision: ClassicDecision, join: Join, code: ErrorCode, member_id: str | None = None
+) -> None:
     response = join_refused(join.request, join.version, code, member_id)
-    draft.reply(join.token, response, join.version)
+    decision.reply(join.token, response, join.version)
 
 
 # ---------------------------------------------------------------------------------- session timeout
@@ -53,58 +55,61 @@ def is_session_timeout_allowed(config: CoordinatorConfig, request: JoinGroupRequ
     return shortest <= request.session_timeout_ms <= longest
 
 
-def has_bad_session_timeout(draft: GroupDraft, join: Join) -> bool:
+def has_bad_session_timeout(decision: ClassicDecision, join: Join) -> bool:
     """C10."""
-    return not is_session_timeout_allowed(draft.config, join.request)
+    return not is_session_timeout_allowed(decision.config, join.request)
 
 
-def refuse_session_timeout(draft: GroupDraft, join: Join) -> None:
+def refuse_session_timeout(decision: ClassicDecision, join: Join) -> None:
     """C10: a group cannot watch over a member that wants to be silent for so long, or so short."""
-    _refuse(draft, join, ErrorCode.INVALID_SESSION_TIMEOUT)
+    _refuse(decision, join, ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
 # --------------------------------------------------------------------------------- a group is made
 
 
-def has_member_id(_draft: GroupDraft, join: Join) -> bool:
+def has_member_id(_decision: ClassicDecision, join: Join) -> bool:
     """Whether the sender says it is a member already."""
     return bool(join.request.member_id)
 
 
-def refuse_unknown(draft: GroupDraft, join: Join) -> None:
+def refuse_unknown(decision: ClassicDecision, join: Join) -> None:
     """C11: no such group, so no such member; it joins again as a new one."""
-    _refuse(draft, join, ErrorCode.UNKNOWN_MEMBER_ID)
+    _refuse(decision, join, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def create_group(draft: GroupDraft, _join: Join) -> None:
+def create_group(decision: ClassicDecision, _join: Join) -> None:
     """C11: the first join makes the group, and the log is told, so that it is found again."""
-    draft.enter(GroupState.EMPTY)
-    draft.write_group({})
+    decision.enter(GroupState.EMPTY)
+    decision.write_group({})
 
 
 # ------------------------------------------------------------------------------------ group is full
 
 
-def is_too_large(draft: GroupDraft, join: Join) -> bool:
+def is_too_large(decision: ClassicDecision, join: Join) -> bool:
     """Whether one member wants more room than any may have."""
-    return member_of(join).size > draft.config.group_member_max_bytes
+    return member_of(join).size > decision.config.group_member_max_bytes
 
 
-def refuse_too_large(draft: GroupDraft, join: Join) -> None:
+def refuse_too_large(decision: ClassicDecision, join: Join) -> None:
     """Kafka fails when it writes the group, and with it all members; here only the sender does."""
-    _refuse(draft, join, ErrorCode.MESSAGE_TOO_LARGE)
+    _refuse(decision, join, ErrorCode.MESSAGE_TOO_LARGE)
 
 
-def is_full(draft: GroupDraft, join: Join) -> bool:
+def is_full(decision: ClassicDecision, join: Join) -> bool:
     """C14 (KIP-389): whether the group has no room for this join."""
-    group, member_id, limit = draft.group, join.request.member_id, draft.config.group_max_size
-    pending_max = draft.config.group_max_pending_members
-    if needs_member_id(draft, join) and len(group.pending) >= pending_max:
+    group, member_id, limit = decision.group, join.request.member_id, decision.config.group_max_size
+    pending_max = decision.config.group_max_pending_members
+    if needs_member_id(decision, join) and len(group.pending) >= pending_max:
         return True
     if group.state is GroupState.EMPTY:
         return False
     before = group.members.get(member_id)
-    if group.size + member_of(join).size > draft.config.group_max_bytes + (before or _NOBODY).size:
+    if (
+        group.size + member_of(join).size
+        > decision.config.group_max_bytes + (before or _NOBODY).size
+    ):
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
         # Counted are those who are there again, so the first to come may stay.
@@ -112,32 +117,32 @@ def is_full(draft: GroupDraft, join: Join) -> bool:
     return member_id not in group.members and len(group.members) >= limit
 
 
-def refuse_full(draft: GroupDraft, join: Join) -> None:
+def refuse_full(decision: ClassicDecision, join: Join) -> None:
     """C14: the one too many is out, and nobody waits for it, as Kafka does until time is up."""
     member_id = join.request.member_id
-    _refuse(draft, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
-    if member_id in draft.group.members:
-        rebalance.remove_member(draft, member_id, Cause.GROUP_TOO_LARGE)
-        rebalance.start_or_continue(draft, Cause.GROUP_TOO_LARGE, member_id)
+    _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
+    if member_id in decision.group.members:
+        rebalance.remove_member(decision, member_id, Cause.GROUP_TOO_LARGE)
+        rebalance.start_or_continue(decision, Cause.GROUP_TOO_LARGE, member_id)
 
 
 # ------------------------------------------------------------------------------------ bad protocols
 
 
-def is_inconsistent(draft: GroupDraft, join: Join) -> bool:
+def is_inconsistent(decision: ClassicDecision, join: Join) -> bool:
     """C13: whether group and member have no assignor in common."""
-    return not protocol_choice.is_consistent(draft.group, join.request)
+    return not protocol_choice.is_consistent(decision.group, join.request)
 
 
-def refuse_inconsistent(draft: GroupDraft, join: Join) -> None:
+def refuse_inconsistent(decision: ClassicDecision, join: Join) -> None:
     """C13."""
-    _refuse(draft, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    _refuse(decision, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 # -------------------------------------------------------------------------------------- new members
 
 
-def needs_member_id(_draft: GroupDraft, join: Join) -> bool:
+def needs_member_id(_decision: ClassicDecision, join: Join) -> bool:
     """C15: a new dynamic member whose client can come back with an id."""
     return requires_member_id(join)
 
@@ -149,13 +154,13 @@ def requires_member_id(join: Join) -> bool:
     return dynamic and join.version >= _MEMBER_ID_REQUIRED_SINCE
 
 
-def hand_out_member_id(draft: GroupDraft, join: Join) -> None:
+def hand_out_member_id(decision: ClassicDecision, join: Join) -> None:
     """C15 (KIP-394): a client that never comes back does not leave a member behind."""
-    group = draft.group
+    group = decision.group
     member_id = _new_member_id(join.client_id, join)
-    draft.group = replace(group, pending=group.pending.set(member_id, None))
-    draft.start(PendingExpired(group.group_id, member_id), join.request.session_timeout_ms)
-    _refuse(draft, join, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+    decision.group = replace(group, pending=group.pending.set(member_id, None))
+    decision.start(PendingExpired(group.group_id, member_id), join.request.session_timeout_ms)
+    _refuse(decision, join, ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
 
 def _new_member_id(prefix: str, join: Join) -> str:
@@ -163,37 +168,39 @@ def _new_member_id(prefix: str, join: Join) -> str:
     return f"{prefix[:_ID_PREFIX_MAX]}-{join.unique_id}"
 
 
-def is_new(draft: GroupDraft, join: Join) -> bool:
+def is_new(decision: ClassicDecision, join: Join) -> bool:
     """Whether the join adds a member: no id yet, or one that was just handed out (C15)."""
     request = join.request
     if request.member_id:
-        return request.member_id in draft.group.pending and request.group_instance_id is None
-    return request.group_instance_id is None or request.group_instance_id not in draft.group.static
+        return request.member_id in decision.group.pending and request.group_instance_id is None
+    return (
+        request.group_instance_id is None or request.group_instance_id not in decision.group.static
+    )
 
 
-def add_member(draft: GroupDraft, join: Join) -> None:
+def add_member(decision: ClassicDecision, join: Join) -> None:
     """C15, C17: park the join; the member has no session until it is answered."""
     member = replace(member_of(join), is_new=True)
-    group = draft.group
-    draft.cancel(PendingExpired(group.group_id, member.member_id))
+    group = decision.group
+    decision.cancel(PendingExpired(group.group_id, member.member_id))
     if group.initial:
-        draft.group = group = replace(group, member_added=True)
-    draft.group = park_join(_typed(group, join).with_member(member), join, member.member_id)
-    draft.observed.append(
+        decision.group = group = replace(group, member_added=True)
+    decision.group = park_join(_typed(group, join).with_member(member), join, member.member_id)
+    decision.observed.append(
         MemberJoined(
             group=group.group_id,
-            now=draft.now,
+            now=decision.now,
             member=member.member_id,
             client_id=member.client_id,
             client_host=member.client_host,
             group_instance_id=member.group_instance_id,
         )
     )
-    draft.start(
-        SessionExpired(group.group_id, member.member_id), draft.config.new_member_join_timeout_ms
+    decision.start(
+        SessionExpired(group.group_id, member.member_id), decision.config.new_member_join_timeout_ms
     )
     reason = join.request.reason or ""
-    rebalance.start_or_continue(draft, Cause.MEMBER_JOINED, member.member_id, reason)
+    rebalance.start_or_continue(decision, Cause.MEMBER_JOINED, member.member_id, reason)
 
 
 def _typed(group: ClassicGroup, join: Join) -> ClassicGroup:
@@ -230,64 +237,64 @@ def park_join(group: ClassicGroup, join: Join, member_id: str) -> ClassicGroup:
 # ------------------------------------------------------------------------------------ known members
 
 
-def is_stranger(draft: GroupDraft, join: Join) -> bool:
+def is_stranger(decision: ClassicDecision, join: Join) -> bool:
     """C18: whether the sender is not the member it says it is."""
-    return _stranger_error(draft, join) is not None
+    return _stranger_error(decision, join) is not None
 
 
-def refuse_stranger(draft: GroupDraft, join: Join) -> None:
+def refuse_stranger(decision: ClassicDecision, join: Join) -> None:
     """C18."""
-    _refuse(draft, join, _stranger_error(draft, join) or ErrorCode.UNKNOWN_MEMBER_ID)
+    _refuse(decision, join, _stranger_error(decision, join) or ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def _stranger_error(draft: GroupDraft, join: Join) -> ErrorCode | None:
+def _stranger_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
     request = join.request
     if not request.member_id:
         return None
-    return member_error(draft.group, request.member_id, request.group_instance_id)
+    return member_error(decision.group, request.member_id, request.group_instance_id)
 
 
-def is_leader(draft: GroupDraft, join: Join) -> bool:
+def is_leader(decision: ClassicDecision, join: Join) -> bool:
     """Whether the leader joins again."""
-    return join.request.member_id == draft.group.leader
+    return join.request.member_id == decision.group.leader
 
 
-def says_something_new(draft: GroupDraft, join: Join) -> bool:
+def says_something_new(decision: ClassicDecision, join: Join) -> bool:
     """C19: whether assignors or subscription differ from what the member said before."""
-    member = draft.group.members[join.request.member_id]
+    member = decision.group.members[join.request.member_id]
     return member.protocols != tuple(Protocol(p.name, p.metadata) for p in join.request.protocols)
 
 
-def tell_generation(draft: GroupDraft, join: Join) -> None:
+def tell_generation(decision: ClassicDecision, join: Join) -> None:
     """C19: nothing has changed, the answer to an earlier join may have been lost: say it again."""
-    response = rebalance.current_generation(draft.group, join.request.member_id)
-    draft.reply(join.token, response, join.version)
+    response = rebalance.current_generation(decision.group, join.request.member_id)
+    decision.reply(join.token, response, join.version)
 
 
-def rejoin(draft: GroupDraft, join: Join) -> None:
+def rejoin(decision: ClassicDecision, join: Join) -> None:
     """C19: park the join of a member that is there again."""
-    _park_again(draft, join)
-    rebalance.complete_if_all_joined(draft)
+    _park_again(decision, join)
+    rebalance.complete_if_all_joined(decision)
 
 
-def rejoin_changed(draft: GroupDraft, join: Join) -> None:
+def rejoin_changed(decision: ClassicDecision, join: Join) -> None:
     """C19: a member that asks for something else starts a rebalance."""
-    _park_again(draft, join)
+    _park_again(decision, join)
     member_id, reason = join.request.member_id, join.request.reason or ""
-    rebalance.prepare(draft, Cause.SUBSCRIPTION_CHANGED, member_id, reason)
+    rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, member_id, reason)
 
 
-def rejoin_leader(draft: GroupDraft, join: Join) -> None:
+def rejoin_leader(decision: ClassicDecision, join: Join) -> None:
     """C19: the leader joins again when topics have changed, so it always gets its rebalance."""
-    _park_again(draft, join)
+    _park_again(decision, join)
     member_id, reason = join.request.member_id, join.request.reason or ""
-    rebalance.prepare(draft, Cause.LEADER_REJOINED, member_id, reason)
+    rebalance.prepare(decision, Cause.LEADER_REJOINED, member_id, reason)
 
 
-def _park_again(draft: GroupDraft, join: Join) -> None:
+def _park_again(decision: ClassicDecision, join: Join) -> None:
     """Take over what the member says now. A join of it that is still parked was given up by it."""
     member_id = join.request.member_id
-    before = draft.group.members[member_id]
-    rebalance.refuse_parked(draft, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    before = decision.group.members[member_id]
+    rebalance.refuse_parked(decision, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     member = replace(member_of(join), is_new=before.is_new)
-    draft.group = park_join(draft.group.with_member(member), join, member_id)
+    decision.group = park_join(decision.group.with_member(member), join, member_id)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.classic.identity import member_error
 from kohort.group.coordinator.events import RequestArrived
@@ -24,18 +24,18 @@ Leave: TypeAlias = RequestArrived[LeaveGroupRequest]
 _SEVERAL_SINCE = 3
 
 
-def leave(draft: GroupDraft, leaving: Leave) -> None:
+def leave(decision: ClassicDecision, leaving: Leave) -> None:
     """C47: take out who belongs to the group, then see once what that means for it.
 
     That somebody is not in it, or that there is no group, is an error of each, not of the call.
     """
     leavers = identities(leaving)
-    results = [(identity, _take_out(draft, identity)) for identity in leavers]
-    _answer(draft, leaving, results)
+    results = [(identity, _take_out(decision, identity)) for identity in leavers]
+    _answer(decision, leaving, results)
     gone = [identity for identity, error in results if error is ErrorCode.NONE]
-    if gone and draft.state is not GroupState.EMPTY:
+    if gone and decision.state is not GroupState.EMPTY:
         cause, reason = Cause.MEMBER_LEFT, gone[0].reason or ""
-        rebalance.start_or_continue(draft, cause, gone[0].member_id, reason)
+        rebalance.start_or_continue(decision, cause, gone[0].member_id, reason)
 
 
 def identities(leaving: Leave) -> tuple[MemberIdentity, ...]:
@@ -45,8 +45,8 @@ def identities(leaving: Leave) -> tuple[MemberIdentity, ...]:
     return (MemberIdentity(member_id=leaving.request.member_id),)
 
 
-def _take_out(draft: GroupDraft, identity: MemberIdentity) -> ErrorCode:
-    group, instance = draft.group, identity.group_instance_id
+def _take_out(decision: ClassicDecision, identity: MemberIdentity) -> ErrorCode:
+    group, instance = decision.group, identity.group_instance_id
     member_id = identity.member_id
     if not member_id and instance is not None:
         # An operator removes a static member by the name it has.
@@ -55,12 +55,12 @@ def _take_out(draft: GroupDraft, identity: MemberIdentity) -> ErrorCode:
         error = member_error(group, member_id, instance)
         if error is not None:
             return error
-    rebalance.remove_member(draft, member_id, Cause.MEMBER_LEFT, identity.reason or "")
+    rebalance.remove_member(decision, member_id, Cause.MEMBER_LEFT, identity.reason or "")
     return ErrorCode.NONE
 
 
 def _answer(
-    draft: GroupDraft, leaving: Leave, results: list[tuple[MemberIdentity, ErrorCode]]
+    decision: ClassicDecision, leaving: Leave, results: list[tuple[MemberIdentity, ErrorCode]]
 ) -> None:
     answers = [
         MemberResponse(
@@ -70,7 +70,7 @@ def _answer(
         )
         for identity, error in results
     ]
-    draft.reply(leaving.token, leave_response(leaving, answers), leaving.version)
+    decision.reply(leaving.token, leave_response(leaving, answers), leaving.version)
 
 
 def leave_response(leaving: Leave, answers: Sequence[MemberResponse]) -> LeaveGroupResponse:

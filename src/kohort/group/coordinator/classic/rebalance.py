@@ -5,10 +5,10 @@ from __future__ import annotations
 from immutables import Map
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.change import REASON_MAX
 from kohort.group.coordinator.classic import protocol_choice
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
+from kohort.group.coordinator.decision import REASON_MAX
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -27,127 +27,129 @@ PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_RE
 STABLE = GroupState.STABLE
 
 
-def start_or_continue(draft: GroupDraft, cause: Cause, member_id: str, reason: str = "") -> None:
+def start_or_continue(
+    decision: ClassicDecision, cause: Cause, member_id: str, reason: str = ""
+) -> None:
     """React to a change of the group: rebalance, or see whether the running one is complete."""
-    if draft.state is PREPARING:
-        complete_if_all_joined(draft)
+    if decision.state is PREPARING:
+        complete_if_all_joined(decision)
     else:
-        prepare(draft, cause, member_id, reason)
+        prepare(decision, cause, member_id, reason)
 
 
-def prepare(draft: GroupDraft, cause: Cause, member_id: str, reason: str = "") -> None:
+def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str = "") -> None:
     """Begin a rebalance: from now on every member is asked to join again."""
-    _send_back_syncing(draft)
-    draft.cancel(SyncExpired(draft.group.group_id))
-    initial = draft.state is EMPTY
-    draft.observed.append(
+    _send_back_syncing(decision)
+    decision.cancel(SyncExpired(decision.group.group_id))
+    initial = decision.state is EMPTY
+    decision.observed.append(
         RebalanceStarted(
-            group=draft.group.group_id,
-            now=draft.now,
-            generation=draft.group.generation,
+            group=decision.group.group_id,
+            now=decision.now,
+            generation=decision.group.generation,
             member=member_id,
             cause=cause,
             reason=reason[:REASON_MAX],
         )
     )
-    draft.enter(PREPARING)
-    draft.group = replace(draft.group, initial=initial)
+    decision.enter(PREPARING)
+    decision.group = replace(decision.group, initial=initial)
     if initial:
-        _start_initial_delay(draft)
-    elif draft.group.all_joined or not draft.group.members:
-        complete(draft)  # there is nobody whose time-out could be waited for
+        _start_initial_delay(decision)
+    elif decision.group.all_joined or not decision.group.members:
+        complete(decision)  # there is nobody whose time-out could be waited for
     else:
         # C21: the slowest member decides how long everybody waits.
-        draft.start(JoinExpired(draft.group.group_id), draft.group.rebalance_timeout_ms)
+        decision.start(JoinExpired(decision.group.group_id), decision.group.rebalance_timeout_ms)
 
 
-def _send_back_syncing(draft: GroupDraft) -> None:
+def _send_back_syncing(decision: ClassicDecision) -> None:
     """C26: who waits for an assignment of the old generation has to join again.
 
     Its session may have run out while it waited (C17): nobody else would watch over it now.
     """
-    for member_id, parked in sorted(draft.group.syncing.items()):
-        draft.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
-        restart_session(draft, draft.group.members[member_id])
-    draft.group = replace(draft.group, syncing=Map(), unsynced=Map())
+    for member_id, parked in sorted(decision.group.syncing.items()):
+        decision.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
+        restart_session(decision, decision.group.members[member_id])
+    decision.group = replace(decision.group, syncing=Map(), unsynced=Map())
 
 
-def _start_initial_delay(draft: GroupDraft) -> None:
+def _start_initial_delay(decision: ClassicDecision) -> None:
     """C20 (KIP-134): the first rebalance waits, because members often come all at once."""
-    delay_ms = draft.config.group_initial_rebalance_delay_ms
-    draft.group = replace(
-        draft.group,
+    delay_ms = decision.config.group_initial_rebalance_delay_ms
+    decision.group = replace(
+        decision.group,
         member_added=False,
         last_delay_ms=delay_ms,
-        delay_left_ms=max(draft.group.rebalance_timeout_ms - delay_ms, 0),
+        delay_left_ms=max(decision.group.rebalance_timeout_ms - delay_ms, 0),
     )
-    draft.start(InitialDelayExpired(draft.group.group_id), delay_ms)
+    decision.start(InitialDelayExpired(decision.group.group_id), delay_ms)
 
 
-def extend_or_end_initial_delay(draft: GroupDraft) -> None:
+def extend_or_end_initial_delay(decision: ClassicDecision) -> None:
     """C20: wait a little more if somebody came in the meantime, but not beyond the timeout."""
-    group = draft.group
+    group = decision.group
     if not group.member_added or not group.delay_left_ms:
-        complete(draft)
+        complete(decision)
         return
-    delay_ms = min(draft.config.group_initial_rebalance_delay_ms, group.delay_left_ms)
-    draft.group = replace(
+    delay_ms = min(decision.config.group_initial_rebalance_delay_ms, group.delay_left_ms)
+    decision.group = replace(
         group,
         member_added=False,
         last_delay_ms=delay_ms,
         delay_left_ms=max(group.delay_left_ms - group.last_delay_ms, 0),
     )
-    draft.start(InitialDelayExpired(group.group_id), delay_ms)
+    decision.start(InitialDelayExpired(group.group_id), delay_ms)
 
 
-def complete_if_all_joined(draft: GroupDraft) -> None:
+def complete_if_all_joined(decision: ClassicDecision) -> None:
     """C16, C21: end the first phase early, except in an initial rebalance (C20)."""
-    if draft.group.all_joined and not draft.group.initial:
-        complete(draft)
+    if decision.group.all_joined and not decision.group.initial:
+        complete(decision)
 
 
-def complete(draft: GroupDraft) -> None:
+def complete(decision: ClassicDecision) -> None:
     """End the first phase: drop who did not come, and begin a generation with the others."""
-    draft.cancel(JoinExpired(draft.group.group_id))
-    _drop_absent(draft)
-    group = draft.group
+    decision.cancel(JoinExpired(decision.group.group_id))
+    _drop_absent(decision)
+    group = decision.group
     if group.members and not group.joining:
         # C22: only static members, none of them there. Wait for one, or for all to expire.
-        draft.start(JoinExpired(group.group_id), group.rebalance_timeout_ms)
+        decision.start(JoinExpired(group.group_id), group.rebalance_timeout_ms)
         return
     if group.members:
-        _begin_generation(draft)
+        _begin_generation(decision)
     else:
-        _become_empty(draft)
+        _become_empty(decision)
 
 
-def _drop_absent(draft: GroupDraft) -> None:
+def _drop_absent(decision: ClassicDecision) -> None:
     """C21: dynamic members that did not join again are out; static ones may still come."""
     absent = [
         member
-        for member in draft.group.sorted_members()
-        if member.group_instance_id is None and member.member_id not in draft.group.joining
+        for member in decision.group.sorted_members()
+        if member.group_instance_id is None and member.member_id not in decision.group.joining
     ]
     for member in absent:
-        remove_member(draft, member.member_id, Cause.JOIN_TIMED_OUT)
+        remove_member(decision, member.member_id, Cause.JOIN_TIMED_OUT)
 
 
-def _become_empty(draft: GroupDraft) -> None:
+def _become_empty(decision: ClassicDecision) -> None:
     """C23: a generation without members; the log is told, so that a reload finds it empty."""
-    draft.group = replace(
-        draft.group,
-        generation=draft.group.generation + 1,
+    decision.group = replace(
+        decision.group,
+        generation=decision.group.generation + 1,
         protocol=None,
         leader=None,
         initial=False,
     )
-    draft.enter(EMPTY)
-    draft.write_group({})
+    decision.enter(EMPTY)
+    decision.write_group({})
 
 
-def _begin_generation(draft: GroupDraft) -> None:
+def _begin_generation(decision: ClassicDecision) -> None:
     """C23: answer every parked join; only the leader is told who the members are."""
-    group = draft.group
+    group = decision.group
     leader = group.leader
     if leader is None or leader not in group.joining:
         leader = min(group.joining)  # C22: the leader has to be somebody who is there
@@ -161,12 +163,12 @@ def _begin_generation(draft: GroupDraft) -> None:
         initial=False,
     )
     joined = sorted(group.joining.items())
-    draft.group = replace(group, joining=Map())
-    draft.enter(COMPLETING)
-    draft.observed.append(
+    decision.group = replace(group, joining=Map())
+    decision.enter(COMPLETING)
+    decision.observed.append(
         GenerationStarted(
             group=group.group_id,
-            now=draft.now,
+            now=decision.now,
             generation=group.generation,
             protocol=group.protocol or "",
             leader=leader,
@@ -174,21 +176,21 @@ def _begin_generation(draft: GroupDraft) -> None:
         )
     )
     for member_id, parked in joined:
-        draft.reply(parked.token, current_generation(draft.group, member_id), parked.version)
-    _settle_members(draft, [member_id for member_id, _ in joined])
-    draft.start(SyncExpired(group.group_id), group.rebalance_timeout_ms)
+        decision.reply(parked.token, current_generation(decision.group, member_id), parked.version)
+    _settle_members(decision, [member_id for member_id, _ in joined])
+    decision.start(SyncExpired(group.group_id), group.rebalance_timeout_ms)
 
 
-def _settle_members(draft: GroupDraft, member_ids: list[str]) -> None:
+def _settle_members(decision: ClassicDecision, member_ids: list[str]) -> None:
     """Start the session of everybody whose join was answered; nobody is new any more (C17)."""
-    members = draft.group.members
+    members = decision.group.members
     with members.mutate() as settled:
         for member_id in member_ids:
             member = members[member_id]
-            restart_session(draft, member)
+            restart_session(decision, member)
             if member.is_new:
                 settled[member_id] = replace(member, is_new=False)
-        draft.group = replace(draft.group, members=settled.finish())
+        decision.group = replace(decision.group, members=settled.finish())
 
 
 def current_generation(
@@ -218,36 +220,42 @@ def _members_for_leader(group: ClassicGroup) -> tuple[JoinGroupResponseMember, .
     )
 
 
-def restart_session(draft: GroupDraft, member: Member) -> None:
+def restart_session(decision: ClassicDecision, member: Member) -> None:
     """Count the member's session from now."""
-    draft.start(SessionExpired(draft.group.group_id, member.member_id), member.session_timeout_ms)
+    decision.start(
+        SessionExpired(decision.group.group_id, member.member_id), member.session_timeout_ms
+    )
 
 
-def remove_member(draft: GroupDraft, member_id: str, cause: Cause, reason: str = "") -> None:
+def remove_member(
+    decision: ClassicDecision, member_id: str, cause: Cause, reason: str = ""
+) -> None:
     """Take a member, or an id that was only given out, out of the group.
 
     A request of it that is parked is answered UNKNOWN_MEMBER_ID: whoever sent it joins as new.
     """
-    group_id = draft.group.group_id
-    known = member_id in draft.group.members
-    refuse_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-    draft.cancel(SessionExpired(group_id, member_id))
-    draft.cancel(PendingExpired(group_id, member_id))
-    draft.group = draft.group.without_member(member_id)
+    group_id = decision.group.group_id
+    known = member_id in decision.group.members
+    refuse_parked(decision, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    decision.cancel(SessionExpired(group_id, member_id))
+    decision.cancel(PendingExpired(group_id, member_id))
+    decision.group = decision.group.without_member(member_id)
     if known:
-        draft.say_left(member_id, cause, reason)
+        decision.say_left(member_id, cause, reason)
 
 
-def refuse_parked(draft: GroupDraft, member_id: str, code: ErrorCode) -> None:
+def refuse_parked(decision: ClassicDecision, member_id: str, code: ErrorCode) -> None:
     """Answer whatever request of a member is parked with an error."""
-    joining: Parked | None = draft.group.joining.get(member_id)
+    joining: Parked | None = decision.group.joining.get(member_id)
     if joining is not None:
-        draft.reply(joining.token, _join_failed(joining.version, code, member_id), joining.version)
-        draft.group = replace(draft.group, joining=draft.group.joining.delete(member_id))
-    syncing: Parked | None = draft.group.syncing.get(member_id)
+        decision.reply(
+            joining.token, _join_failed(joining.version, code, member_id), joining.version
+        )
+        decision.group = replace(decision.group, joining=decision.group.joining.delete(member_id))
+    syncing: Parked | None = decision.group.syncing.get(member_id)
     if syncing is not None:
-        draft.reply(syncing.token, sync_refused(code), syncing.version)
-        draft.group = replace(draft.group, syncing=draft.group.syncing.delete(member_id))
+        decision.reply(syncing.token, sync_refused(code), syncing.version)
+        decision.group = replace(decision.group, syncing=decision.group.syncing.delete(member_id))
 
 
 def _join_failed(version: int, code: ErrorCode, member_id: str) -> JoinGroupResponse:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kohort.group.coordinator.change import on
 from kohort.group.coordinator.classic import (
     commit,
     delete,
@@ -23,8 +22,9 @@ from kohort.group.coordinator.classic import (
     unload,
 )
 from kohort.group.coordinator.classic import static_members as static
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import GroupState
+from kohort.group.coordinator.decision import on
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -58,7 +58,7 @@ ANY = (DEAD, *EXISTS)
 REBALANCE = (PREPARING, COMPLETING, EMPTY)
 ENDED = (COMPLETING, EMPTY)
 
-Rows: TypeAlias = tuple[Row[GroupState, GroupDraft], ...]
+Rows: TypeAlias = tuple[Row[GroupState, ClassicDecision], ...]
 
 
 _JOIN = JoinGroupRequest
@@ -185,7 +185,7 @@ LIFECYCLE_ROWS: Rows = (
     row(ANY, Unload, unload.release, to=DEAD, rule="C73"),
 )
 
-CLASSIC_GROUP: Table[GroupState, GroupDraft] = Table(
+CLASSIC_GROUP: Table[GroupState, ClassicDecision] = Table(
     "classic group",
     GroupState,
     JOIN_ROWS

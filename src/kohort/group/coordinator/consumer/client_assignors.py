@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import target
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Computation
@@ -56,27 +56,27 @@ def _size(assignor: ClientAssignor) -> int:
 # ------------------------------------------------------------------------------------ the choice
 
 
-def chosen(draft: ConsumerDraft) -> str | None:
+def chosen(decision: ConsumerDecision) -> str | None:
     """Return the assignor that members are to run, None for the coordinator's own.
 
     All members must know it, and one of them must read the metadata of all. As in the classic
     protocol each member votes for the first such one of its list; equal votes: the first by name.
     """
-    group = draft.existing
+    group = decision.existing
     everybody = len(group.members)
     known = [name for name, count in sorted(group.client_assignors.items()) if count == everybody]
-    if not known or _is_too_large(draft):
+    if not known or _is_too_large(decision):
         return None
-    usable = {name for name in known if able(draft, name)}
+    usable = {name for name in known if able(decision, name)}
     votes = dict.fromkeys(sorted(usable), 0)
     for member in group.members.values() if usable else ():
         votes[next(each.name for each in member.client_assignors if each.name in usable)] += 1
     return min(votes, key=lambda name: (-votes[name], name), default=None)
 
 
-def able(draft: ConsumerDraft, name: str) -> frozenset[str]:
+def able(decision: ConsumerDecision, name: str) -> frozenset[str]:
     """Return who may compute: a range of versions that covers all, and no failure so far."""
-    group = draft.existing
+    group = decision.existing
     entries = {member_id: entry_of(member, name) for member_id, member in group.members.items()}
     versions = [entry.version for entry in entries.values()]
     lowest, highest = min(versions), max(versions)
@@ -85,7 +85,7 @@ def able(draft: ConsumerDraft, name: str) -> frozenset[str]:
         for member_id, entry in entries.items()
         if entry.minimum_version <= lowest and highest <= entry.maximum_version
     )
-    return frozenset(covering) - draft.session.unreliable.get(group.group_id, frozenset())
+    return frozenset(covering) - decision.session.unreliable.get(group.group_id, frozenset())
 
 
 def entry_of(member: Member, name: str) -> ClientAssignor:
@@ -93,46 +93,46 @@ def entry_of(member: Member, name: str) -> ClientAssignor:
     return next(each for each in member.client_assignors if each.name == name)
 
 
-def _is_too_large(draft: ConsumerDraft) -> bool:
-    group, topics = draft.existing, draft.topics.by_name
+def _is_too_large(decision: ConsumerDecision) -> bool:
+    group, topics = decision.existing, decision.topics.by_name
     size = len(group.members) + sum(topics[t].partitions for t in group.topics if t in topics)
     said = sum(_size(each) for m in group.members.values() for each in m.client_assignors)
-    return size > _MOST_MEMBERS_AND_PARTITIONS or said > draft.config.group_max_bytes
+    return size > _MOST_MEMBERS_AND_PARTITIONS or said > decision.config.group_max_bytes
 
 
 # ------------------------------------------------------------------------------------- asking
 
 
-def ask(draft: ConsumerDraft) -> bool:
+def ask(decision: ConsumerDecision) -> bool:
     """Let a member make the target of the group's epoch; False: the coordinator has to.
 
     The first capable member whose heartbeat is answered is asked: it is certainly there.
     """
-    assignor = chosen(draft)
+    assignor = chosen(decision)
     if assignor is None:
         return False
-    _note(draft, Computation(draft.existing.epoch, assignor))
+    _note(decision, Computation(decision.existing.epoch, assignor))
     return True
 
 
-def should_compute(draft: ConsumerDraft, member: Member) -> bool:
+def should_compute(decision: ConsumerDecision, member: Member) -> bool:
     """Whether the answer to this member's heartbeat asks it to compute.
 
     It does until the result is there, for an answer can be lost.
     """
-    group = draft.existing
-    run = draft.session.computing.get(group.group_id)
+    group = decision.existing
+    run = decision.session.computing.get(group.group_id)
     if run is None or run.token or not member.client_assignors:
         return False
     if run.member_id in group.members:
         return run.member_id == member.member_id
-    if member.member_id not in able(draft, run.assignor):
+    if member.member_id not in able(decision, run.assignor):
         return False
-    _note(draft, replace(run, member_id=member.member_id, prepared=None), member)
-    draft.observed.append(
+    _note(decision, replace(run, member_id=member.member_id, prepared=None), member)
+    decision.observed.append(
         AssignmentAsked(
             group=group.group_id,
-            now=draft.now,
+            now=decision.now,
             generation=group.epoch,
             member=member.member_id,
             assignor=run.assignor,
@@ -141,78 +141,82 @@ def should_compute(draft: ConsumerDraft, member: Member) -> bool:
     return True
 
 
-def reconsider(draft: ConsumerDraft) -> None:
+def reconsider(decision: ConsumerDecision) -> None:
     """Take the question back when a member has come that does not know the assignor."""
-    run = draft.session.computing.get(draft.group_id)
-    if run is not None and run.prepared is None and not _is_known(draft.existing, run.assignor):
-        forget(draft)
+    run = decision.session.computing.get(decision.group_id)
+    if run is not None and run.prepared is None and not _is_known(decision.existing, run.assignor):
+        forget(decision)
 
 
 def _is_known(group: ConsumerGroup, assignor: str) -> bool:
     return group.client_assignors.get(assignor, 0) == len(group.members)
 
 
-def trust_again(draft: ConsumerDraft, member_id: str) -> None:
+def trust_again(decision: ConsumerDecision, member_id: str) -> None:
     """A member that says something new of its assignors may be asked again."""
-    session, group_id = draft.session, draft.group_id
+    session, group_id = decision.session, decision.group_id
     failed = session.unreliable.get(group_id, frozenset()) - {member_id}
     if failed:
-        draft.session = replace(session, unreliable=session.unreliable.set(group_id, failed))
+        decision.session = replace(session, unreliable=session.unreliable.set(group_id, failed))
     elif group_id in session.unreliable:
-        draft.session = replace(session, unreliable=session.unreliable.delete(group_id))
+        decision.session = replace(session, unreliable=session.unreliable.delete(group_id))
 
 
-def _note(draft: ConsumerDraft, run: Computation, member: Member | None = None) -> None:
+def _note(decision: ConsumerDecision, run: Computation, member: Member | None = None) -> None:
     """Take note of who computes; the time for it runs from when a member is asked."""
-    timeout_ms = draft.config.group_consumer_client_assignment_timeout_ms
+    timeout_ms = decision.config.group_consumer_client_assignment_timeout_ms
     if member is not None:
         timeout_ms = min(timeout_ms, max(member.rebalance_timeout_ms, 0))
-    computing = draft.session.computing.set(draft.group_id, run)
-    draft.session = replace(draft.session, computing=computing)
-    due = draft.now + timeout_ms
-    draft.deadlines = draft.deadlines.set(ConsumerAssignmentExpired(draft.group_id), due)
+    computing = decision.session.computing.set(decision.group_id, run)
+    decision.session = replace(decision.session, computing=computing)
+    due = decision.now + timeout_ms
+    decision.deadlines = decision.deadlines.set(ConsumerAssignmentExpired(decision.group_id), due)
 
 
-def forget(draft: ConsumerDraft) -> None:
+def forget(decision: ConsumerDecision) -> None:
     """Ask nobody any more."""
-    computing = draft.session.computing.delete(draft.group_id)
-    draft.session = replace(draft.session, computing=computing)
-    draft.deadlines = draft.deadlines.cancel(ConsumerAssignmentExpired(draft.group_id))
+    computing = decision.session.computing.delete(decision.group_id)
+    decision.session = replace(decision.session, computing=computing)
+    decision.deadlines = decision.deadlines.cancel(ConsumerAssignmentExpired(decision.group_id))
 
 
 # ------------------------------------------------------------------------------------ falling back
 
 
-def expire(draft: ConsumerDraft) -> None:
+def expire(decision: ConsumerDecision) -> None:
     """No result in time: the coordinator's assignor makes the target."""
-    run = draft.session.computing.get(draft.group_id)
+    run = decision.session.computing.get(decision.group_id)
     if run is not None and not run.token:
-        fall_back(draft, run, "no assignment in time")
+        fall_back(decision, run, "no assignment in time")
 
 
-def fall_back(draft: ConsumerDraft, run: Computation, reason: str, *, blamed: bool = True) -> None:
+def fall_back(
+    decision: ConsumerDecision, run: Computation, reason: str, *, blamed: bool = True
+) -> None:
     """Let the coordinator's assignor make the target, and do not ask that member again."""
-    forget(draft)
-    group = draft.group
+    forget(decision)
+    group = decision.group
     if group is None or not group.members:
         return
     if blamed and run.member_id is not None:
-        _distrust(draft, group, run.member_id)
-    draft.observed.append(
+        _distrust(decision, group, run.member_id)
+    decision.observed.append(
         AssignorFellBack(
-            group=draft.group_id,
-            now=draft.now,
+            group=decision.group_id,
+            now=decision.now,
             generation=group.epoch,
             member=run.member_id or "",
             assignor=run.assignor,
             reason=reason,
         )
     )
-    target.begin(draft)
+    target.begin(decision)
 
 
-def _distrust(draft: ConsumerDraft, group: ConsumerGroup, member_id: str) -> None:
-    unreliable = draft.session.unreliable
-    failed = unreliable.get(draft.group_id, frozenset()) | {member_id}
+def _distrust(decision: ConsumerDecision, group: ConsumerGroup, member_id: str) -> None:
+    unreliable = decision.session.unreliable
+    failed = unreliable.get(decision.group_id, frozenset()) | {member_id}
     present = frozenset(each for each in failed if each in group.members)
-    draft.session = replace(draft.session, unreliable=unreliable.set(draft.group_id, present))
+    decision.session = replace(
+        decision.session, unreliable=unreliable.set(decision.group_id, present)
+    )

@@ -33,7 +33,7 @@ from kohort.wire.messages.group_config_records import (
 from kohort.wire.messages.group_records import GroupRecord
 
 if TYPE_CHECKING:
-    from kohort.group.coordinator.session import ShardDraft
+    from kohort.group.coordinator.session import ShardDecision
 
 GroupConfigs = Map[str, str]
 NO_CONFIGS: GroupConfigs = Map()
@@ -96,26 +96,26 @@ def fold(value: GroupConfigValue) -> GroupConfigs:
 # --------------------------------------------------------------------------------- changing them
 
 
-def alter(draft: ShardDraft, arrived: RequestArrived[IncrementalAlterConfigsRequest]) -> None:
+def alter(decision: ShardDecision, arrived: RequestArrived[IncrementalAlterConfigsRequest]) -> None:
     """Change the settings of groups, each group's as a whole or not at all."""
-    responses = [_altered(draft, arrived, each) for each in arrived.request.resources]
+    responses = [_altered(decision, arrived, each) for each in arrived.request.resources]
     response = IncrementalAlterConfigsResponse(responses=tuple(responses))
-    draft.replies.append(Reply(arrived.token, response, arrived.version))
+    decision.replies.append(Reply(arrived.token, response, arrived.version))
 
 
 def _altered(
-    draft: ShardDraft,
+    decision: ShardDecision,
     arrived: RequestArrived[IncrementalAlterConfigsRequest],
     resource: AlterConfigsResource,
 ) -> AlterConfigsResourceResponse:
     group_id = resource.resource_name
-    before = draft.log.group_configs.get(group_id, NO_CONFIGS)
+    before = decision.log.group_configs.get(group_id, NO_CONFIGS)
     try:
-        after = _changed(draft.config, before, resource.configs)
+        after = _changed(decision.config, before, resource.configs)
     except Refused as error:
         return _response(resource, error.code, error.message)
     if after != before and not arrived.request.validate_only:
-        draft.records.append(_record(group_id, after))
+        decision.records.append(_record(group_id, after))
     return _response(resource, ErrorCode.NONE, None)
 
 

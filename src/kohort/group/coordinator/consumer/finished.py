@@ -13,7 +13,7 @@ from kohort.group.coordinator.consumer import (
     target,
     validate,
 )
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
@@ -37,16 +37,16 @@ R = TypeVar("R", bound=Message)
 
 
 def attempt(
-    draft: ConsumerDraft, arrived: RequestArrived[R], work: Callable[[ConsumerDraft], None]
-) -> ConsumerDraft:
+    decision: ConsumerDecision, arrived: RequestArrived[R], work: Callable[[ConsumerDecision], None]
+) -> ConsumerDecision:
     """Do something for a request; if it is refused, nothing comes of it but that answer."""
-    trial = draft.copy()
+    trial = decision.copy()
     try:
         work(trial)
     except Refused as refusal:
         response = failed(arrived, refusal.code, refusal.message)
-        draft.reply(arrived.token, response, arrived.version)
-        return draft
+        decision.reply(arrived.token, response, arrived.version)
+        return decision
     return trial
 
 
@@ -65,30 +65,30 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
     return response
 
 
-def job_done(draft: ConsumerDraft, done: JobDone) -> ConsumerDraft:
+def job_done(decision: ConsumerDecision, done: JobDone) -> ConsumerDecision:
     """Take the result of a job; one that nobody waits for any more is passed over."""
     match done.result:
         case NewTarget() as made:
-            return _target_made(draft, done.token, made)
+            return _target_made(decision, done.token, made)
         case MatchedTopics() as found:
-            return _regexes_resolved(draft, done.token, found)
+            return _regexes_resolved(decision, done.token, found)
 
 
-def _target_made(draft: ConsumerDraft, token: int, made: NewTarget) -> ConsumerDraft:
-    run = draft.session.targets.get(draft.group_id)
+def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> ConsumerDecision:
+    run = decision.session.targets.get(decision.group_id)
     if run is None or run.token != token:
-        member_target.installed(draft, token, made)
-        return draft
-    target.end(draft, run)
-    if draft.group is not None and made.error is None:
-        target.store(draft, run.epoch, made)
+        member_target.installed(decision, token, made)
+        return decision
+    target.end(decision, run)
+    if decision.group is not None and made.error is None:
+        target.store(decision, run.epoch, made)
     waiting = run.waiting
     if waiting is None:
-        return draft
-    return attempt(draft, waiting.arrived, lambda trial: _resume(trial, waiting, made))
+        return decision
+    return attempt(decision, waiting.arrived, lambda trial: _resume(trial, waiting, made))
 
 
-def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
+def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
     """K12: the heartbeat goes on where it stopped, if its member is still there.
 
     A static member that has said it will be back (K32) is not, and must not be brought back by what
@@ -96,24 +96,26 @@ def _resume(draft: ConsumerDraft, waiting: Waiting, made: NewTarget) -> None:
     """
     if made.error is not None:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, made.error)
-    group = draft.group
+    group = decision.group
     member = group.members.get(waiting.member_id) if group else None
     if member is None or member.epoch == LEAVE_STATIC_EPOCH:
         raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
     match waiting.arrived:
         case RequestArrived(request=JoinGroupRequest()) as joined:
             classic_members.go_on(
-                draft, cast("Join", joined), member, resubscribed=waiting.resubscribed
+                decision, cast("Join", joined), member, resubscribed=waiting.resubscribed
             )
         case beat:
             heartbeat.reconcile_and_reply(
-                draft, cast("Heartbeat", beat), member, waiting.before, waiting.resubscribed
+                decision, cast("Heartbeat", beat), member, waiting.before, waiting.resubscribed
             )
 
 
-def _regexes_resolved(draft: ConsumerDraft, token: int, found: MatchedTopics) -> ConsumerDraft:
-    if draft.session.resolving.get(draft.group_id) == token:
-        resolving = draft.session.resolving.delete(draft.group_id)
-        draft.session = replace(draft.session, resolving=resolving)
-        regex.store(draft, found)
-    return draft
+def _regexes_resolved(
+    decision: ConsumerDecision, token: int, found: MatchedTopics
+) -> ConsumerDecision:
+    if decision.session.resolving.get(decision.group_id) == token:
+        resolving = decision.session.resolving.delete(decision.group_id)
+        decision.session = replace(decision.session, resolving=resolving)
+        regex.store(decision, found)
+    return decision

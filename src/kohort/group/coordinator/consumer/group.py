@@ -330,14 +330,14 @@ def _partitions(member: Member, topic_id: uuid.UUID) -> set[int]:
 
 def _dropped(claims: Claims, partitions: Iterable[int], member_id: str) -> Claims:
     alone = (member_id,)
-    draft = claims.mutate()
+    decision = claims.mutate()
     for partition in partitions:
-        owners = draft[partition]
+        owners = decision[partition]
         if owners == alone:
-            del draft[partition]
+            del decision[partition]
         else:
-            draft[partition] = tuple(each for each in owners if each != member_id)
-    return draft.finish()
+            decision[partition] = tuple(each for each in owners if each != member_id)
+    return decision.finish()
 
 
 def _claimed(claims: Claims, partitions: Iterable[int], member_id: str) -> Claims:

@@ -13,7 +13,7 @@ from kohort.group.coordinator.consumer import (
     target,
     validate,
 )
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import (
     LEAVE_EPOCH,
     ConsumerGroup,
@@ -38,51 +38,53 @@ from kohort.wire.messages.consumer_group import (
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
 
 
-def answer(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     """Answer a heartbeat, or let it wait for a target assignment.
 
     Raises:
         Refused: It is turned down.
     """
     request = arrived.request
-    validate.check_request(request, arrived.version, draft.config.group_consumer_assignors)
-    validate.check_size(request, draft.config.group_member_max_bytes)
+    validate.check_request(request, arrived.version, decision.config.group_consumer_assignors)
+    validate.check_size(request, decision.config.group_member_max_bytes)
     client_assignors.check(request)
     if request.member_epoch <= LEAVE_EPOCH:
-        leave(draft, arrived)
+        leave(decision, arrived)
     else:
-        _beat(draft, arrived)
+        _beat(decision, arrived)
 
 
-def _beat(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+def _beat(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     """K10 to K13: update the member, then the target, then what the member has."""
     request = arrived.request
     joins = request.member_epoch == validate.JOIN_EPOCH
-    if draft.group is None and not joins:
+    if decision.group is None and not joins:
         raise validate.unknown_group(request.group_id)
-    if draft.group is None:
-        upgrade.begin(draft)
-    group = draft.group or ConsumerGroup(group_id=request.group_id)
+    if decision.group is None:
+        upgrade.begin(decision)
+    group = decision.group or ConsumerGroup(group_id=request.group_id)
     member_id = request.member_id or arrived.unique_id
-    validate.check_room(group, member_id, draft.config.group_consumer_max_size)
-    member = _identified(draft, arrived, member_id)
+    validate.check_room(group, member_id, decision.config.group_consumer_max_size)
+    member = _identified(decision, arrived, member_id)
     if member.classic is not None:
-        draft.cancel_timers(group.group_id, member.member_id)  # of its life in the other protocol
+        decision.cancel_timers(
+            group.group_id, member.member_id
+        )  # of its life in the other protocol
     updated = _updated(member, arrived)
     before = member.assigned
-    resubscribed = take_note(draft, member, updated, arrived.regex_error)
-    client_assignors.reconsider(draft)
-    if waits_already(draft, arrived, member_id, before, resubscribed):
+    resubscribed = take_note(decision, member, updated, arrived.regex_error)
+    client_assignors.reconsider(decision)
+    if waits_already(decision, arrived, member_id, before, resubscribed):
         return
-    if target.is_due(draft) and not client_assignors.ask(draft):
-        target.start(draft, arrived, member_id, before, resubscribed)
-        draft.start_session(member_id)
+    if target.is_due(decision) and not client_assignors.ask(decision):
+        target.start(decision, arrived, member_id, before, resubscribed)
+        decision.start_session(member_id)
         return
-    reconcile_and_reply(draft, arrived, updated, before, resubscribed)
+    reconcile_and_reply(decision, arrived, updated, before, resubscribed)
 
 
 def waits_already(
-    draft: ConsumerDraft,
+    decision: ConsumerDecision,
     arrived: Heartbeat | RequestArrived[JoinGroupRequest],
     member_id: str,
     before: Owned,
@@ -93,15 +95,15 @@ def waits_already(
     It waits on with this one. An answer to the earlier one could move the member when nobody hears
     it any more, and after this one was answered: then nobody would ever tell it what it has.
     """
-    run = draft.session.targets.get(draft.group_id)
+    run = decision.session.targets.get(decision.group_id)
     waiting = run.waiting if run else None
     if run is None or waiting is None or waiting.member_id != member_id:
         return False
-    draft.reply(waiting.arrived.token, _overtaken(waiting), waiting.arrived.version)
+    decision.reply(waiting.arrived.token, _overtaken(waiting), waiting.arrived.version)
     waiting = Waiting(arrived, member_id, before, resubscribed or waiting.resubscribed)
-    targets = draft.session.targets.set(draft.group_id, replace(run, waiting=waiting))
-    draft.session = replace(draft.session, targets=targets)
-    draft.start_session(member_id)
+    targets = decision.session.targets.set(decision.group_id, replace(run, waiting=waiting))
+    decision.session = replace(decision.session, targets=targets)
+    decision.start_session(member_id)
     return True
 
 
@@ -113,12 +115,12 @@ def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupRe
     return failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
 
 
-def _identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str) -> Member:
+def _identified(decision: ConsumerDecision, arrived: Heartbeat, member_id: str) -> Member:
     """Return the member that speaks, which may be a new one."""
     request = arrived.request
     if request.instance_id is not None:
-        return static_members.identified(draft, arrived, member_id, reported(request))
-    member = draft.existing.members.get(member_id)
+        return static_members.identified(decision, arrived, member_id, reported(request))
+    member = decision.existing.members.get(member_id)
     if member is None:
         if request.member_epoch != validate.JOIN_EPOCH:
             raise validate.unknown_member(request.group_id, member_id)
@@ -157,7 +159,7 @@ def _or_none(timeout_ms: int) -> int | None:
 
 
 def take_note(
-    draft: ConsumerDraft, member: Member, updated: Member, regex_error: str | None = None
+    decision: ConsumerDecision, member: Member, updated: Member, regex_error: str | None = None
 ) -> bool:
     """K10: write what changed, and begin a new epoch if it matters to the assignment.
 
@@ -166,36 +168,36 @@ def take_note(
     Returns:
         Whether the member subscribes to something else now.
     """
-    group = draft.existing
+    group = decision.existing
     group_id = group.group_id
     is_new = member.member_id not in group.members
     if updated is not member or is_new:
-        draft.write([log_records.member_record(group_id, updated)])
+        decision.write([log_records.member_record(group_id, updated)])
     renamed = updated.topics != member.topics
-    expression = regex.take_note(draft, group, member, updated, regex_error)
+    expression = regex.take_note(decision, group, member, updated, regex_error)
     if is_new:
-        _say_joined(draft, updated)
+        _say_joined(decision, updated)
     informed = updated.client_assignors != member.client_assignors
     if informed:
-        client_assignors.trust_again(draft, updated.member_id)
+        client_assignors.trust_again(decision, updated.member_id)
     bump = renamed or informed or expression is regex.Change.RESOLVED
-    if draft.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
+    if decision.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
         bump = True
-    seen = draft.session.seen.get(group_id)
+    seen = decision.session.seen.get(group_id)
     # While an expression is not resolved nobody knows the group's topics; then they are compared.
-    changed = seen != draft.topics.version and not regex.is_unresolved(draft.existing)
+    changed = seen != decision.topics.version and not regex.is_unresolved(decision.existing)
     if bump or changed:
         cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED
-        _refresh_metadata(draft, bump, cause, member.member_id)
-    regex.refresh(draft)
+        _refresh_metadata(decision, bump, cause, member.member_id)
+    regex.refresh(decision)
     return renamed or expression is not regex.Change.NONE
 
 
-def _say_joined(draft: ConsumerDraft, member: Member) -> None:
-    draft.observed.append(
+def _say_joined(decision: ConsumerDecision, member: Member) -> None:
+    decision.observed.append(
         MemberJoined(
-            group=draft.existing.group_id,
-            now=draft.now,
+            group=decision.existing.group_id,
+            now=decision.now,
             member=member.member_id,
             client_id=member.client_id,
             client_host=member.client_host,
@@ -204,71 +206,75 @@ def _say_joined(draft: ConsumerDraft, member: Member) -> None:
     )
 
 
-def _refresh_metadata(draft: ConsumerDraft, bump: bool, cause: Cause, member_id: str) -> None:
+def _refresh_metadata(decision: ConsumerDecision, bump: bool, cause: Cause, member_id: str) -> None:
     """K10, K14: hold the group against the topics; if they changed, a new epoch begins too."""
-    group = draft.existing
-    value = draft.topics.metadata_hash(group.topics)
+    group = decision.existing
+    value = decision.topics.metadata_hash(group.topics)
     if bump:
-        draft.bump_epoch(cause, member_id, value)
+        decision.bump_epoch(cause, member_id, value)
     elif value != group.metadata_hash:
-        draft.bump_epoch(Cause.TOPICS_CHANGED, "", value)
-    seen = draft.session.seen.set(group.group_id, draft.topics.version)
-    draft.session = replace(draft.session, seen=seen)
+        decision.bump_epoch(Cause.TOPICS_CHANGED, "", value)
+    seen = decision.session.seen.set(group.group_id, decision.topics.version)
+    decision.session = replace(decision.session, seen=seen)
     if group.has_partition_metadata:
-        draft.write([log_records.partition_metadata_tombstone(group.group_id)])
+        decision.write([log_records.partition_metadata_tombstone(group.group_id)])
 
 
 # -------------------------------------------------------------------------------- the third step
 
 
 def reconcile_and_reply(
-    draft: ConsumerDraft, arrived: Heartbeat, member: Member, before: Owned, resubscribed: bool
+    decision: ConsumerDecision,
+    arrived: Heartbeat,
+    member: Member,
+    before: Owned,
+    resubscribed: bool,
 ) -> None:
     """K12, K13: let the member take its next step, and tell it what it has if that is new."""
     request = arrived.request
-    member = reconcile(draft, member, reported(request), resubscribed=resubscribed)
-    draft.start_session(member.member_id)
+    member = reconcile(decision, member, reported(request), resubscribed=resubscribed)
+    decision.start_session(member.member_id)
     tell = _is_full(request) or member.assigned != before
     moved = tell or member.epoch != request.member_epoch
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=draft.config.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=decision.config.group_consumer_heartbeat_interval_ms,
         assignment=_assignment(member.assigned) if tell else None,
-        should_compute_assignment=client_assignors.should_compute(draft, member),
-        assignment_metadata=draft.existing.words.get(member.member_id) if moved else None,
+        should_compute_assignment=client_assignors.should_compute(decision, member),
+        assignment_metadata=decision.existing.words.get(member.member_id) if moved else None,
     )
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
 def reconcile(
-    draft: ConsumerDraft, member: Member, said: Reported, *, resubscribed: bool
+    decision: ConsumerDecision, member: Member, said: Reported, *, resubscribed: bool
 ) -> Member:
     """K12: write the member's next step; return the member after it.
 
     A classic member has no rebalance timeout here: it is told to join again, in time (K46).
     """
-    group = draft.existing
+    group = decision.existing
     if not resubscribed and member.is_reconciled_to(group.assignment_epoch):
         return member
-    after = next_step(member, _goal(draft, member), said, resubscribed)
+    after = next_step(member, _goal(decision, member), said, resubscribed)
     if after != member:
         member = after
-        draft.write([log_records.current_record(group.group_id, member)])
-        draft.say_reconciled(member)
+        decision.write([log_records.current_record(group.group_id, member)])
+        decision.say_reconciled(member)
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-            draft.start_rebalance(member)
+            decision.start_rebalance(member)
         else:
-            draft.cancel_rebalance(member.member_id)
+            decision.cancel_rebalance(member.member_id)
     return member
 
 
-def _goal(draft: ConsumerDraft, member: Member) -> Goal:
-    group = draft.existing
+def _goal(decision: ConsumerDecision, member: Member) -> Goal:
+    group = decision.existing
     return Goal(
         group.assignment_epoch,
         group.target_of(member.member_id),
-        draft.topics.ids(group.topics_of(member)),
+        decision.topics.ids(group.topics_of(member)),
         group.owners,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from immutables import Map
 
 from kohort.group.coordinator.consumer import log_records, static_members, validate
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import (
     LEAVE_STATIC_EPOCH,
     NOTHING,
@@ -29,73 +29,73 @@ from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 
-def leave(draft: ConsumerDraft, arrived: Heartbeat) -> None:
+def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     """K31: a member goes, or says that it will be back.
 
     Raises:
         Refused: There is no such group or member.
     """
     request = arrived.request
-    if draft.group is None:
+    if decision.group is None:
         raise validate.unknown_group(request.group_id)
     if request.instance_id is None:
-        member = draft.group.members.get(request.member_id)
+        member = decision.group.members.get(request.member_id)
         if member is None:
             raise validate.unknown_member(request.group_id, request.member_id)
     else:
-        member = static_members.held_by(draft.group, request.instance_id, request.member_id)
+        member = static_members.held_by(decision.group, request.instance_id, request.member_id)
     if request.member_epoch == LEAVE_STATIC_EPOCH:
-        _leave_for_a_while(draft, member)
+        _leave_for_a_while(decision, member)
     else:
-        remove(draft, [member], Cause.MEMBER_LEFT)
+        remove(decision, [member], Cause.MEMBER_LEFT)
     response = ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
-def _leave_for_a_while(draft: ConsumerDraft, member: Member) -> None:
+def _leave_for_a_while(decision: ConsumerDecision, member: Member) -> None:
     """K31: nothing moves; if it is not back before its session ends, it is removed then.
 
     What it has counts as given in epoch 0 from now on, for who comes back has another id
     (KIP-1251).
     """
-    draft.cancel_rebalance(member.member_id)
+    decision.cancel_rebalance(member.member_id)
     gone = replace(
         member, epoch=LEAVE_STATIC_EPOCH, assigned=_since_ever(member.assigned), revoking=NOTHING
     )
-    draft.write([log_records.current_record(draft.existing.group_id, gone)])
+    decision.write([log_records.current_record(decision.existing.group_id, gone)])
 
 
 def _since_ever(owned: Owned) -> Owned:
     return Map({topic_id: Map(dict.fromkeys(owned[topic_id], 0)) for topic_id in owned})
 
 
-def remove(draft: ConsumerDraft, members: Collection[Member], cause: Cause) -> None:
+def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause) -> None:
     """K31: forget members, and begin a new epoch for those who stay.
 
     Or a generation, if none but classic members stay (K47).
     """
-    if downgrade.after_leaving(draft, members, cause):
+    if downgrade.after_leaving(decision, members, cause):
         return
-    group = draft.existing
+    group = decision.existing
     for member in members:
-        draft.write(log_records.member_tombstones(group.group_id, member.member_id))
-        draft.cancel_timers(group.group_id, member.member_id)
-        draft.say_left(group.group_id, member.member_id, cause)
-    _forget_regexes(draft, group, members)
+        decision.write(log_records.member_tombstones(group.group_id, member.member_id))
+        decision.cancel_timers(group.group_id, member.member_id)
+        decision.say_left(group.group_id, member.member_id, cause)
+    _forget_regexes(decision, group, members)
     # A group of which nothing but these members was written still counts its epochs on.
-    draft.group = draft.group or ConsumerGroup(group_id=group.group_id)
-    draft.bump_epoch(cause, next(iter(members)).member_id)
+    decision.group = decision.group or ConsumerGroup(group_id=group.group_id)
+    decision.bump_epoch(cause, next(iter(members)).member_id)
 
 
 def _forget_regexes(
-    draft: ConsumerDraft, before: ConsumerGroup, members: Collection[Member]
+    decision: ConsumerDecision, before: ConsumerGroup, members: Collection[Member]
 ) -> None:
     """K50: nobody has these expressions any more."""
     for regex in sorted({member.regex for member in members if member.regex}):
-        if draft.group is None or regex not in draft.group.regex_subscribers:
-            draft.write([log_records.regex_tombstone(before.group_id, regex)])
+        if decision.group is None or regex not in decision.group.regex_subscribers:
+            decision.write([log_records.regex_tombstone(before.group_id, regex)])
 
 
 _CAUSES = {
@@ -106,8 +106,8 @@ _CAUSES = {
 }
 
 
-def expire(draft: ConsumerDraft, expired: ConsumerDeadline) -> None:
+def expire(decision: ConsumerDecision, expired: ConsumerDeadline) -> None:
     """K30, K46: a member was silent, or slow to do what it was asked, for too long."""
-    member = draft.group.members.get(expired.member_id) if draft.group else None
+    member = decision.group.members.get(expired.member_id) if decision.group else None
     if member is not None:
-        remove(draft, [member], _CAUSES[type(expired)])
+        remove(decision, [member], _CAUSES[type(expired)])

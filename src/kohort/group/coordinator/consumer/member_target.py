@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import client_assignors, target, validate
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
 from kohort.group.coordinator.consumer.jobs import InstallJob, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
@@ -27,47 +27,47 @@ from kohort.wire.messages.consumer_group import AssignmentMetadata, TopicPartiti
 # ------------------------------------------------------------------------------------- prepare
 
 
-def prepare(draft: ConsumerDraft, arrived: Prepare) -> None:
+def prepare(decision: ConsumerDecision, arrived: Prepare) -> None:
     """K61: tell the member that was asked all that its assignor needs to know.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, as the proposal says.
     """
     request = arrived.request
-    run = _run_of(draft, request.group_id, request.member_id, request.member_epoch)
+    run = _run_of(decision, request.group_id, request.member_id, request.member_epoch)
     if run.token:
         raise _not_asked(request.member_id)
-    group = draft.existing
-    assignor = client_assignors.chosen(draft)
-    if assignor is None or request.member_id not in client_assignors.able(draft, assignor):
+    group = decision.existing
+    assignor = client_assignors.chosen(decision)
+    if assignor is None or request.member_id not in client_assignors.able(decision, assignor):
         message = f"Not all members of group {request.group_id} can use {run.assignor} any more."
-        client_assignors.fall_back(draft, run, message, blamed=False)
+        client_assignors.fall_back(decision, run, message, blamed=False)
         response = ConsumerGroupPrepareAssignmentResponse(
             error_code=ErrorCode.UNSUPPORTED_ASSIGNOR, error_message=clipped(message)
         )
     else:
         run = replace(
-            run, epoch=group.epoch, assignor=assignor, prepared=group, topics=draft.topics
+            run, epoch=group.epoch, assignor=assignor, prepared=group, topics=decision.topics
         )
-        computing = draft.session.computing.set(draft.group_id, run)
-        draft.session = replace(draft.session, computing=computing)
-        response = _prepared(group, draft.topics, assignor)
-    draft.reply(arrived.token, response, arrived.version)
+        computing = decision.session.computing.set(decision.group_id, run)
+        decision.session = replace(decision.session, computing=computing)
+        response = _prepared(group, decision.topics, assignor)
+    decision.reply(arrived.token, response, arrived.version)
 
 
-def _run_of(draft: ConsumerDraft, group_id: str, member_id: str, epoch: int) -> Computation:
+def _run_of(decision: ConsumerDecision, group_id: str, member_id: str, epoch: int) -> Computation:
     """Return what this member was asked to compute."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
-    if draft.group is None:
+    if decision.group is None:
         raise validate.unknown_group(group_id)
-    member = draft.group.members.get(member_id)
+    member = decision.group.members.get(member_id)
     if member is None:
         raise validate.unknown_member(group_id, member_id)
     # A heartbeat that was answered meanwhile may have moved it on.
     if epoch not in (member.epoch, member.previous_epoch):
         raise Refused(ErrorCode.STALE_MEMBER_EPOCH, f"Member {member_id} is not in epoch {epoch}.")
-    run = draft.session.computing.get(group_id)
+    run = decision.session.computing.get(group_id)
     if run is None or run.member_id != member_id:
         raise _not_asked(member_id)
     return run
@@ -127,34 +127,34 @@ def _prepared_member(
 # ------------------------------------------------------------------------------------- install
 
 
-def install(draft: ConsumerDraft, arrived: Install) -> None:
+def install(decision: ConsumerDecision, arrived: Install) -> None:
     """K61: let a job look at what a member made.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; nothing else follows.
     """
     request = arrived.request
-    run = _run_of(draft, request.group_id, request.member_id, request.member_epoch)
+    run = _run_of(decision, request.group_id, request.member_id, request.member_epoch)
     if request.error:
-        client_assignors.fall_back(draft, run, "the member's assignor failed")
-        _answer(draft, arrived)
+        client_assignors.fall_back(decision, run, "the member's assignor failed")
+        _answer(decision, arrived)
     elif run.prepared is None or request.group_epoch != run.epoch:
         message = f"Group {request.group_id} wants no assignment for epoch {request.group_epoch}."
-        client_assignors.fall_back(draft, run, message)
-        _answer(draft, arrived, ErrorCode.STALE_MEMBER_EPOCH, message)
+        client_assignors.fall_back(decision, run, message)
+        _answer(decision, arrived, ErrorCode.STALE_MEMBER_EPOCH, message)
     else:
-        token = draft.take_token()
-        draft.jobs.append(InstallJob(token, run.prepared, run.topics, run.assignor, request))
-        session = draft.session
-        draft.session = replace(
+        token = decision.take_token()
+        decision.jobs.append(InstallJob(token, run.prepared, run.topics, run.assignor, request))
+        session = decision.session
+        decision.session = replace(
             session,
-            computing=session.computing.set(draft.group_id, replace(run, token=token)),
+            computing=session.computing.set(decision.group_id, replace(run, token=token)),
             installing=session.installing.set(token, arrived),
         )
 
 
 def _answer(
-    draft: ConsumerDraft,
+    decision: ConsumerDecision,
     arrived: Install,
     code: ErrorCode = ErrorCode.NONE,
     message: str | None = None,
@@ -162,7 +162,7 @@ def _answer(
     response = ConsumerGroupInstallAssignmentResponse(
         error_code=code, error_message=clipped(message)
     )
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
 def make(job: InstallJob) -> NewTarget:
@@ -184,22 +184,26 @@ def make(job: InstallJob) -> NewTarget:
     return NewTarget(tuple(changed), tuple(assignments))
 
 
-def installed(draft: ConsumerDraft, token: int, made: NewTarget) -> None:
+def installed(decision: ConsumerDecision, token: int, made: NewTarget) -> None:
     """K61: take the member's result, or make another one if it cannot be one."""
-    arrived = draft.session.installing.get(token)
+    arrived = decision.session.installing.get(token)
     if arrived is None:
         return
-    draft.session = replace(draft.session, installing=draft.session.installing.delete(token))
-    run = draft.session.computing.get(draft.group_id)
-    if run is None or run.token != token or draft.group is None:
-        _answer(draft, arrived, ErrorCode.STALE_MEMBER_EPOCH, "The group has gone on without it.")
+    decision.session = replace(
+        decision.session, installing=decision.session.installing.delete(token)
+    )
+    run = decision.session.computing.get(decision.group_id)
+    if run is None or run.token != token or decision.group is None:
+        _answer(
+            decision, arrived, ErrorCode.STALE_MEMBER_EPOCH, "The group has gone on without it."
+        )
     elif made.error is not None:
-        client_assignors.fall_back(draft, run, made.error)
-        _answer(draft, arrived, made.code, made.error)
+        client_assignors.fall_back(decision, run, made.error)
+        _answer(decision, arrived, made.code, made.error)
     else:
-        client_assignors.forget(draft)
-        target.store(draft, run.epoch, made)
-        _answer(draft, arrived)
+        client_assignors.forget(decision)
+        target.store(decision, run.epoch, made)
+        _answer(decision, arrived)
 
 
 def _checked(

@@ -11,7 +11,7 @@ from typing import cast
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.leave import identities, leave_response
 from kohort.group.coordinator.consumer import log_records, offsets
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import Member
 from kohort.group.coordinator.consumer.leave import remove
 from kohort.group.coordinator.events import RequestArrived, RetentionCheckDue
@@ -41,30 +41,30 @@ from kohort.wire.messages.offsets import (
 
 
 def answer(
-    draft: ConsumerDraft, log: LogState, trigger: type[object], event: object
-) -> ConsumerDraft:
+    decision: ConsumerDecision, log: LogState, trigger: type[object], event: object
+) -> ConsumerDecision:
     """Answer a request, or do what a deadline asks; deadlines of the other protocol mean nothing.
 
     Args:
-        draft: The group, and what is to be done about it.
+        decision: The group, and what is to be done about it.
         log: Log state, for the group's positions.
         trigger: Class of the request or deadline.
         event: The request with where it came from, or the deadline.
     """
     handler = _HANDLERS.get(trigger)
     if handler is not None:
-        handler(draft, log, event)
-    return draft
+        handler(decision, log, event)
+    return decision
 
 
 def _leave(
-    draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[LeaveGroupRequest]
+    decision: ConsumerDecision, _log: LogState, arrived: RequestArrived[LeaveGroupRequest]
 ) -> None:
     """Remove members, as an administrator may of either protocol."""
     gone: dict[str, Member] = {}
     answers: list[MemberResponse] = []
     for identity in identities(arrived):
-        found = _found(draft, identity)
+        found = _found(decision, identity)
         code = ErrorCode.NONE
         if isinstance(found, Member):
             gone[found.member_id] = found
@@ -78,12 +78,12 @@ def _leave(
             )
         )
     if gone:
-        remove(draft, list(gone.values()), Cause.MEMBER_LEFT)
-    draft.reply(arrived.token, leave_response(arrived, answers), arrived.version)
+        remove(decision, list(gone.values()), Cause.MEMBER_LEFT)
+    decision.reply(arrived.token, leave_response(arrived, answers), arrived.version)
 
 
-def _found(draft: ConsumerDraft, identity: MemberIdentity) -> Member | ErrorCode:
-    group = draft.existing
+def _found(decision: ConsumerDecision, identity: MemberIdentity) -> Member | ErrorCode:
+    group = decision.existing
     if identity.group_instance_id is None:
         return group.members.get(identity.member_id) or ErrorCode.UNKNOWN_MEMBER_ID
     member = group.static_member(identity.group_instance_id)
@@ -95,41 +95,41 @@ def _found(draft: ConsumerDraft, identity: MemberIdentity) -> Member | ErrorCode
 
 
 def _commit(
-    draft: ConsumerDraft, _log: LogState, arrived: RequestArrived[OffsetCommitRequest]
+    decision: ConsumerDecision, _log: LogState, arrived: RequestArrived[OffsetCommitRequest]
 ) -> None:
     """K35, K36: write the positions of a member, or of anybody while there is none."""
     request = arrived.request
-    error = offsets.commit_error(draft.existing, request, arrived.version, draft.topics)
+    error = offsets.commit_error(decision.existing, request, arrived.version, decision.topics)
     if error is not None:
-        draft.reply(arrived.token, commit_refused(request, error), arrived.version)
+        decision.reply(arrived.token, commit_refused(request, error), arrived.version)
         return
-    most = draft.config.offset_metadata_max_bytes
-    result = commit.store(request, most, draft.now, draft.wall_ms)
-    draft.records.extend(result.records)
-    draft.reply(arrived.token, result.response, arrived.version)
-    draft.observed.extend(result.observed)
+    most = decision.config.offset_metadata_max_bytes
+    result = commit.store(request, most, decision.now, decision.wall_ms)
+    decision.records.extend(result.records)
+    decision.reply(arrived.token, result.response, arrived.version)
+    decision.observed.extend(result.observed)
 
 
 def _delete(
-    draft: ConsumerDraft, log: LogState, arrived: RequestArrived[DeleteGroupsRequest]
+    decision: ConsumerDecision, log: LogState, arrived: RequestArrived[DeleteGroupsRequest]
 ) -> None:
     """K37: forget a group and its positions, if it has no members."""
-    group_id = draft.group_id
-    code = ErrorCode.NON_EMPTY_GROUP if draft.existing.members else ErrorCode.NONE
+    group_id = decision.group_id
+    code = ErrorCode.NON_EMPTY_GROUP if decision.existing.members else ErrorCode.NONE
     if code is ErrorCode.NONE:
         for partition in sorted(log.offsets_of(group_id)):
-            draft.records.append(offset_tombstone(group_id, partition))
-        draft.write(log_records.group_tombstones(draft.existing))
-        draft.observed.append(GroupDeleted(group=group_id, now=draft.now))
+            decision.records.append(offset_tombstone(group_id, partition))
+        decision.write(log_records.group_tombstones(decision.existing))
+        decision.observed.append(GroupDeleted(group=group_id, now=decision.now))
     result = DeletableGroupResult(group_id=group_id, error_code=code)
-    draft.reply(arrived.token, DeleteGroupsResponse(results=(result,)), arrived.version)
+    decision.reply(arrived.token, DeleteGroupsResponse(results=(result,)), arrived.version)
 
 
 def _delete_offsets(
-    draft: ConsumerDraft, log: LogState, arrived: RequestArrived[OffsetDeleteRequest]
+    decision: ConsumerDecision, log: LogState, arrived: RequestArrived[OffsetDeleteRequest]
 ) -> None:
     """K37: forget positions, but not those in topics that a member subscribes to (KIP-496)."""
-    group, stored = draft.existing, log.offsets_of(draft.group_id)
+    group, stored = decision.existing, log.offsets_of(decision.group_id)
     topics = []
     for topic in arrived.request.topics:
         subscribed = group.is_subscribed_to(topic.name)
@@ -138,32 +138,32 @@ def _delete_offsets(
         for number in numbers:
             partition = TopicPartition(topic.name, number)
             if not subscribed and partition in stored:
-                draft.records.append(offset_tombstone(draft.group_id, partition))
+                decision.records.append(offset_tombstone(decision.group_id, partition))
         answers = (
             OffsetDeleteResponsePartition(partition_index=number, error_code=code)
             for number in numbers
         )
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answers)))
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
-def _expire_offsets(draft: ConsumerDraft, log: LogState, _due: RetentionCheckDue) -> None:
+def _expire_offsets(decision: ConsumerDecision, log: LogState, _due: RetentionCheckDue) -> None:
     """K37: drop what was stored too long ago, of topics that nobody subscribes to."""
-    group, group_id = draft.existing, draft.group_id
-    oldest = draft.wall_ms - draft.config.offsets_retention_ms
+    group, group_id = decision.existing, decision.group_id
+    oldest = decision.wall_ms - decision.config.offsets_retention_ms
     kept = False
     for partition, stored in sorted(log.offsets_of(group_id).items()):
         if not group.is_subscribed_to(partition.topic) and stored.commit_timestamp <= oldest:
-            draft.records.append(offset_tombstone(group_id, partition))
+            decision.records.append(offset_tombstone(group_id, partition))
         else:
             kept = True
     if not kept and not group.members:
-        draft.write(log_records.group_tombstones(group))
-        draft.observed.append(GroupDeleted(group=group_id, now=draft.now))
+        decision.write(log_records.group_tombstones(group))
+        decision.observed.append(GroupDeleted(group=group_id, now=decision.now))
 
 
-_Handler = Callable[[ConsumerDraft, LogState, object], None]
+_Handler = Callable[[ConsumerDecision, LogState, object], None]
 _HANDLERS: dict[type[object], _Handler] = {
     LeaveGroupRequest: cast("_Handler", _leave),
     OffsetCommitRequest: cast("_Handler", _commit),

@@ -13,7 +13,7 @@ from enum import Enum
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
 from kohort.group.coordinator.consumer.refused import Refused
@@ -30,7 +30,7 @@ class Change(Enum):
 
 
 def take_note(
-    draft: ConsumerDraft,
+    decision: ConsumerDecision,
     group: ConsumerGroup,
     member: Member,
     updated: Member,
@@ -39,7 +39,7 @@ def take_note(
     """Forget the expression a member had if it was the last one, and judge the one it brings.
 
     Args:
-        draft: The group with the member's new metadata.
+        decision: The group with the member's new metadata.
         group: The group before.
         member: The member before.
         updated: The member now.
@@ -52,7 +52,7 @@ def take_note(
     if old == new:
         return Change.NONE
     if old and group.regex_subscribers.get(old) == 1:
-        draft.write([log_records.regex_tombstone(group.group_id, old)])
+        decision.write([log_records.regex_tombstone(group.group_id, old)])
     if not new:
         return Change.RESOLVED
     if error is not None:
@@ -68,34 +68,34 @@ def is_unresolved(group: ConsumerGroup) -> bool:
     return len(group.regex_subscribers) != len(group.regexes)
 
 
-def refresh(draft: ConsumerDraft) -> None:
+def refresh(decision: ConsumerDecision) -> None:
     """Resolve the group's expressions anew if it is time to (KAFKA-18961)."""
-    group, config = draft.existing, draft.config
-    if not group.regex_subscribers or group.group_id in draft.session.resolving:
+    group, config = decision.existing, decision.config
+    if not group.regex_subscribers or group.group_id in decision.session.resolving:
         return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
-    age_ms = None if last is None else draft.wall_ms - last
+    age_ms = None if last is None else decision.wall_ms - last
     # A time of day that was set back by more, or that of another broker, holds nobody up.
     if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
-    outdated = any(each.version < draft.topics.created for each in known)
+    outdated = any(each.version < decision.topics.created for each in known)
     overdue = age_ms is not None and age_ms > config.group_consumer_regex_refresh_interval_ms
     if unresolved or outdated or overdue:
-        token = draft.take_token()
+        token = decision.take_token()
         regexes = frozenset(group.regex_subscribers)
-        draft.jobs.append(RegexJob(token, draft.group_id, regexes, draft.topics))
-        resolving = draft.session.resolving.set(group.group_id, token)
-        draft.session = replace(draft.session, resolving=resolving)
+        decision.jobs.append(RegexJob(token, decision.group_id, regexes, decision.topics))
+        resolving = decision.session.resolving.set(group.group_id, token)
+        decision.session = replace(decision.session, resolving=resolving)
 
 
-def store(draft: ConsumerDraft, found: MatchedTopics) -> None:
+def store(decision: ConsumerDecision, found: MatchedTopics) -> None:
     """Write what expressions stand for; a new epoch begins if that is something else than before.
 
     The target assignment is made at the next heartbeat of any member.
     """
-    group = draft.group
+    group = decision.group
     if group is None:
         return
     bump = False
@@ -106,23 +106,27 @@ def store(draft: ConsumerDraft, found: MatchedTopics) -> None:
         topics = found.matches[regex]
         known = group.regexes.get(regex)
         bump = bump or topics != (known.topics if known else frozenset())
-        draft.write(
-            [log_records.regex_record(group.group_id, regex, topics, found.version, draft.wall_ms)]
+        decision.write(
+            [
+                log_records.regex_record(
+                    group.group_id, regex, topics, found.version, decision.wall_ms
+                )
+            ]
         )
-    value = draft.topics.metadata_hash(draft.existing.topics)
-    if bump or value != group.metadata_hash or _gives_too_much(draft, new):
-        draft.bump_epoch(Cause.TOPICS_CHANGED, "", value)
-        seen = draft.session.seen.set(group.group_id, draft.topics.version)
-        draft.session = replace(draft.session, seen=seen)
+    value = decision.topics.metadata_hash(decision.existing.topics)
+    if bump or value != group.metadata_hash or _gives_too_much(decision, new):
+        decision.bump_epoch(Cause.TOPICS_CHANGED, "", value)
+        seen = decision.session.seen.set(group.group_id, decision.topics.version)
+        decision.session = replace(decision.session, seen=seen)
 
 
-def _gives_too_much(draft: ConsumerDraft, regexes: frozenset[str]) -> bool:
+def _gives_too_much(decision: ConsumerDecision, regexes: frozenset[str]) -> bool:
     """Whether the target gives members with these expressions topics that they stand for no more.
 
     An expression that is new and stands for nothing is no change, but what its member had before
     has no other owner until the next epoch; Kafka leaves it so (decision 0007).
     """
-    group, names = draft.existing, draft.topics.names
+    group, names = decision.existing, decision.topics.names
     return any(
         topic.topic_id in names and names[topic.topic_id] not in group.topics_of(member)
         for member_id, member in group.members.items()

@@ -14,7 +14,7 @@ from kohort.group.coordinator.consumer import (
     member_target,
     older_apis,
 )
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
@@ -43,19 +43,19 @@ from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest, 
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
-    from kohort.group.coordinator.session import ShardDraft
+    from kohort.group.coordinator.session import ShardDecision
 
 M = TypeVar("M", bound=Message)
 
-Work = Callable[[ConsumerDraft], ConsumerDraft]
+Work = Callable[[ConsumerDecision], ConsumerDecision]
 
 
-def run(shard: ShardDraft, group_id: str, work: Work) -> None:
+def run(shard: ShardDecision, group_id: str, work: Work) -> None:
     """Do something to one group, and take over what it leads to."""
     session = shard.session
     before = shard.consumer_group(group_id)
     classic = None if before else session.group(shard.log, group_id)
-    started = ConsumerDraft(
+    started = ConsumerDecision(
         config=shard.config_of(group_id),
         group_id=group_id,
         now=shard.now,
@@ -66,24 +66,24 @@ def run(shard: ShardDraft, group_id: str, work: Work) -> None:
         log=shard.log,
         classic=classic,
     )
-    draft = work(started)
-    if draft.group is not before:
-        draft.say_state(before, classic)
-        shard.consumer_groups[group_id] = draft.group
-    consumer = draft.session
-    if draft.group is None and group_id in consumer.seen:
+    decision = work(started)
+    if decision.group is not before:
+        decision.say_state(before, classic)
+        shard.consumer_groups[group_id] = decision.group
+    consumer = decision.session
+    if decision.group is None and group_id in consumer.seen:
         consumer = _forgotten(shard, consumer, group_id)
-    if consumer is not session.consumer or draft.deadlines is not session.deadlines:
-        shard.session = replace(session, consumer=consumer, deadlines=draft.deadlines)
-    if draft.classic is not classic:
-        shard.session = shard.session.with_group(group_id, draft.classic)
-    shard.records += draft.records
-    shard.replies += draft.replies
-    shard.observed += draft.observed
-    shard.consumer_jobs += draft.jobs
+    if consumer is not session.consumer or decision.deadlines is not session.deadlines:
+        shard.session = replace(session, consumer=consumer, deadlines=decision.deadlines)
+    if decision.classic is not classic:
+        shard.session = shard.session.with_group(group_id, decision.classic)
+    shard.records += decision.records
+    shard.replies += decision.replies
+    shard.observed += decision.observed
+    shard.consumer_jobs += decision.jobs
 
 
-def _forgotten(shard: ShardDraft, consumer: ConsumerSession, group_id: str) -> ConsumerSession:
+def _forgotten(shard: ShardDecision, consumer: ConsumerSession, group_id: str) -> ConsumerSession:
     """Forget a group that is gone; who still waited for its target is a member of nothing."""
     run = consumer.targets.get(group_id)
     if run is not None and run.waiting is not None:
@@ -96,20 +96,20 @@ def _forgotten(shard: ShardDraft, consumer: ConsumerSession, group_id: str) -> C
 # -------------------------------------------------------------------------------------- requests
 
 
-def answer_heartbeat(shard: ShardDraft, arrived: Heartbeat) -> None:
+def answer_heartbeat(shard: ShardDecision, arrived: Heartbeat) -> None:
     """Answer a ConsumerGroupHeartbeat."""
     group_id = arrived.request.group_id
     _answer_one(shard, arrived, group_id, lambda trial: heartbeat.answer(trial, arrived))
 
 
-def answer_prepare(shard: ShardDraft, arrived: Prepare) -> None:
+def answer_prepare(shard: ShardDecision, arrived: Prepare) -> None:
     """Answer a ConsumerGroupPrepareAssignment (K61)."""
     _answer_one(
         shard, arrived, arrived.request.group_id, lambda t: member_target.prepare(t, arrived)
     )
 
 
-def answer_install(shard: ShardDraft, arrived: Install) -> None:
+def answer_install(shard: ShardDecision, arrived: Install) -> None:
     """Answer a ConsumerGroupInstallAssignment (K61)."""
     _answer_one(
         shard, arrived, arrived.request.group_id, lambda t: member_target.install(t, arrived)
@@ -117,16 +117,16 @@ def answer_install(shard: ShardDraft, arrived: Install) -> None:
 
 
 def _answer_one(
-    shard: ShardDraft,
+    shard: ShardDecision,
     arrived: RequestArrived[M],
     group_id: str,
-    work: Callable[[ConsumerDraft], None],
+    work: Callable[[ConsumerDecision], None],
 ) -> None:
-    run(shard, group_id, lambda draft: attempt(draft, arrived, work))
+    run(shard, group_id, lambda decision: attempt(decision, arrived, work))
 
 
 def answer_describe(
-    shard: ShardDraft, arrived: RequestArrived[ConsumerGroupDescribeRequest]
+    shard: ShardDecision, arrived: RequestArrived[ConsumerGroupDescribeRequest]
 ) -> None:
     """K38: describe the groups of this protocol; all others are not found."""
     described = []
@@ -151,7 +151,7 @@ def answer_describe(
     shard.replies.append(Reply(arrived.token, response, arrived.version))
 
 
-_Speak = Callable[[ConsumerDraft, RequestArrived[Message]], None]
+_Speak = Callable[[ConsumerDecision, RequestArrived[Message]], None]
 _CLASSIC_MEMBERS: dict[type[object], _Speak] = {
     JoinGroupRequest: cast("_Speak", classic_members.join),
     SyncGroupRequest: cast("_Speak", classic_members.sync),
@@ -159,7 +159,7 @@ _CLASSIC_MEMBERS: dict[type[object], _Speak] = {
 }
 
 
-def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object) -> bool:
+def takes(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> bool:
     """Answer what the classic APIs ask of a group of this protocol.
 
     Returns:
@@ -177,13 +177,15 @@ def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object
         return False
     speak = _CLASSIC_MEMBERS.get(trigger)
     if speak is None:
-        run(shard, group_id, lambda draft: older_apis.answer(draft, shard.log, trigger, event))
+        run(
+            shard, group_id, lambda decision: older_apis.answer(decision, shard.log, trigger, event)
+        )
     else:
         arrived = cast("RequestArrived[Message]", event)
         run(
             shard,
             group_id,
-            lambda draft: attempt(draft, arrived, lambda trial: speak(trial, arrived)),
+            lambda decision: attempt(decision, arrived, lambda trial: speak(trial, arrived)),
         )
     return True
 
@@ -191,54 +193,54 @@ def takes(shard: ShardDraft, group_id: str, trigger: type[object], event: object
 # ---------------------------------------------------------------------------------------- events
 
 
-def take_topics(shard: ShardDraft, changed: TopicsChanged) -> None:
+def take_topics(shard: ShardDecision, changed: TopicsChanged) -> None:
     """K14: take note of the topics; each group looks at them at its next heartbeat."""
     consumer = replace(shard.session.consumer, topics=changed.topics)
     shard.session = replace(shard.session, consumer=consumer)
 
 
-def finish_job(shard: ShardDraft, done: JobDone) -> None:
+def finish_job(shard: ShardDecision, done: JobDone) -> None:
     """Take the result of a job."""
     shard.wall_ms = done.wall_ms
-    run(shard, done.group_id, lambda draft: job_done(draft, done))
+    run(shard, done.group_id, lambda decision: job_done(decision, done))
 
 
-def expire(shard: ShardDraft, expired: ConsumerDeadline) -> None:
+def expire(shard: ShardDecision, expired: ConsumerDeadline) -> None:
     """K30, K46: a member was silent or slow for too long."""
 
-    def work(draft: ConsumerDraft) -> ConsumerDraft:
-        leave.expire(draft, expired)
-        return draft
+    def work(decision: ConsumerDecision) -> ConsumerDecision:
+        leave.expire(decision, expired)
+        return decision
 
     run(shard, expired.group_id, work)
 
 
-def expire_assignment(shard: ShardDraft, expired: ConsumerAssignmentExpired) -> None:
+def expire_assignment(shard: ShardDecision, expired: ConsumerAssignmentExpired) -> None:
     """K61: a member was asked for an assignment, and made none in time."""
 
-    def work(draft: ConsumerDraft) -> ConsumerDraft:
-        client_assignors.expire(draft)
-        return draft
+    def work(decision: ConsumerDecision) -> ConsumerDecision:
+        client_assignors.expire(decision)
+        return decision
 
     run(shard, expired.group_id, work)
 
 
-def start_sessions(shard: ShardDraft) -> None:
+def start_sessions(shard: ShardDecision) -> None:
     """K30: after a load each member has its session, and its rebalance timeout, from now on."""
     for group_id, group in sorted(shard.log.consumer_groups.items()):
         members = [group.members[each] for each in sorted(group.members)]
 
-        def work(draft: ConsumerDraft, members: list[Member] = members) -> ConsumerDraft:
+        def work(decision: ConsumerDecision, members: list[Member] = members) -> ConsumerDecision:
             for member in members:
-                draft.start_session(member.member_id)
+                decision.start_session(member.member_id)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-                    draft.start_rebalance(member)
-            return draft
+                    decision.start_rebalance(member)
+            return decision
 
         run(shard, group_id, work)
 
 
-def release(shard: ShardDraft) -> None:
+def release(shard: ShardDecision) -> None:
     """C73: whoever waits for a job asks another coordinator."""
     session = shard.session.consumer
     waiting: list[RequestArrived[Message]] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import log_records, validate
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH, ConsumerGroup, Member
 from kohort.group.coordinator.consumer.reconcile import Reported
 from kohort.group.coordinator.consumer.refused import Refused
@@ -16,7 +16,9 @@ from kohort.group.coordinator.consumer.session import Heartbeat
 from kohort.values import replace
 
 
-def identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str, said: Reported) -> Member:
+def identified(
+    decision: ConsumerDecision, arrived: Heartbeat, member_id: str, said: Reported
+) -> Member:
     """Return the static member that speaks: a new one, one that is back, or one that stayed.
 
     Raises:
@@ -25,19 +27,19 @@ def identified(draft: ConsumerDraft, arrived: Heartbeat, member_id: str, said: R
     request = arrived.request
     instance_id = request.instance_id or ""
     if request.member_epoch != validate.JOIN_EPOCH:
-        holder = held_by(draft.existing, instance_id, member_id)
+        holder = held_by(decision.existing, instance_id, member_id)
         validate.check_epoch(holder, request.member_epoch, said)
         return holder
-    existing = draft.existing.static_member(instance_id)
+    existing = decision.existing.static_member(instance_id)
     if existing is None:
-        return draft.existing.members.get(member_id) or Member(member_id=member_id)
+        return decision.existing.members.get(member_id) or Member(member_id=member_id)
     if existing.epoch != LEAVE_STATIC_EPOCH and existing.classic is None:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group "
             f"because the instance id is owned by {existing.member_id} member.",
         )
-    return replaced(draft, existing, member_id)
+    return replaced(decision, existing, member_id)
 
 
 def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
@@ -58,14 +60,14 @@ def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
     return holder
 
 
-def replaced(draft: ConsumerDraft, old: Member, member_id: str) -> Member:
+def replaced(decision: ConsumerDecision, old: Member, member_id: str) -> Member:
     """K32: the new member takes the old one's place, with all it had; no new epoch begins."""
-    group_id = draft.existing.group_id
-    target = draft.existing.target_of(old.member_id)
-    word = draft.existing.words.get(old.member_id)
+    group_id = decision.existing.group_id
+    target = decision.existing.target_of(old.member_id)
+    word = decision.existing.words.get(old.member_id)
     new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
-    draft.cancel_timers(group_id, old.member_id)
-    draft.write(
+    decision.cancel_timers(group_id, old.member_id)
+    decision.write(
         [
             *log_records.member_tombstones(group_id, old.member_id),
             log_records.member_record(group_id, new),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from kohort.group.assignors.server import MemberSubscription, ServerAssignor
 from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
 from kohort.group.coordinator.consumer.jobs import ChangedTarget, NewTarget, TargetJob
 from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
@@ -32,59 +32,62 @@ _REST = 4
 # --------------------------------------------------------------------------------------- before
 
 
-def is_due(draft: ConsumerDraft) -> bool:
+def is_due(decision: ConsumerDecision) -> bool:
     """Whether the group's epoch has no target yet, and it is not too soon to make one (K56).
 
     Where the target of a group takes long to make, it may not take more than a fifth of the time: a
     thousand members that join one after the other then cost a few targets, not a thousand.
     """
-    group, session = draft.existing, draft.session
+    group, session = decision.existing, decision.session
     if group.assignment_epoch >= group.epoch or group.group_id in session.targets:
         return False
     if group.group_id in session.computing:
         return False
-    if draft.now < session.resting.get(group.group_id, draft.now):
+    if decision.now < session.resting.get(group.group_id, decision.now):
         return False
-    made, interval = group.assignment_timestamp, draft.config.group_consumer_assignment_interval_ms
+    made, interval = (
+        group.assignment_timestamp,
+        decision.config.group_consumer_assignment_interval_ms,
+    )
     # A time of day that was set back, or that of another broker, must not hold the group up.
-    return not made or not interval or not made <= draft.wall_ms < made + interval
+    return not made or not interval or not made <= decision.wall_ms < made + interval
 
 
 def start(
-    draft: ConsumerDraft,
+    decision: ConsumerDecision,
     arrived: Heartbeat | RequestArrived[JoinGroupRequest],
     member_id: str,
     before: Owned,
     resubscribed: bool,
 ) -> None:
     """Begin to make it, and let the request wait."""
-    begin(draft, Waiting(arrived, member_id, before, resubscribed))
+    begin(decision, Waiting(arrived, member_id, before, resubscribed))
 
 
-def begin(draft: ConsumerDraft, waiting: Waiting | None = None) -> None:
+def begin(decision: ConsumerDecision, waiting: Waiting | None = None) -> None:
     """Begin to make it, whether a request waits for it or none."""
-    group = draft.existing
-    token = draft.take_token()
-    default = draft.config.group_consumer_assignors[0]
+    group = decision.existing
+    token = decision.take_token()
+    default = decision.config.group_consumer_assignors[0]
     name = group.preferred_assignor(default)
-    is_rack_aware = draft.config.group_consumer_rack_aware
-    draft.jobs.append(TargetJob(token, group, draft.topics, name, is_rack_aware))
-    run = TargetRun(token, group.epoch, draft.now, waiting)
-    targets = draft.session.targets.set(group.group_id, run)
-    draft.session = replace(draft.session, targets=targets)
+    is_rack_aware = decision.config.group_consumer_rack_aware
+    decision.jobs.append(TargetJob(token, group, decision.topics, name, is_rack_aware))
+    run = TargetRun(token, group.epoch, decision.now, waiting)
+    targets = decision.session.targets.set(group.group_id, run)
+    decision.session = replace(decision.session, targets=targets)
 
 
-def end(draft: ConsumerDraft, run: TargetRun) -> None:
+def end(decision: ConsumerDecision, run: TargetRun) -> None:
     """Take note that it is made, or could not be."""
-    group_id, session = draft.group_id, draft.session
-    took = draft.now - run.started
+    group_id, session = decision.group_id, decision.session
+    took = decision.now - run.started
     resting = session.resting
-    is_small = draft.group is None or len(draft.group.members) < _SMALL_GROUP
+    is_small = decision.group is None or len(decision.group.members) < _SMALL_GROUP
     if took >= (_WORTH_A_REST_SMALL_MS if is_small else _WORTH_A_REST_MS):
-        resting = resting.set(group_id, draft.now + _REST * took)
+        resting = resting.set(group_id, decision.now + _REST * took)
     elif group_id in resting:
         resting = resting.delete(group_id)
-    draft.session = replace(session, targets=session.targets.delete(group_id), resting=resting)
+    decision.session = replace(session, targets=session.targets.delete(group_id), resting=resting)
 
 
 # ------------------------------------------------------------------------------------- the job
@@ -167,16 +170,16 @@ def _by_id(partitions: Iterable[TopicPartition], topics: TopicsImage) -> Target:
 # --------------------------------------------------------------------------------------- after
 
 
-def store(draft: ConsumerDraft, epoch: int, made: NewTarget) -> None:
+def store(decision: ConsumerDecision, epoch: int, made: NewTarget) -> None:
     """Write what is another now, for those who are still there."""
-    group = draft.existing
+    group = decision.existing
     records = [_record_for(group, each) for each in made.changed]
-    draft.write(record for record in records if record is not None)
-    draft.write([log_records.assignment_epoch_record(group.group_id, epoch, draft.wall_ms)])
-    draft.observed.append(
+    decision.write(record for record in records if record is not None)
+    decision.write([log_records.assignment_epoch_record(group.group_id, epoch, decision.wall_ms)])
+    decision.observed.append(
         Assigned(
             group=group.group_id,
-            now=draft.now,
+            now=decision.now,
             generation=epoch,
             assignments=made.assignments,
         )

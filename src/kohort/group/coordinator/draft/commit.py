@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import rebalance
-from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.refusals import commit_refused
 from kohort.wire.messages.offsets import OffsetCommitRequest
@@ -14,43 +14,43 @@ from kohort.wire.messages.offsets import OffsetCommitRequest
 Commit: TypeAlias = RequestArrived[OffsetCommitRequest]
 
 
-def is_of_a_tool(_change: GroupChange, commit: Commit) -> bool:
+def is_of_a_tool(_decision: DraftDecision, commit: Commit) -> bool:
     """Whether the sender does not claim to be a consumer: who resets a group's positions."""
     request = commit.request
     return not request.member_id and request.generation_id_or_member_epoch < 0
 
 
-def is_of_a_consumer(change: GroupChange, commit: Commit) -> bool:
+def is_of_a_consumer(decision: DraftDecision, commit: Commit) -> bool:
     """D7: whether the sender's id is in the group."""
-    return commit.request.member_id in change.group.consumers
+    return commit.request.member_id in decision.group.consumers
 
 
-def is_current(change: GroupChange, commit: Commit) -> bool:
+def is_current(decision: DraftDecision, commit: Commit) -> bool:
     """Whether the sender is in the group, and has missed no rebalance.
 
     If it has missed one, others may own its partitions now.
     """
-    of_now = commit.request.generation_id_or_member_epoch == change.group.generation
-    return of_now and is_of_a_consumer(change, commit)
+    of_now = commit.request.generation_id_or_member_epoch == decision.group.generation
+    return of_now and is_of_a_consumer(decision, commit)
 
 
-def refuse_unknown(change: GroupChange, commit: Commit) -> None:
+def refuse_unknown(decision: DraftDecision, commit: Commit) -> None:
     """D7: whose positions these are is not known."""
-    _refuse(change, commit, ErrorCode.UNKNOWN_MEMBER_ID)
+    _refuse(decision, commit, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def send_back(change: GroupChange, commit: Commit) -> None:
+def send_back(decision: DraftDecision, commit: Commit) -> None:
     """D6: not while the group rebalances, not for another generation: join again."""
-    _refuse(change, commit, ErrorCode.ILLEGAL_GENERATION)
+    _refuse(decision, commit, ErrorCode.ILLEGAL_GENERATION)
 
 
-def _refuse(change: GroupChange, commit: Commit, code: ErrorCode) -> None:
-    change.reply(commit.token, commit_refused(commit.request, code), commit.version)
+def _refuse(decision: DraftDecision, commit: Commit, code: ErrorCode) -> None:
+    decision.reply(commit.token, commit_refused(commit.request, code), commit.version)
 
 
-def store(change: GroupChange, commit: Commit) -> None:
+def store(decision: DraftDecision, commit: Commit) -> None:
     """D6: write the positions to the log; a commit also says that its consumer is alive."""
-    consumer = change.group.consumers.get(commit.request.member_id)
+    consumer = decision.group.consumers.get(commit.request.member_id)
     if consumer is not None:
-        rebalance.restart_session(change, consumer)
-    change.store(commit)
+        rebalance.restart_session(decision, consumer)
+    decision.store(commit)

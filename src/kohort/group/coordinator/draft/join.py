@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import rebalance
-from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.draft.group import Consumer, Newcomer
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.group import Parked
@@ -28,19 +28,19 @@ def _parked(join: Join) -> Parked:
 # -------------------------------------------------------------------------------------- refusals
 
 
-def has_bad_session_timeout(change: GroupChange, join: Join) -> bool:
+def has_bad_session_timeout(decision: DraftDecision, join: Join) -> bool:
     """D12: whether the session timeout is outside what the broker permits."""
-    config = change.config
+    config = decision.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     return not shortest <= join.request.session_timeout_ms <= longest
 
 
-def refuse_session_timeout(change: GroupChange, join: Join) -> None:
+def refuse_session_timeout(decision: DraftDecision, join: Join) -> None:
     """D12."""
-    _refuse(change, join, ErrorCode.INVALID_SESSION_TIMEOUT)
+    _refuse(decision, join, ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
-def is_malformed(_change: GroupChange, join: Join) -> bool:
+def is_malformed(_decision: DraftDecision, join: Join) -> bool:
     """Whether no id could be made of it, or no heartbeat would ever come."""
     request = join.request
     host = request.consumer_host
@@ -48,59 +48,59 @@ def is_malformed(_change: GroupChange, join: Join) -> bool:
     return request.heartbeat_frequency < 1 or len(host) > _LONGEST_HOST or length > _LONGEST_ID
 
 
-def refuse_malformed(change: GroupChange, join: Join) -> None:
+def refuse_malformed(decision: DraftDecision, join: Join) -> None:
     """A consumer that no group can have."""
-    _refuse(change, join, ErrorCode.INVALID_REQUEST)
+    _refuse(decision, join, ErrorCode.INVALID_REQUEST)
 
 
-def is_unknown(change: GroupChange, join: Join) -> bool:
+def is_unknown(decision: DraftDecision, join: Join) -> bool:
     """D11: whether the join names an id that is not in the group."""
     consumer_id = join.request.consumer_id
-    return bool(consumer_id) and consumer_id not in change.group.consumers
+    return bool(consumer_id) and consumer_id not in decision.group.consumers
 
 
-def refuse_unknown(change: GroupChange, join: Join) -> None:
+def refuse_unknown(decision: DraftDecision, join: Join) -> None:
     """D3, D11: nobody else is disturbed; the sender may join again as a new consumer."""
-    _refuse(change, join, ErrorCode.UNKNOWN_MEMBER_ID)
+    _refuse(decision, join, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def is_full(change: GroupChange, join: Join) -> bool:
+def is_full(decision: DraftDecision, join: Join) -> bool:
     """Whether there is no room for one more (KIP-389, which the design did not know)."""
-    group = change.group
+    group = decision.group
     new = not join.request.consumer_id
-    return new and len(group.consumers) + len(group.newcomers) >= change.config.group_max_size
+    return new and len(group.consumers) + len(group.newcomers) >= decision.config.group_max_size
 
 
-def refuse_full(change: GroupChange, join: Join) -> None:
+def refuse_full(decision: DraftDecision, join: Join) -> None:
     """The one too many is out."""
-    _refuse(change, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def _refuse(change: GroupChange, join: Join, code: ErrorCode) -> None:
-    rebalance.refuse(change, _parked(join), code, join.request.consumer_id)
+def _refuse(decision: DraftDecision, join: Join, code: ErrorCode) -> None:
+    rebalance.refuse(decision, _parked(join), code, join.request.consumer_id)
 
 
 # ------------------------------------------------------------------------------------ new consumers
 
 
-def is_new(_change: GroupChange, join: Join) -> bool:
+def is_new(_decision: DraftDecision, join: Join) -> bool:
     """D10: whoever has no id is assumed to be newly started."""
     return not join.request.consumer_id
 
 
-def wait_for_id(change: GroupChange, join: Join) -> None:
+def wait_for_id(decision: DraftDecision, join: Join) -> None:
     """D9: its id is given out when all others have joined.
 
     If they have already, it is too late for this generation; the next one follows at once.
     """
     newcomer = Newcomer(_consumer(join), _parked(join))
-    change.group = replace(change.group, newcomers=(*change.group.newcomers, newcomer))
+    decision.group = replace(decision.group, newcomers=(*decision.group.newcomers, newcomer))
 
 
-def call_everybody(change: GroupChange, join: Join) -> None:
+def call_everybody(decision: DraftDecision, join: Join) -> None:
     """D10: a new consumer needs a rebalance."""
-    wait_for_id(change, join)
-    rebalance.prepare(change, Cause.MEMBER_JOINED)
+    wait_for_id(decision, join)
+    rebalance.prepare(decision, Cause.MEMBER_JOINED)
 
 
 def _consumer(join: Join) -> Consumer:
@@ -118,51 +118,53 @@ def _consumer(join: Join) -> Consumer:
 # ---------------------------------------------------------------------------------- known consumers
 
 
-def wants_the_same(change: GroupChange, join: Join) -> bool:
+def wants_the_same(decision: DraftDecision, join: Join) -> bool:
     """Whether the consumer asks for the topics that it has asked for before."""
-    before = change.group.consumers[join.request.consumer_id]
+    before = decision.group.consumers[join.request.consumer_id]
     return before.topics == _consumer(join).topics
 
 
-def tell_again(change: GroupChange, join: Join) -> None:
+def tell_again(decision: DraftDecision, join: Join) -> None:
     """D8: nothing has changed, the answer to an earlier join may have been lost: say it again."""
     consumer = _consumer(join)
-    change.group = change.group.with_consumer(consumer)
-    rebalance.restart_session(change, consumer)
-    owned = change.log.draft_groups[change.group.group_id].owned
+    decision.group = decision.group.with_consumer(consumer)
+    rebalance.restart_session(decision, consumer)
+    owned = decision.log.draft_groups[decision.group.group_id].owned
     consumer_id = consumer.consumer_id
-    rebalance.tell(change, _parked(join), consumer_id, owned.get(consumer_id, ()))
+    rebalance.tell(decision, _parked(join), consumer_id, owned.get(consumer_id, ()))
 
 
-def join_with_other_topics(change: GroupChange, join: Join) -> None:
+def join_with_other_topics(decision: DraftDecision, join: Join) -> None:
     """A consumer that wants something else starts a rebalance."""
-    _park(change, join)
-    rebalance.prepare(change, Cause.SUBSCRIPTION_CHANGED, join.request.consumer_id)
+    _park(decision, join)
+    rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, join.request.consumer_id)
 
 
-def join_again(change: GroupChange, join: Join) -> None:
+def join_again(decision: DraftDecision, join: Join) -> None:
     """D4: one more has come; the last one lets the rebalance begin."""
-    _park(change, join)
-    rebalance.go_on_if_all_joined(change)
+    _park(decision, join)
+    rebalance.go_on_if_all_joined(decision)
 
 
-def ask_again(change: GroupChange, join: Join) -> None:
+def ask_again(decision: DraftDecision, join: Join) -> None:
     """Its first join was lost on the way back: the answer goes to this one."""
-    _park(change, join)
+    _park(decision, join)
 
 
-def change_its_mind(change: GroupChange, join: Join) -> None:
+def change_its_mind(decision: DraftDecision, join: Join) -> None:
     """It wants other topics than those that are being shared out."""
-    _park(change, join)
-    rebalance.start_job(change)
+    _park(decision, join)
+    rebalance.start_job(decision)
 
 
-def _park(change: GroupChange, join: Join) -> None:
+def _park(decision: DraftDecision, join: Join) -> None:
     """Take over what the consumer says now. A join of it that is parked was given up by it."""
     consumer = _consumer(join)
-    earlier = change.group.joining.get(consumer.consumer_id)
+    earlier = decision.group.joining.get(consumer.consumer_id)
     if earlier is not None:
         code = ErrorCode.REBALANCE_IN_PROGRESS
-        rebalance.refuse(change, earlier, code, consumer.consumer_id)
-    change.group = change.group.with_consumer(consumer).park(consumer.consumer_id, _parked(join))
-    rebalance.restart_session(change, consumer)
+        rebalance.refuse(decision, earlier, code, consumer.consumer_id)
+    decision.group = decision.group.with_consumer(consumer).park(
+        consumer.consumer_id, _parked(join)
+    )
+    rebalance.restart_session(decision, consumer)

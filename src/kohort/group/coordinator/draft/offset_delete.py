@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.offsets import delete as offsets
 from kohort.wire.messages.offsets import OffsetDeleteRequest
 
 
-def delete(change: GroupChange, deletion: RequestArrived[OffsetDeleteRequest]) -> None:
+def delete(decision: DraftDecision, deletion: RequestArrived[OffsetDeleteRequest]) -> None:
     """Forget the positions in all topics that nobody reads."""
-    group = change.group
-    stored = change.log.offsets_of(group.group_id)
+    group = decision.group
+    stored = decision.log.offsets_of(group.group_id)
     result = offsets.delete(deletion.request, stored, group.topics)
-    change.records.extend(result.records)
-    change.reply(deletion.token, result.response, deletion.version)
+    decision.records.extend(result.records)
+    decision.reply(deletion.token, result.response, deletion.version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kohort.group.coordinator.change import on
+from kohort.group.coordinator.decision import on
 from kohort.group.coordinator.draft import (
     commit,
     delete,
@@ -20,7 +20,7 @@ from kohort.group.coordinator.draft import (
     rebalance,
     topics,
 )
-from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
@@ -46,7 +46,7 @@ ANY = (NONE, *HAS_CONSUMERS)
 # last consumer is gone.
 REBALANCE = (PREPARE, REBALANCING, NONE)
 
-Rows: TypeAlias = tuple[Row[DraftState, GroupChange], ...]
+Rows: TypeAlias = tuple[Row[DraftState, DraftDecision], ...]
 
 
 _JOIN = DraftJoinGroupRequest
@@ -128,7 +128,7 @@ OTHER_ROWS: Rows = (
     row(ANY, Unload, lifecycle.release, to=NONE, rule="D1"),
 )
 
-DRAFT_GROUP: Table[DraftState, GroupChange] = Table(
+DRAFT_GROUP: Table[DraftState, DraftDecision] = Table(
     "draft group",
     DraftState,
     JOIN_ROWS + HEARTBEAT_ROWS + COMMIT_ROWS + JOB_ROWS + TIME_ROWS + OTHER_ROWS,

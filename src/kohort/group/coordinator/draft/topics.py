@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from kohort.group.coordinator.draft import rebalance
-from kohort.group.coordinator.draft.change import GroupChange
+from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.events import Cause
 
 
-def is_affected(change: GroupChange, _event: object) -> bool:
+def is_affected(decision: DraftDecision, _event: object) -> bool:
     """Whether a topic that somebody wants has other partitions than were shared out."""
-    stored = change.log.draft_groups.get(change.group.group_id)
-    return stored is not None and dict(stored.topics) != rebalance.present_topics(change)
+    stored = decision.log.draft_groups.get(decision.group.group_id)
+    return stored is not None and dict(stored.topics) != rebalance.present_topics(decision)
 
 
-def call_everybody(change: GroupChange, _event: object) -> None:
+def call_everybody(decision: DraftDecision, _event: object) -> None:
     """D14: share them out anew."""
-    rebalance.prepare(change, Cause.TOPICS_CHANGED)
+    rebalance.prepare(decision, Cause.TOPICS_CHANGED)
 
 
-def pass_over(_change: GroupChange, _event: object) -> None:
+def pass_over(_decision: DraftDecision, _event: object) -> None:
     """Nothing to do: what matters is looked at when the partitions are shared out."""

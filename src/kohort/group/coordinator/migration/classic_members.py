@@ -12,7 +12,7 @@ from typing import TypeAlias
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import join as classic_join
 from kohort.group.coordinator.consumer import heartbeat, static_members, target, validate
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, MemberState
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import (
@@ -43,64 +43,66 @@ Beat: TypeAlias = RequestArrived[HeartbeatRequest]
 # ------------------------------------------------------------------------------------ JoinGroup
 
 
-def join(draft: ConsumerDraft, arrived: Join) -> None:
+def join(decision: ConsumerDecision, arrived: Join) -> None:
     """K45: answer a join at once, or when the target that it makes due is there.
 
     Raises:
         Refused: It is turned down.
     """
-    request, group = arrived.request, draft.existing
-    _check(draft, arrived)
+    request, group = arrived.request, decision.existing
+    _check(decision, arrived)
     if classic_join.requires_member_id(arrived):
         code, new_id = ErrorCode.MEMBER_ID_REQUIRED, arrived.unique_id
         refused = join_refused(request, arrived.version, code, new_id)
-        draft.reply(arrived.token, refused, arrived.version)
+        decision.reply(arrived.token, refused, arrived.version)
         return
     generation = group.epoch
     old = group.static_member(request.group_instance_id) if request.group_instance_id else None
-    downgrades = old is not None and downgrade.is_due_after_replacing(draft, old)
-    member = _identified(draft, arrived, old)
+    downgrades = old is not None and downgrade.is_due_after_replacing(decision, old)
+    member = _identified(decision, arrived, old)
     if member.classic is None:
-        draft.cancel_timers(group.group_id, member.member_id)  # of its life in the other protocol
+        decision.cancel_timers(
+            group.group_id, member.member_id
+        )  # of its life in the other protocol
     updated = _updated(member, arrived)
-    resubscribed = heartbeat.take_note(draft, member, updated)
+    resubscribed = heartbeat.take_note(decision, member, updated)
     if downgrades:
         if not resubscribed:
-            updated = _reconciled(draft, arrived, updated, resubscribed=False)
-        downgrade.after_replacing(draft, updated, generation, resubscribed=resubscribed)
-        _tell(draft, arrived, updated)
+            updated = _reconciled(decision, arrived, updated, resubscribed=False)
+        downgrade.after_replacing(decision, updated, generation, resubscribed=resubscribed)
+        _tell(decision, arrived, updated)
     elif not heartbeat.waits_already(
-        draft, arrived, updated.member_id, member.assigned, resubscribed
+        decision, arrived, updated.member_id, member.assigned, resubscribed
     ):  # else the earlier join is answered, and this one waits in its place
-        if target.is_due(draft):
-            target.start(draft, arrived, updated.member_id, member.assigned, resubscribed)
-            draft.start_session(updated.member_id)
+        if target.is_due(decision):
+            target.start(decision, arrived, updated.member_id, member.assigned, resubscribed)
+            decision.start_session(updated.member_id)
         else:
-            go_on(draft, arrived, updated, resubscribed=resubscribed)
+            go_on(decision, arrived, updated, resubscribed=resubscribed)
 
 
-def go_on(draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: bool) -> None:
+def go_on(decision: ConsumerDecision, arrived: Join, member: Member, *, resubscribed: bool) -> None:
     """K45: let the member take its next step, and wait for its sync."""
-    member = _reconciled(draft, arrived, member, resubscribed=resubscribed)
-    group_id, member_id = draft.existing.group_id, member.member_id
-    deadlines = draft.deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
-    due = draft.now + max(member.rebalance_timeout_ms, 0)
-    draft.deadlines = deadlines.set(ConsumerSyncExpired(group_id, member_id), due)
-    draft.start_session(member_id)
-    _tell(draft, arrived, member)
+    member = _reconciled(decision, arrived, member, resubscribed=resubscribed)
+    group_id, member_id = decision.existing.group_id, member.member_id
+    deadlines = decision.deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
+    due = decision.now + max(member.rebalance_timeout_ms, 0)
+    decision.deadlines = deadlines.set(ConsumerSyncExpired(group_id, member_id), due)
+    decision.start_session(member_id)
+    _tell(decision, arrived, member)
 
 
-def _check(draft: ConsumerDraft, arrived: Join) -> None:
-    request, config = arrived.request, draft.config
+def _check(decision: ConsumerDecision, arrived: Join) -> None:
+    request, config = arrived.request, decision.config
     if not classic_join.is_session_timeout_allowed(config, request):
         raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)  # C10
     if classic_join.member_of(arrived).size > config.group_member_max_bytes:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
     member_id = request.member_id or arrived.unique_id
-    validate.check_room(draft.existing, member_id, config.group_consumer_max_size)
-    if not _is_consistent(draft.existing, request):
+    validate.check_room(decision.existing, member_id, config.group_consumer_max_size)
+    if not _is_consistent(decision.existing, request):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if _was_thrown_out(draft.existing, request):
+    if _was_thrown_out(decision.existing, request):
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
@@ -124,15 +126,15 @@ def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
     return is_dynamic and bool(_subscription(request).owned_partitions)
 
 
-def _identified(draft: ConsumerDraft, arrived: Join, old: Member | None) -> Member:
+def _identified(decision: ConsumerDecision, arrived: Join, old: Member | None) -> Member:
     """Return the member that joins, which may be new or take a static member's place."""
     request = arrived.request
     member_id = request.member_id or arrived.unique_id
     if request.group_instance_id is None or (old is None and not request.member_id):
-        return draft.existing.members.get(member_id) or Member(member_id=member_id)
+        return decision.existing.members.get(member_id) or Member(member_id=member_id)
     if old is None or request.member_id:
-        return static_members.held_by(draft.existing, request.group_instance_id, member_id)
-    return static_members.replaced(draft, old, member_id)
+        return static_members.held_by(decision.existing, request.group_instance_id, member_id)
+    return static_members.replaced(decision, old, member_id)
 
 
 def _updated(member: Member, arrived: Join) -> Member:
@@ -168,15 +170,15 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
 
 
 def _reconciled(
-    draft: ConsumerDraft, arrived: Join, member: Member, *, resubscribed: bool
+    decision: ConsumerDecision, arrived: Join, member: Member, *, resubscribed: bool
 ) -> Member:
     """K45: a classic member gives up by joining without what it is not to have any more."""
     owned = _subscription(arrived.request).owned_partitions
-    said = embedded.by_id(owned, draft.topics)
-    return heartbeat.reconcile(draft, member, said, resubscribed=resubscribed)
+    said = embedded.by_id(owned, decision.topics)
+    return heartbeat.reconcile(decision, member, said, resubscribed=resubscribed)
 
 
-def _tell(draft: ConsumerDraft, arrived: Join, member: Member) -> None:
+def _tell(decision: ConsumerDecision, arrived: Join, member: Member) -> None:
     response = JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=member.epoch,
@@ -186,19 +188,19 @@ def _tell(draft: ConsumerDraft, arrived: Join, member: Member) -> None:
         member_id=member.member_id,
         members=(),
     )
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
 # ------------------------------------------------------------------------ SyncGroup and Heartbeat
 
 
-def sync(draft: ConsumerDraft, arrived: Sync) -> None:
+def sync(decision: ConsumerDecision, arrived: Sync) -> None:
     """K45: tell a member what it has now.
 
     Raises:
         Refused: It is turned down.
     """
-    request, group = arrived.request, draft.existing
+    request, group = arrived.request, decision.existing
     member, classic = _member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -213,37 +215,37 @@ def sync(draft: ConsumerDraft, arrived: Sync) -> None:
         _epoch_to_reach(group) > member.epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
     ):
-        _expect_join(draft, member)
+        _expect_join(decision, member)
         response = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"")
     else:
         key = ConsumerSyncExpired(group.group_id, member.member_id)
-        draft.deadlines = draft.deadlines.cancel(key)
-        draft.start_session(member.member_id)
+        decision.deadlines = decision.deadlines.cancel(key)
+        decision.start_session(member.member_id)
         response = SyncGroupResponse(
             error_code=ErrorCode.NONE,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignment=embedded.assignment_bytes(
-                member.assigned, draft.topics, embedded.first_metadata(classic)
+                member.assigned, decision.topics, embedded.first_metadata(classic)
             ),
         )
-    draft.reply(arrived.token, response, arrived.version)
+    decision.reply(arrived.token, response, arrived.version)
 
 
-def beat(draft: ConsumerDraft, arrived: Beat) -> None:
+def beat(decision: ConsumerDecision, arrived: Beat) -> None:
     """K45: a member is alive; ask it to join again if it has not got all it is to have.
 
     Raises:
         Refused: It is turned down.
     """
-    request, group = arrived.request, draft.existing
+    request, group = arrived.request, decision.existing
     member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
-    draft.start_session(member.member_id)
+    decision.start_session(member.member_id)
     code = ErrorCode.NONE
     if _has_to_join(group, member):
-        _expect_join(draft, member)
+        _expect_join(decision, member)
         code = ErrorCode.REBALANCE_IN_PROGRESS
-    draft.reply(arrived.token, HeartbeatResponse(error_code=code), arrived.version)
+    decision.reply(arrived.token, HeartbeatResponse(error_code=code), arrived.version)
 
 
 def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
@@ -268,12 +270,12 @@ def _epoch_to_reach(group: ConsumerGroup) -> int:
     return group.epoch if alone else group.assignment_epoch
 
 
-def _expect_join(draft: ConsumerDraft, member: Member) -> None:
+def _expect_join(decision: ConsumerDecision, member: Member) -> None:
     """K46: from the first time it is asked, it has its rebalance timeout to join."""
-    key = ConsumerJoinExpired(draft.existing.group_id, member.member_id)
-    if draft.deadlines.get(key) is None:
-        due = draft.now + max(member.rebalance_timeout_ms, 0)
-        draft.deadlines = draft.deadlines.set(key, due)
+    key = ConsumerJoinExpired(decision.existing.group_id, member.member_id)
+    if decision.deadlines.get(key) is None:
+        due = decision.now + max(member.rebalance_timeout_ms, 0)
+        decision.deadlines = decision.deadlines.set(key, due)
 
 
 def _member(

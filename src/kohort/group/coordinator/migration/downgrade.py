@@ -8,12 +8,12 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import protocol_choice, rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.fold import group_record
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Protocol
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.migration import embedded, policy
 from kohort.group.coordinator.refusals import refuse
@@ -24,7 +24,7 @@ from kohort.wire.messages.membership import JoinGroupRequest
 from kohort.wire.schema import Message, Request
 
 
-def after_leaving(draft: ConsumerDraft, leaving: Collection[Member], cause: Cause) -> bool:
+def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:
     """K47: turn the group into a classic one if those who stay are all classic members.
 
     A rebalance begins at once, for somebody has to take over what the others had.
@@ -32,39 +32,39 @@ def after_leaving(draft: ConsumerDraft, leaving: Collection[Member], cause: Caus
     Returns:
         False: it stays what it is, and nothing was done.
     """
-    group = draft.existing
+    group = decision.existing
     classic = sum(member.classic is not None for member in leaving)
     staying = len(group.members) - len(leaving)
     if staying == 0 or staying != group.classic_members - classic:
         return False
-    if not policy.allows_downgrade(draft.config):
+    if not policy.allows_downgrade(decision.config):
         return False
     for member in leaving:
         group = group.without_member(member.member_id)
     successor = _successor(group, group.epoch)
-    if not _fits(draft, successor):
+    if not _fits(decision, successor):
         return False
     for member in leaving:
-        draft.say_left(group.group_id, member.member_id, cause)
+        decision.say_left(group.group_id, member.member_id, cause)
     first = next(iter(leaving)).member_id
-    _convert(draft, successor, _assignments(draft, group, successor), cause, first)
+    _convert(decision, successor, _assignments(decision, group, successor), cause, first)
     return True
 
 
-def is_due_after_replacing(draft: ConsumerDraft, old: Member) -> bool:
+def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
     """K47: whether only classic members are left once a classic one replaces this static member."""
-    group = draft.existing
+    group = decision.existing
     others = len(group.members) - 1
     return (
         old.classic is None
         and group.classic_members == others
-        and policy.allows_downgrade(draft.config)
-        and len(group.members) <= draft.config.group_max_size
+        and policy.allows_downgrade(decision.config)
+        and len(group.members) <= decision.config.group_max_size
     )
 
 
 def after_replacing(
-    draft: ConsumerDraft, joined: Member, generation: int, *, resubscribed: bool
+    decision: ConsumerDecision, joined: Member, generation: int, *, resubscribed: bool
 ) -> None:
     """K47: turn the group into a classic one, in which everybody has its target already.
 
@@ -72,13 +72,13 @@ def after_replacing(
     replaces, or somebody has not got all of its target yet: a classic member is told only what
     it is given in a rebalance. (Kafka lets the latter wait for the next one.)
     """
-    group = draft.existing
+    group = decision.existing
     successor = _successor(group, generation)
     settled = not resubscribed and all(
         each.is_reconciled_to(generation) for each in group.members.values()
     )
     cause = None if settled else Cause.MEMBER_REPLACED
-    _convert(draft, successor, _assignments(draft, group, successor), cause, joined.member_id)
+    _convert(decision, successor, _assignments(decision, group, successor), cause, joined.member_id)
 
 
 def _successor(group: ConsumerGroup, generation: int) -> ClassicGroup:
@@ -109,15 +109,15 @@ def _member(member: Member) -> ClassicMember:
     )
 
 
-def _fits(draft: ConsumerDraft, successor: ClassicGroup) -> bool:
+def _fits(decision: ConsumerDecision, successor: ClassicGroup) -> bool:
     """Whether a classic group may be so large: it is one record, a consumer group is many."""
-    config = draft.config
+    config = decision.config
     few = len(successor.members) <= config.group_max_size
     return few and successor.size <= config.group_max_bytes
 
 
 def _assignments(
-    draft: ConsumerDraft, group: ConsumerGroup, successor: ClassicGroup
+    decision: ConsumerDecision, group: ConsumerGroup, successor: ClassicGroup
 ) -> dict[str, bytes]:
     """What each member has, in the version that it reads.
 
@@ -127,7 +127,7 @@ def _assignments(
     return {
         member.member_id: embedded.assignment_bytes(
             _held(group.members[member.member_id]),
-            draft.topics,
+            decision.topics,
             member.metadata(successor.protocol),
         )
         for member in successor.members.values()
@@ -142,62 +142,64 @@ def _held(member: Member) -> dict[uuid.UUID, tuple[int, ...]]:
 
 
 def _convert(
-    draft: ConsumerDraft,
+    decision: ConsumerDecision,
     successor: ClassicGroup,
     assignments: dict[str, bytes],
     cause: Cause | None,
     member_id: str,
 ) -> None:
     """Write the classic group in the other one's place, and rebalance it if there is a cause."""
-    _dissolve(draft, successor)
-    new = GroupDraft(draft.config, draft.log, draft.now, draft.wall_ms, successor, draft.deadlines)
+    _dissolve(decision, successor)
+    new = ClassicDecision(
+        decision.config, decision.log, decision.now, decision.wall_ms, successor, decision.deadlines
+    )
     # Who loads a group that nobody has led yet, knows that it has to be rebalanced.
     leader = successor.leader if cause is None else None
-    record = group_record(replace(successor, leader=leader), assignments, draft.wall_ms)
+    record = group_record(replace(successor, leader=leader), assignments, decision.wall_ms)
     new.records.append(record)
     for member in successor.sorted_members():
         rebalance.restart_session(new, member)
     if cause is not None:
         rebalance.prepare(new, cause, member_id)
-    draft.classic = new.group
-    draft.deadlines = new.deadlines
-    draft.records += new.records
-    draft.replies += new.replies
-    draft.observed += new.observed
+    decision.classic = new.group
+    decision.deadlines = new.deadlines
+    decision.records += new.records
+    decision.replies += new.replies
+    decision.observed += new.observed
 
 
-def _dissolve(draft: ConsumerDraft, successor: ClassicGroup) -> None:
+def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
     """Forget the consumer group, and whoever waits for a target that it will not have."""
-    group = draft.existing
+    group = decision.existing
     before = group.state.value
-    _release(draft)
+    _release(decision)
     for member_id in sorted(group.members):
-        draft.cancel_timers(group.group_id, member_id)
-        draft.write(log_records.member_tombstones(group.group_id, member_id))
-    draft.write(log_records.group_tombstones(group))
-    group_id, now, generation = group.group_id, draft.now, successor.generation
-    draft.observed.append(
+        decision.cancel_timers(group.group_id, member_id)
+        decision.write(log_records.member_tombstones(group.group_id, member_id))
+    decision.write(log_records.group_tombstones(group))
+    group_id, now, generation = group.group_id, decision.now, successor.generation
+    decision.observed.append(
         ProtocolChanged(group=group_id, now=now, generation=generation, protocol="classic")
     )
     after = successor.state.value
     if before != after:
-        draft.observed.append(
+        decision.observed.append(
             GroupStateChanged(
                 group=group_id, now=now, generation=generation, before=before, after=after
             )
         )
 
 
-def _release(draft: ConsumerDraft) -> None:
-    run = draft.session.targets.get(draft.group_id)
+def _release(decision: ConsumerDecision) -> None:
+    run = decision.session.targets.get(decision.group_id)
     if run is None:
         return
-    targets = draft.session.targets.delete(draft.group_id)
-    draft.session = replace(draft.session, targets=targets)
+    targets = decision.session.targets.delete(decision.group_id)
+    decision.session = replace(decision.session, targets=targets)
     if run.waiting is None:
         return
     arrived = run.waiting.arrived
     request = cast("Request[Message]", arrived.request)
     stays = isinstance(arrived.request, JoinGroupRequest)
     code = ErrorCode.REBALANCE_IN_PROGRESS if stays else ErrorCode.UNKNOWN_MEMBER_ID
-    draft.reply(arrived.token, refuse(request, arrived.version, code), arrived.version)
+    decision.reply(arrived.token, refuse(request, arrived.version, code), arrived.version)

@@ -9,12 +9,12 @@ from immutables import Map
 
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.draft import GroupDraft
+from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.fold import StoredGroup, group_tombstone
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.draft import ConsumerDraft
+from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import (
     ConsumerGroup,
     Member,
@@ -37,7 +37,7 @@ from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, C
 from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
-def begin(draft: ConsumerDraft) -> None:
+def begin(decision: ConsumerDecision) -> None:
     """K40: let there be a consumer group: a new one, or what the classic group becomes.
 
     An empty group may always be of the other kind. One without members in a rebalance is not
@@ -46,26 +46,26 @@ def begin(draft: ConsumerDraft) -> None:
     Raises:
         Refused: GROUP_ID_NOT_FOUND: the classic group has to stay what it is.
     """
-    classic, draft.classic = draft.classic, None
-    draft.group = ConsumerGroup(group_id=draft.group_id)
+    classic, decision.classic = decision.classic, None
+    decision.group = ConsumerGroup(group_id=decision.group_id)
     if classic is None or classic.state is GroupState.DEAD:
         return
     if classic.state is GroupState.EMPTY:
-        _dissolve(draft, classic)
+        _dissolve(decision, classic)
         return
-    _check(draft, classic)
-    members = _converted(draft, classic)
-    _dissolve(draft, classic)
-    _write(draft, classic, members)
+    _check(decision, classic)
+    members = _converted(decision, classic)
+    _dissolve(decision, classic)
+    _write(decision, classic, members)
 
 
-def _check(draft: ConsumerDraft, classic: ClassicGroup) -> None:
+def _check(decision: ConsumerDecision, classic: ClassicGroup) -> None:
     reason = None
-    if not policy.allows_upgrade(draft.config):
+    if not policy.allows_upgrade(decision.config):
         reason = "online upgrade is disabled"
     elif classic.protocol_type != PROTOCOL_TYPE:
         reason = "the group does not use the consumer embedded protocol"
-    elif len(classic.members) > draft.config.group_consumer_max_size:
+    elif len(classic.members) > decision.config.group_consumer_max_size:
         reason = "the group size exceeds the consumer group maximum size"
     if reason is not None:
         raise _refused(classic.group_id, reason)
@@ -78,23 +78,23 @@ def _refused(group_id: str, reason: str) -> Refused:
     )
 
 
-def _converted(draft: ConsumerDraft, classic: ClassicGroup) -> list[Member]:
+def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member]:
     """K41: each member has what it was given last, and is told to join again where that changes.
 
     That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
     already says so when it joins. And one that was not given what it had keeps that, too, until it
     joins without it.
     """
-    stored = draft.log.groups.get(classic.group_id)
+    stored = decision.log.groups.get(classic.group_id)
     everybody = classic.sorted_members()
     try:
         said = [_subscription(classic, each) for each in everybody]
-        given = [_given(draft, stored, each, classic.generation) for each in everybody]
+        given = [_given(decision, stored, each, classic.generation) for each in everybody]
     except RemoteProtocolError as error:
         reason = f"the embedded consumer protocol is malformed: {error}"
         raise _refused(classic.group_id, reason) from error
     taken = {partition for assigned in given for partition in _flat(assigned)}
-    claims = [embedded.by_id(each.owned_partitions, draft.topics) for each in said]
+    claims = [embedded.by_id(each.owned_partitions, decision.topics) for each in said]
     return [
         _member(classic, member, subscription, assigned, _still_held(claim, taken, classic))
         for member, subscription, assigned, claim in zip(
@@ -110,10 +110,10 @@ def _subscription(classic: ClassicGroup, member: ClassicMember) -> ConsumerProto
 
 
 def _given(
-    draft: ConsumerDraft, stored: StoredGroup | None, member: ClassicMember, epoch: int
+    decision: ConsumerDecision, stored: StoredGroup | None, member: ClassicMember, epoch: int
 ) -> Owned:
     data = stored.assignment_of(member.member_id) if stored else b""
-    return embedded.assignment_of(data, draft.topics, epoch)
+    return embedded.assignment_of(data, decision.topics, epoch)
 
 
 def _flat(owned: Owned) -> set[tuple[uuid.UUID, int]]:
@@ -168,10 +168,12 @@ def _member(
     )
 
 
-def _dissolve(draft: ConsumerDraft, classic: ClassicGroup) -> None:
+def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
     """Forget the classic group: whoever waits for its rebalance joins again (K41)."""
     group_id = classic.group_id
-    old = GroupDraft(draft.config, draft.log, draft.now, draft.wall_ms, classic, draft.deadlines)
+    old = ClassicDecision(
+        decision.config, decision.log, decision.now, decision.wall_ms, classic, decision.deadlines
+    )
     for member_id in sorted({*classic.joining, *classic.syncing}):
         rebalance.refuse_parked(old, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     for member_id in classic.members:
@@ -181,36 +183,36 @@ def _dissolve(draft: ConsumerDraft, classic: ClassicGroup) -> None:
     old.cancel(JoinExpired(group_id))
     old.cancel(InitialDelayExpired(group_id))
     old.cancel(SyncExpired(group_id))
-    draft.deadlines = old.deadlines
-    draft.replies += old.replies
-    if group_id in draft.log.groups:
-        draft.records.append(group_tombstone(group_id))
+    decision.deadlines = old.deadlines
+    decision.replies += old.replies
+    if group_id in decision.log.groups:
+        decision.records.append(group_tombstone(group_id))
 
 
-def _write(draft: ConsumerDraft, classic: ClassicGroup, members: list[Member]) -> None:
+def _write(decision: ConsumerDecision, classic: ClassicGroup, members: list[Member]) -> None:
     """K41: the group, with an assignment for the epoch it begins in: what everybody has.
 
     A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
     does one whose second round is owed, in which others get what a member is giving up.
     """
-    group_id, epoch = draft.group_id, classic.generation
+    group_id, epoch = decision.group_id, classic.generation
     subscribed = {topic for member in members for topic in member.topics}
     owes_a_round = any(member.revoking for member in members)
     is_whole = classic.state is GroupState.STABLE and not owes_a_round
-    metadata_hash = draft.topics.metadata_hash(subscribed) if is_whole else 0
-    draft.write(log_records.member_record(group_id, member) for member in members)
-    draft.write([log_records.epoch_record(group_id, epoch, metadata_hash)])
-    draft.write(
+    metadata_hash = decision.topics.metadata_hash(subscribed) if is_whole else 0
+    decision.write(log_records.member_record(group_id, member) for member in members)
+    decision.write([log_records.epoch_record(group_id, epoch, metadata_hash)])
+    decision.write(
         log_records.target_record(group_id, member.member_id, _target(member)) for member in members
     )
-    draft.write([log_records.assignment_epoch_record(group_id, epoch, 0)])
-    draft.write(log_records.current_record(group_id, member) for member in members)
+    decision.write([log_records.assignment_epoch_record(group_id, epoch, 0)])
+    decision.write(log_records.current_record(group_id, member) for member in members)
     for member in members:
-        draft.start_session(member.member_id)
-    draft.observed.append(
+        decision.start_session(member.member_id)
+    decision.observed.append(
         ProtocolChanged(
             group=group_id,
-            now=draft.now,
+            now=decision.now,
             generation=epoch,
             protocol="consumer",
         )

@@ -10,7 +10,7 @@ from kohort.group.effects import AssignmentJob, SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import coordinator
-from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     RETRY_DUE,
@@ -42,36 +42,38 @@ _JOIN_TIMEOUT_LAPSE_MS = 5_000
 _REASON_LENGTH = 255  # KIP-800
 
 
-def rejoin(draft: MemberDraft, reason: str) -> None:
+def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
     """Begin a rebalance on our side. The application first gives up what it has to (L3, L4)."""
-    owed = None if draft.session.is_member else still_owed(draft)
-    session = draft.session = replace(draft.session, reason=reason, rejoin=owed)
-    given_up = None if session.prepared else _given_up(draft)
-    draft.session = replace(session, prepared=True, said=None)
+    owed = None if decision.session.is_member else still_owed(decision)
+    session = decision.session = replace(decision.session, reason=reason, rejoin=owed)
+    given_up = None if session.prepared else _given_up(decision)
+    decision.session = replace(session, prepared=True, said=None)
     if given_up is None:
-        send_join(draft)
+        send_join(decision)
     else:
-        draft.enter(MemberState.REVOKING, reason)
-        draft.call(*given_up)
+        decision.enter(MemberState.REVOKING, reason)
+        decision.call(*given_up)
 
 
-def still_owed(draft: MemberDraft) -> str | None:
+def still_owed(decision: ClassicMemberDecision) -> str | None:
     """Return why a member that has lost its place has to join twice; None: once is enough.
 
     A dynamic member's return is a rebalance. A static one may come back quietly (KIP-345), and then
     the rebalance that it was about to ask for is still to come: what it gave up for others in the
     first round of a cooperative rebalance would be nobody's (KIP-429). Java's client forgets it.
     """
-    return draft.session.rejoin if draft.config.group_instance_id is not None else None
+    return decision.session.rejoin if decision.config.group_instance_id is not None else None
 
 
-def _given_up(draft: MemberDraft) -> tuple[Ownership, frozenset[TopicPartition]] | None:
+def _given_up(
+    decision: ClassicMemberDecision,
+) -> tuple[Ownership, frozenset[TopicPartition]] | None:
     """Return what the application is told before the member joins; None: nothing."""
-    session = draft.session
+    session = decision.session
     if not session.is_member:
         # L3b: others may have these partitions already.
         return (Ownership.LOST, session.owned) if session.owned else None
-    if draft.is_cooperative:
+    if decision.is_cooperative:
         # L3d: only what is not wanted any more; the rest is kept and read on.
         gone = frozenset(each for each in session.owned if each.topic not in session.topics)
         return (Ownership.REVOKED, gone) if gone else None
@@ -79,32 +81,32 @@ def _given_up(draft: MemberDraft) -> tuple[Ownership, frozenset[TopicPartition]]
     return Ownership.REVOKED, session.owned
 
 
-def send_join(draft: MemberDraft) -> None:
+def send_join(decision: ClassicMemberDecision) -> None:
     """Join, or first find whom to join."""
-    draft.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
-    if not draft.session.coordinator_known:
-        draft.enter(MemberState.UNJOINED, draft.session.reason)
-        lookup.look_up(draft)
+    decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
+    if not decision.session.coordinator_known:
+        decision.enter(MemberState.UNJOINED, decision.session.reason)
+        lookup.look_up(decision)
         return
-    session = draft.session
-    draft.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
-    draft.enter(MemberState.PREPARING_REBALANCE, session.reason)
-    if session.said is None and any(each.is_asked for each in draft.assignors):
-        job = SubscriptionJob(draft.token(), session.topics)
-        draft.session = replace(draft.session, job=job)
-        draft.jobs.append(job)
+    session = decision.session
+    decision.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
+    decision.enter(MemberState.PREPARING_REBALANCE, session.reason)
+    if session.said is None and any(each.is_asked for each in decision.assignors):
+        job = SubscriptionJob(decision.token(), session.topics)
+        decision.session = replace(decision.session, job=job)
+        decision.jobs.append(job)
     else:
-        _send_join(draft)
+        _send_join(decision)
 
 
-def note_said(draft: MemberDraft, said: Mapping[str, bytes]) -> None:
+def note_said(decision: ClassicMemberDecision, said: Mapping[str, bytes]) -> None:
     """L2: join with what the assignors have to say; other attempts of this join say the same."""
-    draft.session = replace(draft.session, job=None, said=said)
-    _send_join(draft)
+    decision.session = replace(decision.session, job=None, said=said)
+    _send_join(decision)
 
 
-def _send_join(draft: MemberDraft) -> None:
-    config, session = draft.config, draft.session
+def _send_join(decision: ClassicMemberDecision) -> None:
+    config, session = decision.config, decision.session
     request = JoinGroupRequest(
         group_id=config.group_id,
         session_timeout_ms=config.session_timeout_ms,
@@ -112,17 +114,17 @@ def _send_join(draft: MemberDraft) -> None:
         member_id=session.member_id,
         group_instance_id=config.group_instance_id,
         protocol_type=PROTOCOL_TYPE,
-        protocols=_protocols(draft),
+        protocols=_protocols(decision),
         reason=session.reason[:_REASON_LENGTH] or None,
     )
-    sent = draft.send(request, config.max_poll_interval_ms + _JOIN_TIMEOUT_LAPSE_MS)
-    draft.session = replace(draft.session, request=sent)
+    sent = decision.send(request, config.max_poll_interval_ms + _JOIN_TIMEOUT_LAPSE_MS)
+    decision.session = replace(decision.session, request=sent)
 
 
-def _protocols(draft: MemberDraft) -> tuple[JoinGroupRequestProtocol, ...]:
+def _protocols(decision: ClassicMemberDecision) -> tuple[JoinGroupRequestProtocol, ...]:
     """L2: for each assignor what we want, what we own and since which generation."""
-    session = draft.session
-    said = own_words(draft.assignors, session.topics) if session.said is None else session.said
+    session = decision.session
+    said = own_words(decision.assignors, session.topics) if session.said is None else session.said
     return tuple(
         JoinGroupRequestProtocol(
             name=each.name,
@@ -132,36 +134,36 @@ def _protocols(draft: MemberDraft) -> tuple[JoinGroupRequestProtocol, ...]:
                     owned=session.owned,
                     generation=session.generation,
                     user_data=said.get(each.name),
-                    rack_id=draft.config.rack_id,
+                    rack_id=decision.config.rack_id,
                 )
             ),
         )
-        for each in draft.assignors
+        for each in decision.assignors
     )
 
 
-def try_again_later(draft: MemberDraft, reason: str) -> None:
+def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
     """Joining failed in a way that a wait may cure."""
-    draft.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
-    draft.session = replace(draft.session, request=None, heartbeat=None, job=None)
-    draft.enter(MemberState.UNJOINED, reason)
-    coordinator.retry_later(draft)
-    lookup.look_up(draft)
+    decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
+    decision.session = replace(decision.session, request=None, heartbeat=None, job=None)
+    decision.enter(MemberState.UNJOINED, reason)
+    coordinator.retry_later(decision)
+    lookup.look_up(decision)
 
 
 # ----------------------------------------------------------------------------------- join answered
 
 
-def is_known_answer(draft: MemberDraft, answer: JoinGroupResponse) -> bool:
+def is_known_answer(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
     """Whether the answer makes sense: our kind of group, and an assignor that we have."""
     same_type = answer.protocol_type in (None, PROTOCOL_TYPE)
-    return same_type and any(answer.protocol_name == each.name for each in draft.assignors)
+    return same_type and any(answer.protocol_name == each.name for each in decision.assignors)
 
 
-def become_part(draft: MemberDraft, answer: JoinGroupResponse) -> None:
+def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
     """A generation has begun: from here on heartbeats are due (L9)."""
-    draft.session = replace(
-        draft.session,
+    decision.session = replace(
+        decision.session,
         request=None,
         member_id=answer.member_id,
         generation=answer.generation_id,
@@ -169,33 +171,33 @@ def become_part(draft: MemberDraft, answer: JoinGroupResponse) -> None:
         group_topics=frozenset(),
         failures=0,
     )
-    draft.enter(MemberState.COMPLETING_REBALANCE)
-    draft.start(HEARTBEAT_DUE, draft.config.until_first_heartbeat_ms)
-    draft.start(SESSION_OVERDUE, draft.config.session_timeout_ms)
+    decision.enter(MemberState.COMPLETING_REBALANCE)
+    decision.start(HEARTBEAT_DUE, decision.config.until_first_heartbeat_ms)
+    decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if answer.leader == answer.member_id:
-        _lead(draft, answer)
+        _lead(decision, answer)
     else:
-        _send_sync(draft, ())
+        _send_sync(decision, ())
 
 
-def _lead(draft: MemberDraft, answer: JoinGroupResponse) -> None:
+def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
     """L8: as leader watch what everybody subscribes to, and share it out unless told not to."""
     subscriptions = subscriptions_of(answer.members)
     topics = frozenset().union(*(entry.topics for entry in subscriptions.values()))
-    draft.session = replace(draft.session, group_topics=topics)
+    decision.session = replace(decision.session, group_topics=topics)
     if answer.skip_assignment:
-        _send_sync(draft, ())  # KIP-814: the group keeps what it has
+        _send_sync(decision, ())  # KIP-814: the group keeps what it has
         return
-    job = AssignmentJob(draft.token(), draft.session.assignor, subscriptions)
-    draft.session = replace(draft.session, job=job)
-    draft.jobs.append(job)
+    job = AssignmentJob(decision.token(), decision.session.assignor, subscriptions)
+    decision.session = replace(decision.session, job=job)
+    decision.jobs.append(job)
 
 
-def hand_over(draft: MemberDraft, assignments: dict[str, bytes]) -> None:
+def hand_over(decision: ClassicMemberDecision, assignments: dict[str, bytes]) -> None:
     """The leader's assignment is made."""
-    draft.session = replace(draft.session, job=None)
+    decision.session = replace(decision.session, job=None)
     _send_sync(
-        draft,
+        decision,
         tuple(
             SyncGroupRequestAssignment(member_id=member_id, assignment=data)
             for member_id, data in sorted(assignments.items())
@@ -203,102 +205,104 @@ def hand_over(draft: MemberDraft, assignments: dict[str, bytes]) -> None:
     )
 
 
-def _send_sync(draft: MemberDraft, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
-    session = draft.session
+def _send_sync(
+    decision: ClassicMemberDecision, assignments: tuple[SyncGroupRequestAssignment, ...]
+) -> None:
+    session = decision.session
     request = SyncGroupRequest(
-        group_id=draft.config.group_id,
+        group_id=decision.config.group_id,
         generation_id=session.generation,
         member_id=session.member_id,
-        group_instance_id=draft.config.group_instance_id,
+        group_instance_id=decision.config.group_instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocol_name=session.assignor,
         assignments=assignments,
     )
-    sent = draft.send(request)
-    draft.session = replace(draft.session, request=sent)
+    sent = decision.send(request)
+    decision.session = replace(decision.session, request=sent)
 
 
 # ----------------------------------------------------------------------------------- sync answered
 
 
-def take_assignment(draft: MemberDraft, answer: SyncGroupResponse) -> None:
+def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
     """L5: what we were given. The application first gives up what moves to somebody else."""
-    draft.session = replace(draft.session, request=None)
+    decision.session = replace(decision.session, request=None)
     try:
         partitions, user_data = decode_assignment(answer.assignment)
     except RemoteProtocolError as error:
-        draft.raised.append(error)
-        try_again_later(draft, "the assignment cannot be read")
+        decision.raised.append(error)
+        try_again_later(decision, "the assignment cannot be read")
         return
-    draft.session = replace(draft.session, prepared=False)
-    if not _matches(partitions, draft.session.topics):
+    decision.session = replace(decision.session, prepared=False)
+    if not _matches(partitions, decision.session.topics):
         # L5: made for an older subscription of ours: no callback, another try.
-        try_again_later(draft, "the assignment does not match the subscription")
+        try_again_later(decision, "the assignment does not match the subscription")
         return
-    draft.session = replace(draft.session, assignment=Assignment(partitions, user_data))
-    draft.enter(MemberState.ASSIGNING)
-    moving = draft.session.owned - partitions
+    decision.session = replace(decision.session, assignment=Assignment(partitions, user_data))
+    decision.enter(MemberState.ASSIGNING)
+    moving = decision.session.owned - partitions
     if moving:
         # KIP-429: whoever is to have them gets them in the rebalance after this one.
-        again = draft.session.rejoin or "need to revoke partitions and re-join"
-        draft.session = replace(draft.session, rejoin=again)
-        draft.call(Ownership.REVOKED, moving)
+        again = decision.session.rejoin or "need to revoke partitions and re-join"
+        decision.session = replace(decision.session, rejoin=again)
+        decision.call(Ownership.REVOKED, moving)
     else:
-        take_up(draft)
+        take_up(decision)
 
 
-def take_up(draft: MemberDraft) -> None:
+def take_up(decision: ClassicMemberDecision) -> None:
     """L5: what was added; the application is told even when that is nothing."""
-    assignment, owned = draft.session.assignment, draft.session.owned
+    assignment, owned = decision.session.assignment, decision.session.owned
     assert assignment is not None
-    draft.session = replace(draft.session, owned=assignment.partitions, assignment=None)
-    draft.call(Ownership.ASSIGNED, assignment.partitions - owned, assignment.user_data)
+    decision.session = replace(decision.session, owned=assignment.partitions, assignment=None)
+    decision.call(Ownership.ASSIGNED, assignment.partitions - owned, assignment.user_data)
 
 
 def _matches(partitions: frozenset[TopicPartition], topics: frozenset[str]) -> bool:
     return all(partition.topic in topics for partition in partitions)
 
 
-def settle(draft: MemberDraft) -> None:
+def settle(decision: ClassicMemberDecision) -> None:
     """The application knows its partitions. If anything changed in the meantime, join again."""
-    draft.enter(MemberState.STABLE)
-    session = draft.session
+    decision.enter(MemberState.STABLE)
+    session = decision.session
     if not session.is_member:
-        rejoin(draft, "the member was removed from the group")
+        rejoin(decision, "the member was removed from the group")
     elif session.topics != session.joined_topics:
-        rejoin(draft, "the subscription changed")
+        rejoin(decision, "the subscription changed")
     elif session.rejoin is not None:
-        rejoin(draft, session.rejoin)
+        rejoin(decision, session.rejoin)
 
 
 # ---------------------------------------------------------------------------------------- identity
 
 
-def reset_identity(draft: MemberDraft, code: int) -> None:
+def reset_identity(decision: ClassicMemberDecision, code: int) -> None:
     """L10: forget the generation, and the member id too unless only the generation is wrong."""
     keep_id = code == ErrorCode.ILLEGAL_GENERATION  # KAFKA-13419
-    draft.session = replace(
-        draft.session,
+    decision.session = replace(
+        decision.session,
         generation=NO_GENERATION,
-        member_id=draft.session.member_id if keep_id else "",
+        member_id=decision.session.member_id if keep_id else "",
         heartbeat=None,
     )
 
 
-def join_anew(draft: MemberDraft, code: int) -> None:
+def join_anew(decision: ClassicMemberDecision, code: int) -> None:
     """L10: removed; what we own, or have kept through a rebalance, is lost."""
-    reset_identity(draft, code)
+    reset_identity(decision, code)
     # Whatever is still on its way belongs to a rebalance that is over for us.
-    draft.session = replace(draft.session, prepared=False, request=None, job=None)
-    rejoin(draft, f"the coordinator answered {ErrorCode(code).name}")
+    decision.session = replace(decision.session, prepared=False, request=None, job=None)
+    rejoin(decision, f"the coordinator answered {ErrorCode(code).name}")
 
 
-def fail(draft: MemberDraft, code: int, what: str) -> None:
+def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
     """L10: an error after which the member cannot go on; what it owns is lost."""
-    draft.raised.append(KafkaError(code, what))
-    draft.cancel(*draft.session.deadlines.due_times())
-    draft.session = replace(
-        draft.session,
+    decision.raised.append(KafkaError(code, what))
+    decision.cancel(*decision.session.deadlines.due_times())
+    decision.session = replace(
+        decision.session,
         request=None,
         heartbeat=None,
         job=None,
@@ -308,6 +312,6 @@ def fail(draft: MemberDraft, code: int, what: str) -> None:
         member_id="",
         generation=NO_GENERATION,
     )
-    draft.enter(MemberState.FATAL, what)
-    if draft.session.owned and draft.session.callback is None:
-        draft.call(Ownership.LOST, draft.session.owned)
+    decision.enter(MemberState.FATAL, what)
+    if decision.session.owned and decision.session.callback is None:
+        decision.call(Ownership.LOST, decision.session.owned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.group.events import Ownership
 from kohort.group.member.classic import join
-from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     POLL_OVERDUE,
     RETRY_DUE,
@@ -20,44 +20,44 @@ from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 _MID_REBALANCE = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
 
 
-def unsubscribe(draft: MemberDraft, _call: Unsubscribed) -> None:
+def unsubscribe(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
     """Give everything up and leave; the member can be used again."""
-    draft.session = replace(draft.session, topics=frozenset())
-    _start(draft, MemberState.UNSUBSCRIBED, "the consumer unsubscribed from all topics")
+    decision.session = replace(decision.session, topics=frozenset())
+    _start(decision, MemberState.UNSUBSCRIBED, "the consumer unsubscribed from all topics")
 
 
-def close(draft: MemberDraft, call: Closing) -> None:
+def close(decision: ClassicMemberDecision, call: Closing) -> None:
     """Give everything up and leave, for good."""
-    draft.session = replace(draft.session, operation=call.operation)
-    _start(draft, MemberState.CLOSED, "the consumer is being closed")
+    decision.session = replace(decision.session, operation=call.operation)
+    _start(decision, MemberState.CLOSED, "the consumer is being closed")
 
 
-def close_at_once(draft: MemberDraft, _call: Closing) -> None:
+def close_at_once(decision: ClassicMemberDecision, _call: Closing) -> None:
     """There is nothing to give up and nothing to leave."""
-    draft.session = replace(draft.session, topics=frozenset())
-    draft.enter(MemberState.CLOSED)
+    decision.session = replace(decision.session, topics=frozenset())
+    decision.enter(MemberState.CLOSED)
 
 
-def close_afterwards(draft: MemberDraft, call: Closing) -> None:
+def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
     """It is leaving already; now it is for good."""
-    draft.session = replace(
-        draft.session,
+    decision.session = replace(
+        decision.session,
         topics=frozenset(),
         after_leaving=MemberState.CLOSED,
         operation=call.operation,
     )
 
 
-def unsubscribe_afterwards(draft: MemberDraft, _call: Unsubscribed) -> None:
+def unsubscribe_afterwards(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
     """It is leaving already; it does not have to come back."""
-    closing = draft.session.after_leaving is MemberState.CLOSED
+    closing = decision.session.after_leaving is MemberState.CLOSED
     after = MemberState.CLOSED if closing else MemberState.UNSUBSCRIBED
-    draft.session = replace(draft.session, topics=frozenset(), after_leaving=after)
+    decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
 
 
-def _start(draft: MemberDraft, after: MemberState, reason: str) -> None:
-    session = draft.session
-    draft.session = replace(
+def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> None:
+    session = decision.session
+    decision.session = replace(
         session,
         # L7: in the middle of a rebalance others may have the partitions already.
         losing=not session.is_member or session.state in _MID_REBALANCE,
@@ -67,59 +67,59 @@ def _start(draft: MemberDraft, after: MemberState, reason: str) -> None:
         job=None,
         assignment=None,
     )
-    draft.cancel(RETRY_DUE, POLL_OVERDUE)
-    draft.enter(MemberState.LEAVING, reason)
-    go_on(draft)
+    decision.cancel(RETRY_DUE, POLL_OVERDUE)
+    decision.enter(MemberState.LEAVING, reason)
+    go_on(decision)
 
 
-def go_on(draft: MemberDraft) -> None:
+def go_on(decision: ClassicMemberDecision) -> None:
     """Take the next step: finish the open call, give up what is owned, say good-bye."""
-    session = draft.session
+    session = decision.session
     if session.callback is not None:
         return
     if session.owned:
         lost = session.losing or not session.is_member
-        draft.call(Ownership.LOST if lost else Ownership.REVOKED, session.owned)
-    elif _may_leave(draft):
-        sent = draft.send(_good_bye(draft, session.reason))
-        draft.session = replace(draft.session, request=sent)
+        decision.call(Ownership.LOST if lost else Ownership.REVOKED, session.owned)
+    elif _may_leave(decision):
+        sent = decision.send(_good_bye(decision, session.reason))
+        decision.session = replace(decision.session, request=sent)
     else:
-        finish(draft)
+        finish(decision)
 
 
-def _may_leave(draft: MemberDraft) -> bool:
+def _may_leave(decision: ClassicMemberDecision) -> bool:
     """C33: a static member does not leave, so that it can come back to what it had.
 
     Unless it is told otherwise as it closes; a dynamic one can be told to be silent (KIP-1092).
     """
-    session = draft.session
-    if draft.config.group_instance_id is None:
+    session = decision.session
+    if decision.config.group_instance_id is None:
         leaves = session.operation is not GroupMembershipOperation.REMAIN_IN_GROUP
     else:
         leaves = session.operation is GroupMembershipOperation.LEAVE_GROUP
     return bool(session.member_id) and leaves and session.coordinator_known
 
 
-def _good_bye(draft: MemberDraft, reason: str) -> LeaveGroupRequest:
-    member_id = draft.session.member_id
+def _good_bye(decision: ClassicMemberDecision, reason: str) -> LeaveGroupRequest:
+    member_id = decision.session.member_id
     return LeaveGroupRequest(
-        group_id=draft.config.group_id,
+        group_id=decision.config.group_id,
         members=(
             MemberIdentity(
                 member_id=member_id,
-                group_instance_id=draft.config.group_instance_id,
+                group_instance_id=decision.config.group_instance_id,
                 reason=reason or None,
             ),
         ),
     )
 
 
-def finish(draft: MemberDraft) -> None:
+def finish(decision: ClassicMemberDecision) -> None:
     """The member is out of the group, or will be when its session ends."""
-    after = draft.session.after_leaving
-    draft.cancel(*draft.session.deadlines.due_times())
-    draft.session = replace(
-        draft.session,
+    after = decision.session.after_leaving
+    decision.cancel(*decision.session.deadlines.due_times())
+    decision.session = replace(
+        decision.session,
         member_id="",
         generation=NO_GENERATION,
         request=None,
@@ -129,32 +129,32 @@ def finish(draft: MemberDraft) -> None:
         group_topics=frozenset(),
         failures=0,
     )
-    draft.enter(after)
+    decision.enter(after)
     if after is MemberState.UNJOINED:
-        start_joining(draft)
+        start_joining(decision)
 
 
-def start_joining(draft: MemberDraft) -> None:
+def start_joining(decision: ClassicMemberDecision) -> None:
     """Join as somebody new."""
-    draft.enter(MemberState.UNJOINED)
-    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
-    join.rejoin(draft, "")
+    decision.enter(MemberState.UNJOINED)
+    decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
+    join.rejoin(decision, "")
 
 
 # ----------------------------------------------------------------------------- max.poll.interval.ms
 
 
-def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
+def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None:
     """L7: an application that does not poll cannot process: let others have its partitions.
 
     It is asked for nothing, it would not answer. What it owns is lost when it comes back.
     """
     reason = "the application did not poll within max.poll.interval.ms"
-    if _may_leave(draft):
-        draft.send(_good_bye(draft, reason))
-    draft.cancel(*draft.session.deadlines.due_times())
-    draft.session = replace(
-        draft.session,
+    if _may_leave(decision):
+        decision.send(_good_bye(decision, reason))
+    decision.cancel(*decision.session.deadlines.due_times())
+    decision.session = replace(
+        decision.session,
         member_id="",
         generation=NO_GENERATION,
         request=None,
@@ -162,13 +162,13 @@ def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
         job=None,
         assignment=None,
         prepared=False,
-        rejoin=join.still_owed(draft),
+        rejoin=join.still_owed(decision),
     )
-    draft.enter(MemberState.STALE, reason)
+    decision.enter(MemberState.STALE, reason)
 
 
-def come_back(draft: MemberDraft) -> None:
+def come_back(decision: ClassicMemberDecision) -> None:
     """The application polls again: tell it what it lost, and join."""
-    if draft.session.callback is None:
-        draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
-        join.rejoin(draft, "the application polls again")
+    if decision.session.callback is None:
+        decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
+        join.rejoin(decision, "the application polls again")

@@ -23,7 +23,7 @@ from kohort.group.assignors.interface import (
 )
 from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits
-from kohort.group.member.classic.session import MemberDraft, MemberSession, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, MemberSession, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
@@ -173,61 +173,61 @@ class ClassicMember(Face[MemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(
+        decision = ClassicMemberDecision(
             self.config,
             self.session,
             now,
             assignors=self._offers,
             protocol=self.protocol,
         )
-        self._run(draft, event)
-        return draft.effects()
+        self._run(decision, event)
+        return decision.effects()
 
-    def _run(self, draft: MemberDraft, event: MemberEvent) -> None:
+    def _run(self, decision: ClassicMemberDecision, event: MemberEvent) -> None:
         """Say in the table's words what happened, and let it act."""
         match event:
             case Tick():
-                due = take_due(draft)
+                due = take_due(decision)
                 if due is not None:
-                    _put(draft, due)
+                    _put(decision, due)
             case ResponseArrived():
-                _answer(draft, event)
+                _answer(decision, event)
             case RequestFailed():
-                waited = _forget_sent(draft, event.token)
+                waited = _forget_sent(decision, event.token)
                 lost = CoordinatorLost(event.cause)
-                _put(draft, lost if waited else StaleReport(event.token))
+                _put(decision, lost if waited else StaleReport(event.token))
             case CallbackDone():
-                _put(draft, told(draft, event))
+                _put(decision, told(decision, event))
             case JobDone():
-                job = draft.session.job
+                job = decision.session.job
                 known = job is not None and job.token == event.token
-                _put(draft, event if known else StaleReport(event.token))
+                _put(decision, event if known else StaleReport(event.token))
             case _:
-                _put(draft, event)
+                _put(decision, event)
 
 
-def _put(draft: MemberDraft, event: object) -> None:
-    CLASSIC_MEMBER.run(draft, type(event), event)
+def _put(decision: ClassicMemberDecision, event: object) -> None:
+    CLASSIC_MEMBER.run(decision, type(event), event)
 
 
-def _answer(draft: MemberDraft, event: ResponseArrived) -> None:
-    if not _forget_sent(draft, event.token):
-        _put(draft, StaleReport(event.token))
+def _answer(decision: ClassicMemberDecision, event: ResponseArrived) -> None:
+    if not _forget_sent(decision, event.token):
+        _put(decision, StaleReport(event.token))
     elif isinstance(event.response, HeartbeatResponse):
-        _put(draft, HeartbeatAnswered(event.response.error_code))
+        _put(decision, HeartbeatAnswered(event.response.error_code))
     else:
-        _put(draft, event.response)
+        _put(decision, event.response)
 
 
-def _forget_sent(draft: MemberDraft, token: int) -> bool:
+def _forget_sent(decision: ClassicMemberDecision, token: int) -> bool:
     """Note that a request is answered; False: nobody waits for it."""
-    session = draft.session
+    session = decision.session
     if _is(session.heartbeat, token):
-        draft.session = replace(session, heartbeat=None)
+        decision.session = replace(session, heartbeat=None)
     elif _is(session.request, token):
         # Leaving has to know later that its good-bye was sent; every other handler is done with it.
         kept = session.request if session.state is MemberState.LEAVING else None
-        draft.session = replace(session, request=kept)
+        decision.session = replace(session, request=kept)
     else:
         return False
     return True

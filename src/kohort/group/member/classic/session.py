@@ -1,4 +1,4 @@
-"""What a classic member knows; values, and the draft that one event works on."""
+"""What a classic member knows; values, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kohort.group.events import Ownership
 from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
-from kohort.group.member.session import Change, Sent, Session
+from kohort.group.member.session import MemberDecision, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.values import dataclass, replace
@@ -82,7 +82,7 @@ class MemberSession(Session):
 
 
 @dataclass(slots=True, kw_only=True)
-class MemberDraft(Change[MemberSession]):
+class ClassicMemberDecision(MemberDecision[MemberSession]):
     """What one event does to a classic member, while its handlers run.
 
     Attributes:

@@ -6,7 +6,7 @@ from kohort.group.machine import Row, Table, row
 from kohort.group.member import lookup
 from kohort.group.member.classic import answers, callbacks, calls, leave
 from kohort.group.member.classic.errors import Remedy, remedy
-from kohort.group.member.classic.session import MemberDraft, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -33,7 +33,7 @@ from kohort.wire.messages.membership import (
     SyncGroupResponse,
 )
 
-Rows = tuple[Row[MemberState, MemberDraft], ...]
+Rows = tuple[Row[MemberState, ClassicMemberDecision], ...]
 
 UNSUBSCRIBED, UNJOINED = MemberState.UNSUBSCRIBED, MemberState.UNJOINED
 REVOKING, ASSIGNING = MemberState.REVOKING, MemberState.ASSIGNING
@@ -214,10 +214,10 @@ JOB_ROWS: Rows = (
 )
 
 
-def sent_good_bye_in_vain(draft: MemberDraft, answer: answers.Answered) -> bool:
+def sent_good_bye_in_vain(decision: ClassicMemberDecision, answer: answers.Answered) -> bool:
     """Whether LeaveGroup went to a broker that is not the coordinator any more."""
     moved = remedy(answer.error_code) is Remedy.FIND_COORDINATOR
-    return moved and calls.has_said_good_bye(draft, answer)
+    return moved and calls.has_said_good_bye(decision, answer)
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
@@ -351,7 +351,7 @@ TIME_ROWS: Rows = (
     row(IDLE, LookupDue, calls.never),
 )
 
-CLASSIC_MEMBER: Table[MemberState, MemberDraft] = Table(
+CLASSIC_MEMBER: Table[MemberState, ClassicMemberDecision] = Table(
     "classic member",
     MemberState,
     CALL_ROWS

@@ -9,7 +9,7 @@ from kohort.group.member import lookup
 from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile, rhythm
 from kohort.group.member.consumer.errors import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
-from kohort.group.member.consumer.session import MemberDraft, MemberState
+from kohort.group.member.consumer.session import ConsumerMemberDecision, MemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     POLL_OVERDUE,
@@ -26,81 +26,81 @@ from kohort.values import replace
 # ------------------------------------------------------------------------------- the application
 
 
-def is_open(draft: MemberDraft, _call: Subscribed) -> bool:
+def is_open(decision: ConsumerMemberDecision, _call: Subscribed) -> bool:
     """Whether the application has not closed the member."""
-    return draft.session.closing is None
+    return decision.session.closing is None
 
 
-def note_topics(draft: MemberDraft, call: Subscribed) -> None:
+def note_topics(decision: ConsumerMemberDecision, call: Subscribed) -> None:
     """L32: what it subscribes to; it is joined for with the next poll."""
     if not call.topics and call.pattern is None:
         raise LocalProtocolError("a subscription to no topics is an unsubscribe")
-    draft.session = replace(draft.session, topics=call.topics, pattern=call.pattern)
+    decision.session = replace(decision.session, topics=call.topics, pattern=call.pattern)
 
 
-def resubscribe(draft: MemberDraft, call: Subscribed) -> None:
+def resubscribe(decision: ConsumerMemberDecision, call: Subscribed) -> None:
     """L31: the coordinator hears of another subscription at once."""
-    before = draft.session
-    note_topics(draft, call)
+    before = decision.session
+    note_topics(decision, call)
     if (before.topics, before.pattern) != (call.topics, call.pattern):
-        client_assignors.announce(draft)
-        coordinator.beat_soon(draft)
+        client_assignors.announce(decision)
+        coordinator.beat_soon(decision)
 
 
-def _want_nothing(draft: MemberDraft) -> None:
-    draft.session = replace(draft.session, topics=frozenset(), pattern=None)
+def _want_nothing(decision: ConsumerMemberDecision) -> None:
+    decision.session = replace(decision.session, topics=frozenset(), pattern=None)
 
 
-def want_nothing(draft: MemberDraft, _call: object) -> None:
+def want_nothing(decision: ConsumerMemberDecision, _call: object) -> None:
     """It does not have to join, or to come back."""
-    _want_nothing(draft)
+    _want_nothing(decision)
 
 
-def unsubscribe(draft: MemberDraft, _call: object) -> None:
+def unsubscribe(decision: ConsumerMemberDecision, _call: object) -> None:
     """Give everything up and leave; the member can be used again."""
-    _want_nothing(draft)
-    leave.start(draft, "the consumer unsubscribed from all topics")
+    _want_nothing(decision)
+    leave.start(decision, "the consumer unsubscribed from all topics")
 
 
-def close(draft: MemberDraft, call: Closing) -> None:
+def close(decision: ConsumerMemberDecision, call: Closing) -> None:
     """Give everything up and leave, for good."""
-    close_afterwards(draft, call)
-    leave.start(draft, "the consumer is being closed")
+    close_afterwards(decision, call)
+    leave.start(decision, "the consumer is being closed")
 
 
-def close_afterwards(draft: MemberDraft, call: Closing) -> None:
+def close_afterwards(decision: ConsumerMemberDecision, call: Closing) -> None:
     """It has left or is leaving already; now it is for good."""
-    _want_nothing(draft)
-    draft.session = replace(draft.session, closing=call.operation)
+    _want_nothing(decision)
+    decision.session = replace(decision.session, closing=call.operation)
 
 
-def wants_to_join(draft: MemberDraft, _call: object) -> bool:
+def wants_to_join(decision: ConsumerMemberDecision, _call: object) -> bool:
     """Whether there is a subscription."""
-    return draft.session.wants
+    return decision.session.wants
 
 
-def join(draft: MemberDraft, _call: object) -> None:
+def join(decision: ConsumerMemberDecision, _call: object) -> None:
     """L32: the first poll after a subscription joins."""
-    leave.join(draft)
+    leave.join(decision)
 
 
-def note_poll(draft: MemberDraft, _call: object) -> None:
+def note_poll(decision: ConsumerMemberDecision, _call: object) -> None:
     """The application is alive (KIP-62)."""
-    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
+    decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
 
 
-def pass_over(_draft: MemberDraft, _event: object) -> None:
+def pass_over(_decision: ConsumerMemberDecision, _event: object) -> None:
     """Nothing to do; when a wait is over, what it held back goes out by itself."""
 
 
 def told(
-    then: Callable[[MemberDraft, CallbackDone], None],
-) -> Callable[[MemberDraft, CallbackDone], None]:
+    then: Callable[[ConsumerMemberDecision, CallbackDone], None],
+) -> Callable[[ConsumerMemberDecision, CallbackDone], None]:
     """Return a handler: the application was told; note it, then go on."""
 
-    def handler(draft: MemberDraft, done: CallbackDone) -> None:
-        reconcile.finish_call(draft)
-        then(draft, done)
+    def handler(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
+        reconcile.finish_call(decision)
+        then(decision, done)
 
     handler.__name__ = then.__name__
     return handler
@@ -109,61 +109,61 @@ def told(
 # ------------------------------------------------------------------------------- the coordinator
 
 
-def note_coordinator(draft: MemberDraft, event: CoordinatorKnown) -> None:
+def note_coordinator(decision: ConsumerMemberDecision, event: CoordinatorKnown) -> None:
     """L31: it is known; what it was looked for, a heartbeat that is due, goes out now."""
-    client_assignors.note_coordinator(draft, asks_members=event.asks_members)
-    lookup.note_coordinator(draft)
+    client_assignors.note_coordinator(decision, asks_members=event.asks_members)
+    lookup.note_coordinator(decision)
 
 
-def find_coordinator(draft: MemberDraft, _event: object) -> None:
+def find_coordinator(decision: ConsumerMemberDecision, _event: object) -> None:
     """L36: it has moved, or is gone; that alone changes nothing about what we own."""
-    coordinator.forget(draft)
-    coordinator.beat_later(draft)
+    coordinator.forget(decision)
+    coordinator.beat_later(decision)
 
 
-def note_no_coordinator(draft: MemberDraft, _event: object) -> None:
+def note_no_coordinator(decision: ConsumerMemberDecision, _event: object) -> None:
     """Nobody needs it now."""
-    coordinator.forget(draft)
+    coordinator.forget(decision)
 
 
-def has_moved(draft: MemberDraft, answer: CommitAnswered) -> bool:
+def has_moved(decision: ConsumerMemberDecision, answer: CommitAnswered) -> bool:
     """Whether a commit was told that the coordinator is another broker."""
     moved = remedy(answer.error_code, is_member=True) is Remedy.FIND_COORDINATOR
-    return moved and draft.session.coordinator_known
+    return moved and decision.session.coordinator_known
 
 
-def give_up_lookup(draft: MemberDraft, event: LookupFailed) -> None:
+def give_up_lookup(decision: ConsumerMemberDecision, event: LookupFailed) -> None:
     """The group has no coordinator for us."""
-    leave.fail(draft, *lookup.end(draft, event))
+    leave.fail(decision, *lookup.end(decision, event))
 
 
 # -------------------------------------------------------------------------------------- heartbeats
 
 
-def beat_due(draft: MemberDraft, _event: HeartbeatDue) -> None:
+def beat_due(decision: ConsumerMemberDecision, _event: HeartbeatDue) -> None:
     """L31: the pause is over."""
-    rhythm.end_pause(draft)
+    rhythm.end_pause(decision)
 
 
-def beat(draft: MemberDraft, _ready: object) -> None:
+def beat(decision: ConsumerMemberDecision, _ready: object) -> None:
     """L31: say what changed; everything when joining and after an error."""
-    fields = present_fields(draft.config, draft.session)
-    draft.send(heartbeat_request(draft.config, draft.session, fields))
-    session = draft.session
+    fields = present_fields(decision.config, decision.session)
+    decision.send(heartbeat_request(decision.config, decision.session, fields))
+    session = decision.session
     pattern_sent = session.pattern_sent or session.pattern is not None
-    draft.session = replace(session, sent=fields, pattern_sent=pattern_sent)
-    draft.cancel(HEARTBEAT_DUE)
+    decision.session = replace(session, sent=fields, pattern_sent=pattern_sent)
+    decision.cancel(HEARTBEAT_DUE)
 
 
-def acknowledge(draft: MemberDraft, ready: object) -> None:
+def acknowledge(decision: ConsumerMemberDecision, ready: object) -> None:
     """L32: this heartbeat says what we have; then on to what came meanwhile, if anything."""
-    beat(draft, ready)
-    reconcile.begin(draft)
+    beat(decision, ready)
+    reconcile.begin(decision)
 
 
-def never(draft: MemberDraft, event: object) -> None:
+def never(decision: ConsumerMemberDecision, event: object) -> None:
     """An event that this state has prevented."""
-    raise AssertionError(f"{type(event).__name__} in {draft.state.name}")
+    raise AssertionError(f"{type(event).__name__} in {decision.state.name}")
 
 
 LIVE = (

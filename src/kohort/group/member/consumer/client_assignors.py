@@ -26,7 +26,7 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import coordinator
 from kohort.group.member.consumer.session import (
     Computation,
-    MemberDraft,
+    ConsumerMemberDecision,
     MemberSession,
     MemberState,
 )
@@ -69,59 +69,59 @@ class ComputationLost:
 # ------------------------------------------------------------------------------------ announcing
 
 
-def announce(draft: MemberDraft) -> None:
+def announce(decision: ConsumerMemberDecision) -> None:
     """Say what assignors there are, and ask each what the one that computes should know.
 
     That is asked when the member joins or subscribes to something else, and not with each
     heartbeat: whatever is new in it makes a new assignment.
     """
-    if any(each.is_asked for each in draft.assignors):
-        ask(draft)
+    if any(each.is_asked for each in decision.assignors):
+        ask(decision)
     else:
-        _announce(draft, own_words(draft.assignors, draft.session.topics))
+        _announce(decision, own_words(decision.assignors, decision.session.topics))
 
 
-def ask(draft: MemberDraft) -> None:
+def ask(decision: ConsumerMemberDecision) -> None:
     """Have the shell ask the assignors: the application's code runs in no machine."""
-    job = SubscriptionJob(draft.token(), draft.session.topics)
-    draft.jobs.append(job)
-    draft.session = replace(draft.session, asking=job.token, unasked=False)
+    job = SubscriptionJob(decision.token(), decision.session.topics)
+    decision.jobs.append(job)
+    decision.session = replace(decision.session, asking=job.token, unasked=False)
 
 
-def holds_back(draft: MemberDraft) -> bool:
+def holds_back(decision: ConsumerMemberDecision) -> bool:
     """Whether the next heartbeat waits for what the assignors have to say: only one that joins."""
-    session = draft.session
+    session = decision.session
     waits = session.asking is not None or session.unasked
-    return waits and not session.is_member and draft.state is MemberState.JOINING
+    return waits and not session.is_member and decision.state is MemberState.JOINING
 
 
-def is_said(draft: MemberDraft, done: JobDone) -> bool:
+def is_said(decision: ConsumerMemberDecision, done: JobDone) -> bool:
     """Whether the job was to ask the assignors."""
-    return done.token == draft.session.asking
+    return done.token == decision.session.asking
 
 
-def has_failed(draft: MemberDraft, done: JobDone) -> bool:
+def has_failed(decision: ConsumerMemberDecision, done: JobDone) -> bool:
     """Whether that failed."""
-    return is_said(draft, done) and done.assignments is None
+    return is_said(decision, done) and done.assignments is None
 
 
-def ask_later(draft: MemberDraft, done: JobDone) -> None:
+def ask_later(decision: ConsumerMemberDecision, done: JobDone) -> None:
     """An assignor raised: the application is told, and it is asked again after a wait (KIP-580)."""
-    draft.raised.append(KohortError(done.error))
-    failures = draft.session.failures + 1
-    draft.session = replace(draft.session, asking=None, unasked=True, failures=failures)
-    coordinator.beat_soon(draft)
-    draft.start(RETRY_DUE, draft.config.backoff_ms(failures))
+    decision.raised.append(KohortError(done.error))
+    failures = decision.session.failures + 1
+    decision.session = replace(decision.session, asking=None, unasked=True, failures=failures)
+    coordinator.beat_soon(decision)
+    decision.start(RETRY_DUE, decision.config.backoff_ms(failures))
 
 
-def note_said(draft: MemberDraft, done: JobDone) -> None:
+def note_said(decision: ConsumerMemberDecision, done: JobDone) -> None:
     """The coordinator hears of it at once."""
-    draft.session = replace(draft.session, asking=None)
-    _announce(draft, done.assignments or {})
-    coordinator.beat_soon(draft)
+    decision.session = replace(decision.session, asking=None)
+    _announce(decision, done.assignments or {})
+    coordinator.beat_soon(decision)
 
 
-def _announce(draft: MemberDraft, said: Mapping[str, bytes]) -> None:
+def _announce(decision: ConsumerMemberDecision, said: Mapping[str, bytes]) -> None:
     announced = tuple(
         ClientAssignor(
             name=each.name,
@@ -129,22 +129,22 @@ def _announce(draft: MemberDraft, said: Mapping[str, bytes]) -> None:
             version=each.version,
             metadata=said.get(each.name, b""),
         )
-        for each in draft.assignors
+        for each in decision.assignors
     )
-    draft.session = replace(draft.session, announced=announced)
+    decision.session = replace(decision.session, announced=announced)
 
 
-def note_coordinator(draft: MemberDraft, *, asks_members: bool) -> None:
+def note_coordinator(decision: ConsumerMemberDecision, *, asks_members: bool) -> None:
     """Tell once that this coordinator never asks, as Kafka's does not (K60)."""
-    tells = not asks_members and draft.session.asks_members and draft.assignors
-    draft.session = replace(draft.session, asks_members=asks_members)
+    tells = not asks_members and decision.session.asks_members and decision.assignors
+    decision.session = replace(decision.session, asks_members=asks_members)
     if tells:
-        draft.observed.append(
+        decision.observed.append(
             AssignorUnsupported(
-                group=draft.config.group_id,
-                now=draft.now,
-                member=draft.session.member_id,
-                assignors=tuple(each.name for each in draft.assignors),
+                group=decision.config.group_id,
+                now=decision.now,
+                member=decision.session.member_id,
+                assignors=tuple(each.name for each in decision.assignors),
             )
         )
 
@@ -152,26 +152,26 @@ def note_coordinator(draft: MemberDraft, *, asks_members: bool) -> None:
 # ------------------------------------------------------------------------------------- computing
 
 
-def note_answer(draft: MemberDraft, answer: ConsumerGroupHeartbeatResponse) -> None:
+def note_answer(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
     """Begin, if the coordinator asks for it and this member is not at it already."""
-    session = draft.session
+    session = decision.session
     if answer.assignment is not None or answer.assignment_metadata is not None:
-        draft.session = replace(session, word=answer.assignment_metadata)
-    is_free = session.computation is None and draft.state is not MemberState.PREPARE_LEAVING
-    if answer.should_compute_assignment and is_free and draft.assignors:
+        decision.session = replace(session, word=answer.assignment_metadata)
+    is_free = session.computation is None and decision.state is not MemberState.PREPARE_LEAVING
+    if answer.should_compute_assignment and is_free and decision.assignors:
         request = ConsumerGroupPrepareAssignmentRequest(
-            group_id=draft.config.group_id,
-            member_id=draft.session.member_id,
-            member_epoch=draft.session.epoch,
+            group_id=decision.config.group_id,
+            member_id=decision.session.member_id,
+            member_epoch=decision.session.epoch,
         )
-        _send(draft, Computation(), request)
+        _send(decision, Computation(), request)
 
 
-def _send(draft: MemberDraft, computation: Computation, request: Message) -> None:
-    token = draft.token()
-    draft.sends.append(Send(token, request))
+def _send(decision: ConsumerMemberDecision, computation: Computation, request: Message) -> None:
+    token = decision.token()
+    decision.sends.append(Send(token, request))
     computation = replace(computation, token=token)
-    draft.session = replace(draft.session, computation=computation)
+    decision.session = replace(decision.session, computation=computation)
 
 
 def is_awaited(session: MemberSession, token: int) -> bool:
@@ -179,21 +179,21 @@ def is_awaited(session: MemberSession, token: int) -> bool:
     return session.computation is not None and session.computation.token == token
 
 
-def prepared(draft: MemberDraft, answer: Prepared) -> None:
+def prepared(decision: ConsumerMemberDecision, answer: Prepared) -> None:
     """K61: let the assignor compute, with what the coordinator says and nothing else."""
-    names = {assignor.name for assignor in draft.assignors}
+    names = {assignor.name for assignor in decision.assignors}
     if answer.error_code != ErrorCode.NONE or answer.assignor_name not in names:
-        forget(draft, answer)
+        forget(decision, answer)
         return
-    token = draft.token()
+    token = decision.token()
     ids = {topic.topic_id: topic.topic_name for topic in answer.topics}
-    draft.session = replace(
-        draft.session,
+    decision.session = replace(
+        decision.session,
         computation=Computation(
             token, answer.group_epoch, answer.assignor_name, Map((n, i) for i, n in ids.items())
         ),
     )
-    draft.jobs.append(
+    decision.jobs.append(
         AssignmentJob(
             token,
             answer.assignor_name,
@@ -222,27 +222,29 @@ def _subscription(
     )
 
 
-def computed(draft: MemberDraft, done: JobDone) -> None:
+def computed(decision: ConsumerMemberDecision, done: JobDone) -> None:
     """K61: tell the coordinator the result, or that there is none."""
-    computation = draft.session.computation
+    computation = decision.session.computation
     assert computation is not None
-    members = None if done.assignments is None else _installed(draft, computation, done.assignments)
+    members = (
+        None if done.assignments is None else _installed(decision, computation, done.assignments)
+    )
     request = ConsumerGroupInstallAssignmentRequest(
-        group_id=draft.config.group_id,
-        member_id=draft.session.member_id,
-        member_epoch=draft.session.epoch,
+        group_id=decision.config.group_id,
+        member_id=decision.session.member_id,
+        member_epoch=decision.session.epoch,
         group_epoch=computation.epoch,
         error=_FAILED if members is None else 0,
         members=members or (),
     )
-    _send(draft, computation, request)
+    _send(decision, computation, request)
 
 
 def _installed(
-    draft: MemberDraft, computation: Computation, assignments: Mapping[str, bytes]
+    decision: ConsumerMemberDecision, computation: Computation, assignments: Mapping[str, bytes]
 ) -> tuple[InstalledMember, ...] | None:
     """Name topics by their ids; None: the assignor gave away what does not exist."""
-    version = next(each.version for each in draft.assignors if each.name == computation.assignor)
+    version = next(each.version for each in decision.assignors if each.name == computation.assignor)
     members = []
     for member_id in sorted(assignments):
         partitions, user_data = decode_assignment(assignments[member_id])
@@ -266,15 +268,15 @@ def _installed(
     return tuple(members)
 
 
-def installed(draft: MemberDraft, answer: Installed) -> None:
+def installed(decision: ConsumerMemberDecision, answer: Installed) -> None:
     """Hear at once what this member is to have; why a result was refused is the broker's to say."""
-    forget(draft, answer)
-    coordinator.beat_soon(draft)
+    forget(decision, answer)
+    coordinator.beat_soon(decision)
 
 
-def forget(draft: MemberDraft, _event: object) -> None:
+def forget(decision: ConsumerMemberDecision, _event: object) -> None:
     """It is over; if the coordinator still wants something it asks again."""
-    draft.session = replace(draft.session, computation=None)
+    decision.session = replace(decision.session, computation=None)
 
 
 # ------------------------------------------------------------------------------- what shells call

@@ -6,7 +6,7 @@ from kohort.errors import KafkaError
 from kohort.group.events import Ownership
 from kohort.group.member.consumer import client_assignors, coordinator
 from kohort.group.member.consumer.heartbeat_fields import leave_request
-from kohort.group.member.consumer.session import NOT_JOINED, MemberDraft, MemberState
+from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
 from kohort.group.member.events import POLL_OVERDUE, GroupMembershipOperation, PollOverdue
 from kohort.values import replace
 
@@ -16,19 +16,19 @@ LEAVE_FOR_NOW_EPOCH = -2
 _NOT_POLLED = "the application did not poll within max.poll.interval.ms"
 
 
-def join(draft: MemberDraft) -> None:
+def join(decision: ConsumerMemberDecision) -> None:
     """Begin to join, with nothing."""
-    client_assignors.announce(draft)
-    draft.enter(MemberState.JOINING)
-    draft.start(POLL_OVERDUE, draft.config.max_poll_interval_ms)
-    coordinator.beat_soon(draft)
+    client_assignors.announce(decision)
+    decision.enter(MemberState.JOINING)
+    decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
+    coordinator.beat_soon(decision)
 
 
-def _forget_membership(draft: MemberDraft) -> None:
+def _forget_membership(decision: ConsumerMemberDecision) -> None:
     """What was true as a member is not any more."""
-    draft.cancel(*draft.session.deadlines.due_times())
-    draft.session = replace(
-        draft.session,
+    decision.cancel(*decision.session.deadlines.due_times())
+    decision.session = replace(
+        decision.session,
         epoch=NOT_JOINED,
         target=None,
         acknowledged=None,
@@ -46,166 +46,166 @@ def _forget_membership(draft: MemberDraft) -> None:
 # ------------------------------------------------------------------------------- by its own will
 
 
-def start(draft: MemberDraft, reason: str) -> None:
+def start(decision: ConsumerMemberDecision, reason: str) -> None:
     """L30: the application gives up what it has, then the member says good-bye."""
-    draft.cancel(POLL_OVERDUE)
-    draft.session = replace(
-        draft.session,
+    decision.cancel(POLL_OVERDUE)
+    decision.session = replace(
+        decision.session,
         target=None,
         asking=None,
         unasked=False,
         after_leaving=MemberState.UNSUBSCRIBED,
     )
-    draft.enter(MemberState.PREPARE_LEAVING, reason)
-    go_on(draft)
+    decision.enter(MemberState.PREPARE_LEAVING, reason)
+    go_on(decision)
 
 
-def go_on(draft: MemberDraft) -> None:
+def go_on(decision: ConsumerMemberDecision) -> None:
     """Take the next step: finish the open call, give up what is owned, say good-bye."""
-    session = draft.session
+    session = decision.session
     if session.callback is not None:
         return
     if session.owned:
-        draft.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
+        decision.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
     else:
-        _take_leave(draft)
+        _take_leave(decision)
 
 
-def _take_leave(draft: MemberDraft) -> None:
-    says_good_bye = _may_leave(draft)
-    _forget_membership(draft)
+def _take_leave(decision: ConsumerMemberDecision) -> None:
+    says_good_bye = _may_leave(decision)
+    _forget_membership(decision)
     if says_good_bye:
-        draft.enter(MemberState.LEAVING)
-        coordinator.beat_soon(draft)
+        decision.enter(MemberState.LEAVING)
+        coordinator.beat_soon(decision)
     else:
-        finish(draft)
+        finish(decision)
 
 
-def _may_leave(draft: MemberDraft) -> bool:
+def _may_leave(decision: ConsumerMemberDecision) -> bool:
     """Whether there is somebody to say good-bye to, and the application wants that (KIP-1092)."""
-    session = draft.session
+    session = decision.session
     stays = session.closing is GroupMembershipOperation.REMAIN_IN_GROUP
-    is_silent = stays and draft.config.group_instance_id is None
+    is_silent = stays and decision.config.group_instance_id is None
     return session.greeted and session.coordinator_known and not is_silent
 
 
-def say_good_bye(draft: MemberDraft, _ready: object) -> None:
+def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
     """L37: once. A static member comes back, unless it is told to leave for good (L35)."""
-    is_static = draft.config.group_instance_id is not None
-    for_good = draft.session.closing is GroupMembershipOperation.LEAVE_GROUP
+    is_static = decision.config.group_instance_id is not None
+    for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
-    draft.send(leave_request(draft.config, draft.session, epoch))
-    if draft.session.after_leaving is MemberState.STALE:
-        finish(draft)  # nobody waits for the answer
+    decision.send(leave_request(decision.config, decision.session, epoch))
+    if decision.session.after_leaving is MemberState.STALE:
+        finish(decision)  # nobody waits for the answer
 
 
-def finish(draft: MemberDraft) -> None:
+def finish(decision: ConsumerMemberDecision) -> None:
     """The member is out of the group, or will be when its session ends."""
-    after = draft.session.after_leaving
-    draft.session = replace(draft.session, greeted=False, is_due=False, failures=0)
-    if after is MemberState.STALE and draft.state is MemberState.PREPARE_LEAVING:
-        draft.enter(MemberState.LEAVING)
+    after = decision.session.after_leaving
+    decision.session = replace(decision.session, greeted=False, is_due=False, failures=0)
+    if after is MemberState.STALE and decision.state is MemberState.PREPARE_LEAVING:
+        decision.enter(MemberState.LEAVING)
     if after is MemberState.STALE:
-        draft.enter(after, _NOT_POLLED)
-        _lose(draft)
+        decision.enter(after, _NOT_POLLED)
+        _lose(decision)
     else:
-        draft.enter(after)
+        decision.enter(after)
 
 
-def good_bye_answered(draft: MemberDraft, _event: object) -> None:
+def good_bye_answered(decision: ConsumerMemberDecision, _event: object) -> None:
     """L37: whatever the answer is, the member is out."""
-    finish(draft)
+    finish(decision)
 
 
-def gone_unheard(draft: MemberDraft, _event: object) -> None:
+def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
     """The coordinator is lost before it heard the good-bye: the session will end by itself."""
-    draft.session = replace(draft.session, coordinator_known=False)
-    finish(draft)
+    decision.session = replace(decision.session, coordinator_known=False)
+    finish(decision)
 
 
-def done_leaving(draft: MemberDraft, _done: object) -> None:
+def done_leaving(decision: ConsumerMemberDecision, _done: object) -> None:
     """The next step of leaving."""
-    go_on(draft)
+    go_on(decision)
 
 
 # ----------------------------------------------------------------------------- max.poll.interval.ms
 
 
-def become_stale(draft: MemberDraft, _overdue: PollOverdue) -> None:
+def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> None:
     """L35: an application that does not poll cannot process: let others have its partitions.
 
     It is asked for nothing, it would not answer. What it owns is lost when it comes back.
     """
-    draft.session = replace(draft.session, after_leaving=MemberState.STALE)
-    draft.enter(MemberState.PREPARE_LEAVING, _NOT_POLLED)
-    _take_leave(draft)
+    decision.session = replace(decision.session, after_leaving=MemberState.STALE)
+    decision.enter(MemberState.PREPARE_LEAVING, _NOT_POLLED)
+    _take_leave(decision)
 
 
-def _lose(draft: MemberDraft) -> None:
-    session = draft.session
+def _lose(decision: ConsumerMemberDecision) -> None:
+    session = decision.session
     if session.callback is None and session.owned:
-        draft.call(Ownership.LOST, session.owned)
+        decision.call(Ownership.LOST, session.owned)
 
 
-def done_stale(draft: MemberDraft, _done: object) -> None:
+def done_stale(decision: ConsumerMemberDecision, _done: object) -> None:
     """The application is back in its poll, for that is where callbacks run: join again."""
-    _lose(draft)
-    come_back(draft, _done)
+    _lose(decision)
+    come_back(decision, _done)
 
 
-def come_back(draft: MemberDraft, _event: object) -> None:
+def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
     """L35: it polls again; join once it knows what it lost."""
-    if draft.session.callback is None and draft.session.wants:
-        join(draft)
+    if decision.session.callback is None and decision.session.wants:
+        join(decision)
 
 
 # --------------------------------------------------------------------- by the coordinator's will
 
 
-def fence(draft: MemberDraft, reason: str) -> None:
+def fence(decision: ConsumerMemberDecision, reason: str) -> None:
     """L35: what it has is lost, then it joins again as who it is."""
-    refused = draft.state is MemberState.JOINING
-    failures = draft.session.failures
-    _forget_membership(draft)
-    draft.session = replace(draft.session, greeted=False)
-    draft.enter(MemberState.FENCED, reason)
+    refused = decision.state is MemberState.JOINING
+    failures = decision.session.failures
+    _forget_membership(decision)
+    decision.session = replace(decision.session, greeted=False)
+    decision.enter(MemberState.FENCED, reason)
     if refused:  # it may be refused for ever: not as fast as the network allows
-        draft.session = replace(draft.session, failures=failures)
-        coordinator.beat_later(draft)
-    _lose(draft)
-    _leave_fenced(draft)
+        decision.session = replace(decision.session, failures=failures)
+        coordinator.beat_later(decision)
+    _lose(decision)
+    _leave_fenced(decision)
 
 
-def done_fenced(draft: MemberDraft, _done: object) -> None:
+def done_fenced(decision: ConsumerMemberDecision, _done: object) -> None:
     """L35: the application knows what it lost."""
-    _lose(draft)
-    _leave_fenced(draft)
+    _lose(decision)
+    _leave_fenced(decision)
 
 
-def _leave_fenced(draft: MemberDraft) -> None:
-    if draft.session.callback is not None:
+def _leave_fenced(decision: ConsumerMemberDecision) -> None:
+    if decision.session.callback is not None:
         return
-    if draft.session.wants:
-        join(draft)
+    if decision.session.wants:
+        join(decision)
     else:
-        _forget_membership(draft)
-        draft.enter(MemberState.UNSUBSCRIBED)
+        _forget_membership(decision)
+        decision.enter(MemberState.UNSUBSCRIBED)
 
 
-def lose_membership(draft: MemberDraft) -> None:
+def lose_membership(decision: ConsumerMemberDecision) -> None:
     """Removed while the application is giving its partitions up: there is no good-bye to say."""
-    _forget_membership(draft)
-    draft.session = replace(draft.session, greeted=False)
+    _forget_membership(decision)
+    decision.session = replace(decision.session, greeted=False)
 
 
-def fail(draft: MemberDraft, code: int, what: str) -> None:
+def fail(decision: ConsumerMemberDecision, code: int, what: str) -> None:
     """L36: there is no way back for this member; what it owns is lost."""
-    draft.raised.append(KafkaError(code, what))
-    _forget_membership(draft)
-    draft.enter(MemberState.FATAL, what)
-    _lose(draft)
+    decision.raised.append(KafkaError(code, what))
+    _forget_membership(decision)
+    decision.enter(MemberState.FATAL, what)
+    _lose(decision)
 
 
-def done_fatal(draft: MemberDraft, _done: object) -> None:
+def done_fatal(decision: ConsumerMemberDecision, _done: object) -> None:
     """What was assigned while the member failed is lost as well."""
-    _lose(draft)
+    _lose(decision)

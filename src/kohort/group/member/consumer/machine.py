@@ -22,7 +22,7 @@ from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
 from kohort.group.member.consumer.session import (
     NOT_JOINED,
-    MemberDraft,
+    ConsumerMemberDecision,
     MemberSession,
     MemberState,
     Sent,
@@ -168,10 +168,10 @@ class ConsumerMember(Face[MemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        draft = MemberDraft(self.config, self.session, now, assignors=self._offers)
-        _run(draft, event)
-        _beat_if_due(draft)
-        return draft.effects()
+        decision = ConsumerMemberDecision(self.config, self.session, now, assignors=self._offers)
+        _run(decision, event)
+        _beat_if_due(decision)
+        return decision.effects()
 
     def install(self, session: MemberSession) -> None:
         """Take over what effects lead to."""
@@ -183,87 +183,89 @@ class ConsumerMember(Face[MemberSession]):
             self._unnamed = session.unnamed
 
 
-def _run(draft: MemberDraft, event: MemberEvent) -> None:
+def _run(decision: ConsumerMemberDecision, event: MemberEvent) -> None:
     """Say in the table's words what happened, and let it act."""
     match event:
         case Tick():
-            due = take_due(draft)
+            due = take_due(decision)
             if due is not None:
-                _put(draft, due)
-        case ResponseArrived() if client_assignors.is_awaited(draft.session, event.token):
-            _put(draft, event.response)
-        case RequestFailed() if client_assignors.is_awaited(draft.session, event.token):
-            _put(draft, ComputationLost(event.cause))
+                _put(decision, due)
+        case ResponseArrived() if client_assignors.is_awaited(decision.session, event.token):
+            _put(decision, event.response)
+        case RequestFailed() if client_assignors.is_awaited(decision.session, event.token):
+            _put(decision, ComputationLost(event.cause))
         case JobDone():
-            known = client_assignors.is_awaited(draft.session, event.token)
-            known = known or client_assignors.is_said(draft, event)
-            _put(draft, event if known else StaleReport(event.token))
+            known = client_assignors.is_awaited(decision.session, event.token)
+            known = known or client_assignors.is_said(decision, event)
+            _put(decision, event if known else StaleReport(event.token))
         case ResponseArrived():
-            sent = _forget_sent(draft, event.token)
+            sent = _forget_sent(decision, event.token)
             if sent is None or not isinstance(event.response, ConsumerGroupHeartbeatResponse):
-                _put(draft, StaleReport(event.token))
+                _put(decision, StaleReport(event.token))
             else:
-                _answer(draft, sent, event.response)
+                _answer(decision, sent, event.response)
         case RequestFailed():
-            _fail(draft, event)
+            _fail(decision, event)
         case CallbackDone():
-            _put(draft, told(draft, event))
+            _put(decision, told(decision, event))
         case _:
-            _put(draft, event)
+            _put(decision, event)
 
 
-def _put(draft: MemberDraft, event: object) -> None:
-    CONSUMER_MEMBER.run(draft, type(event), event)
+def _put(decision: ConsumerMemberDecision, event: object) -> None:
+    CONSUMER_MEMBER.run(decision, type(event), event)
 
 
-def _beat_if_due(draft: MemberDraft) -> None:
+def _beat_if_due(decision: ConsumerMemberDecision) -> None:
     """L31: the one place from where heartbeats go out."""
-    session = draft.session
+    session = decision.session
     if not session.is_due or session.state not in _BEATING:
         return
     if not session.coordinator_known:
-        lookup.look_up(draft)
-    elif coordinator.can_beat(draft):
+        lookup.look_up(decision)
+    elif coordinator.can_beat(decision):
         if session.unasked:
-            client_assignors.ask(draft)
-        if not client_assignors.holds_back(draft):
-            _put(draft, HeartbeatReady())
+            client_assignors.ask(decision)
+        if not client_assignors.holds_back(decision):
+            _put(decision, HeartbeatReady())
 
 
-def _answer(draft: MemberDraft, sent: Sent, answer: ConsumerGroupHeartbeatResponse) -> None:
+def _answer(
+    decision: ConsumerMemberDecision, sent: Sent, answer: ConsumerGroupHeartbeatResponse
+) -> None:
     if sent.epoch < NOT_JOINED:
-        _end_good_bye(draft, sent)
-    elif sent.epoch != draft.session.epoch:
-        _put(draft, StaleReport(sent.token))  # it answers somebody that we are not any more
+        _end_good_bye(decision, sent)
+    elif sent.epoch != decision.session.epoch:
+        _put(decision, StaleReport(sent.token))  # it answers somebody that we are not any more
     else:
-        _put(draft, answer)
+        _put(decision, answer)
 
 
-def _end_good_bye(draft: MemberDraft, sent: Sent) -> None:
+def _end_good_bye(decision: ConsumerMemberDecision, sent: Sent) -> None:
     """L37: whoever does not wait for it is out already, and maybe back."""
-    waits = draft.state is MemberState.LEAVING
-    _put(draft, GoodByeAnswered() if waits else StaleReport(sent.token))
+    waits = decision.state is MemberState.LEAVING
+    _put(decision, GoodByeAnswered() if waits else StaleReport(sent.token))
 
 
-def _fail(draft: MemberDraft, event: RequestFailed) -> None:
-    sent = _forget_sent(draft, event.token)
+def _fail(decision: ConsumerMemberDecision, event: RequestFailed) -> None:
+    sent = _forget_sent(decision, event.token)
     if sent is None:
-        _put(draft, StaleReport(event.token))
+        _put(decision, StaleReport(event.token))
     elif event.error_code is not None:
         answer = ConsumerGroupHeartbeatResponse(
             error_code=event.error_code, error_message=event.cause
         )
-        _answer(draft, sent, answer)
+        _answer(decision, sent, answer)
     elif sent.epoch < NOT_JOINED:
-        _end_good_bye(draft, sent)
+        _end_good_bye(decision, sent)
     else:
-        _put(draft, CoordinatorLost(event.cause))
+        _put(decision, CoordinatorLost(event.cause))
 
 
-def _forget_sent(draft: MemberDraft, token: int) -> Sent | None:
+def _forget_sent(decision: ConsumerMemberDecision, token: int) -> Sent | None:
     """Note that the heartbeat on its way is answered; None: nobody waits for this answer."""
-    sent = draft.session.heartbeat
+    sent = decision.session.heartbeat
     if sent is None or sent.token != token:
         return None
-    draft.session = replace(draft.session, heartbeat=None)
+    decision.session = replace(decision.session, heartbeat=None)
     return sent

@@ -11,7 +11,7 @@ from immutables import Map
 from kohort.group.events import Ownership
 from kohort.group.member.consumer import coordinator
 from kohort.group.member.consumer.session import (
-    MemberDraft,
+    ConsumerMemberDecision,
     MemberSession,
     MemberState,
     Partitions,
@@ -28,10 +28,10 @@ def is_news(session: MemberSession, assignment: Assignment | None) -> bool:
     return assignment is not None and _partitions(assignment) != session.target
 
 
-def note_target(draft: MemberDraft, assignment: Assignment | None) -> None:
+def note_target(decision: ConsumerMemberDecision, assignment: Assignment | None) -> None:
     """Take note of what the coordinator gives; None: what it gave last still holds."""
     if assignment is not None:
-        draft.session = replace(draft.session, target=_partitions(assignment))
+        decision.session = replace(decision.session, target=_partitions(assignment))
 
 
 def _partitions(assignment: Assignment) -> Partitions:
@@ -49,36 +49,36 @@ def is_reconciled(session: MemberSession) -> bool:
     return session.target == session.acknowledged and session.word == session.told
 
 
-def begin(draft: MemberDraft) -> None:
+def begin(decision: ConsumerMemberDecision) -> None:
     """Reconcile, unless that is done already."""
-    if is_reconciled(draft.session):
-        draft.enter(MemberState.STABLE)
+    if is_reconciled(decision.session):
+        decision.enter(MemberState.STABLE)
         return
-    draft.enter(MemberState.RECONCILING)
-    go_on(draft)
+    decision.enter(MemberState.RECONCILING)
+    go_on(decision)
 
 
-def go_on(draft: MemberDraft) -> None:
+def go_on(decision: ConsumerMemberDecision) -> None:
     """Take the first step: give up what is not in the target, or take what is new."""
-    session = draft.session
+    session = decision.session
     revoked = session.owned - (session.target or frozenset())
     if revoked:
-        draft.call(Ownership.REVOKED, revoked)
+        decision.call(Ownership.REVOKED, revoked)
     else:
-        _take(draft, gave_up=False)
+        _take(decision, gave_up=False)
 
 
-def _take(draft: MemberDraft, *, gave_up: bool) -> None:
+def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
     """Take what is new, as far as its names are known; the rest waits for them (L32).
 
     The application is told even when that is nothing, so that it sees the end of each change.
     """
-    session = draft.session
+    session = decision.session
     added = _takeable(session)
     if not added and not gave_up and session.owned != session.target:
         return
-    draft.session = replace(session, adding=added)
-    draft.call(Ownership.ASSIGNED, added)
+    decision.session = replace(session, adding=added)
+    decision.call(Ownership.ASSIGNED, added)
 
 
 def _takeable(session: MemberSession) -> Partitions:
@@ -96,24 +96,24 @@ def _takeable(session: MemberSession) -> Partitions:
 # ------------------------------------------------------------------------------ the names of topics
 
 
-def note_names(draft: MemberDraft, event: TopicsNamed) -> None:
+def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
     """L32: names of topics that are owned or given; what waited for its name can be taken now."""
-    session = draft.session
+    session = decision.session
     wanted = {partition.topic_id for partition in session.claimed}
     names = {key: name for key, name in session.names.items() if key in wanted}
     learned = {key: name for key, name in event.names.items() if key in wanted}
     # what the application knows a partition by does not change under it
-    draft.session = replace(session, names=Map(learned | names))
-    if draft.state is MemberState.RECONCILING and session.callback is None:
-        go_on(draft)
+    decision.session = replace(session, names=Map(learned | names))
+    if decision.state is MemberState.RECONCILING and session.callback is None:
+        go_on(decision)
 
 
 # ------------------------------------------------------------------------ the application was told
 
 
-def finish_call(draft: MemberDraft) -> None:
+def finish_call(decision: ConsumerMemberDecision) -> None:
     """Note what the application knows now; that its listener raised changes nothing (L34)."""
-    session = draft.session
+    session = decision.session
     callback = session.callback
     assert callback is not None
     owned, adding = session.owned, session.adding
@@ -126,27 +126,27 @@ def finish_call(draft: MemberDraft) -> None:
             if TopicPartition(session.names[partition.topic_id], partition.partition)
             not in callback.partitions
         )
-    draft.session = replace(session, callback=None, owned=owned, adding=adding)
-    draft.say_told(callback, callback.change)
+    decision.session = replace(session, callback=None, owned=owned, adding=adding)
+    decision.say_told(callback, callback.change)
 
 
-def is_revocation(draft: MemberDraft, _done: CallbackDone) -> bool:
+def is_revocation(decision: ConsumerMemberDecision, _done: CallbackDone) -> bool:
     """Whether it was asked to give something up."""
-    callback = draft.session.callback
+    callback = decision.session.callback
     return callback is not None and callback.change is not Ownership.ASSIGNED
 
 
-def revoked(draft: MemberDraft, _done: CallbackDone) -> None:
+def revoked(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
     """L32: now tell it what it got."""
-    finish_call(draft)
-    _take(draft, gave_up=True)
+    finish_call(decision)
+    _take(decision, gave_up=True)
 
 
-def assigned(draft: MemberDraft, _done: CallbackDone) -> None:
+def assigned(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
     """L32: it has what it was given; the coordinator has to know at once."""
-    finish_call(draft)
-    session = draft.session
+    finish_call(decision)
+    session = decision.session
     sent = None if session.sent is None else replace(session.sent, partitions=None)
-    draft.session = replace(session, acknowledged=session.owned, sent=sent)
-    draft.enter(MemberState.ACKNOWLEDGING)
-    coordinator.beat_soon(draft)
+    decision.session = replace(session, acknowledged=session.owned, sent=sent)
+    decision.enter(MemberState.ACKNOWLEDGING)
+    coordinator.beat_soon(decision)

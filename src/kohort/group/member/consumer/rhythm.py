@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from kohort.group.member.consumer.session import MemberDraft
+from kohort.group.member.consumer.session import ConsumerMemberDecision
 from kohort.group.member.events import HEARTBEAT_DUE
 from kohort.values import replace
 
@@ -31,40 +31,40 @@ _NEAR = 16
 _TOO_NEAR = 64
 
 
-def begin(draft: MemberDraft, *, moments: int) -> None:
+def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
     """Let the time to the next heartbeat run, from the coordinator's answer to the last one.
 
     Args:
-        draft: The member; its interval is known.
+        decision: The member; its interval is known.
         moments: At how many common moments more may follow of what it was given now; 0 when that
             is nothing new.
     """
-    session = draft.session
-    common_ms = _until_common_moment(draft)
+    session = decision.session
+    common_ms = _until_common_moment(decision)
     pause_ms, again = session.pause_ms, session.again
     if common_ms is None:
-        pause_ms = _first_pause(draft) if moments else pause_ms
+        pause_ms = _first_pause(decision) if moments else pause_ms
     elif moments:
-        first = draft.now + common_ms
-        again = tuple(first + number * _period(draft) for number in range(moments))
-        pause_ms = _first_pause(draft)
+        first = decision.now + common_ms
+        again = tuple(first + number * _period(decision) for number in range(moments))
+        pause_ms = _first_pause(decision)
     else:
-        again = tuple(moment for moment in again if moment >= draft.now + common_ms)
-        pause_ms = pause_ms if again == session.again else _first_pause(draft)
-    draft.session = replace(session, pause_ms=pause_ms, again=again)
-    draft.start(HEARTBEAT_DUE, _in_step(draft, pause_ms, common_ms))
+        again = tuple(moment for moment in again if moment >= decision.now + common_ms)
+        pause_ms = pause_ms if again == session.again else _first_pause(decision)
+    decision.session = replace(session, pause_ms=pause_ms, again=again)
+    decision.start(HEARTBEAT_DUE, _in_step(decision, pause_ms, common_ms))
 
 
-def end_pause(draft: MemberDraft) -> None:
+def end_pause(decision: ConsumerMemberDecision) -> None:
     """Be due; the next pause is twice as long, up to the interval."""
-    session = draft.session
+    session = decision.session
     pause_ms = min(2 * session.pause_ms, session.interval_ms)
-    draft.session = replace(session, is_due=True, pause_ms=pause_ms)
+    decision.session = replace(session, is_due=True, pause_ms=pause_ms)
 
 
-def _in_step(draft: MemberDraft, pause_ms: int, common_ms: int | None) -> int:
+def _in_step(decision: ConsumerMemberDecision, pause_ms: int, common_ms: int | None) -> int:
     """Return the pause so that no common moment is missed."""
-    interval_ms = draft.session.interval_ms
+    interval_ms = decision.session.interval_ms
     if common_ms is None:
         return min(pause_ms, interval_ms)
     if pause_ms >= interval_ms or common_ms < pause_ms + interval_ms // _NEAR:
@@ -72,22 +72,22 @@ def _in_step(draft: MemberDraft, pause_ms: int, common_ms: int | None) -> int:
     return pause_ms
 
 
-def _first_pause(draft: MemberDraft) -> int:
-    return max(draft.session.interval_ms // draft.config.first_heartbeat_part, 1)
+def _first_pause(decision: ConsumerMemberDecision) -> int:
+    return max(decision.session.interval_ms // decision.config.first_heartbeat_part, 1)
 
 
-def _period(draft: MemberDraft) -> int:
-    return draft.session.interval_ms + draft.session.interval_ms // _LATER
+def _period(decision: ConsumerMemberDecision) -> int:
+    return decision.session.interval_ms + decision.session.interval_ms // _LATER
 
 
-def _until_common_moment(draft: MemberDraft) -> int | None:
+def _until_common_moment(decision: ConsumerMemberDecision) -> int | None:
     """Return the time until the whole group beats, None if this member keeps its own time."""
-    ahead_ms = draft.config.wall_clock_ahead_ms
+    ahead_ms = decision.config.wall_clock_ahead_ms
     if ahead_ms is None:
         return None
-    interval_ms = draft.session.interval_ms
-    period_ms = _period(draft)
-    place = crc32(draft.session.member_id.encode()) % max(interval_ms // _SPREAD, 1)
-    moment = crc32(draft.config.group_id.encode()) + place
-    wait_ms = (moment - draft.now - ahead_ms) % period_ms
+    interval_ms = decision.session.interval_ms
+    period_ms = _period(decision)
+    place = crc32(decision.session.member_id.encode()) % max(interval_ms // _SPREAD, 1)
+    moment = crc32(decision.config.group_id.encode()) + place
+    wait_ms = (moment - decision.now - ahead_ms) % period_ms
     return wait_ms if wait_ms >= max(interval_ms // _TOO_NEAR, 1) else wait_ms + period_ms

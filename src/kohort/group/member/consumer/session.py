@@ -1,4 +1,4 @@
-"""What a member of a consumer group knows; values, and the draft that one event works on."""
+"""What a member of a consumer group knows; values, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kohort.group.machine import State, TableError
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
-from kohort.group.member.session import Change, Session
+from kohort.group.member.session import MemberDecision, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.values import dataclass, replace
@@ -196,7 +196,7 @@ class MemberSession(Session):
 
 
 @dataclass(slots=True)
-class MemberDraft(Change[MemberSession]):
+class ConsumerMemberDecision(MemberDecision[MemberSession]):
     """What one event does to a member of a consumer group, while its handlers run.
 
     Attributes:
@@ -219,7 +219,7 @@ class MemberDraft(Change[MemberSession]):
         before = self.session.state
         if before not in PREDECESSORS[state]:
             raise TableError(f"consumer member: {state.name} after {before.name}")
-        Change.enter(self, state, reason)
+        MemberDecision.enter(self, state, reason)
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> None:
         """Send a heartbeat; one at a time."""

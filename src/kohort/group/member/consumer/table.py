@@ -13,7 +13,7 @@ from kohort.group.member.consumer.calls import LIVE
 from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.errors import Remedy
 from kohort.group.member.consumer.events import GoodByeAnswered, HeartbeatReady
-from kohort.group.member.consumer.session import MemberDraft, MemberState
+from kohort.group.member.consumer.session import ConsumerMemberDecision, MemberState
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -35,7 +35,7 @@ from kohort.group.member.events import (
 )
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
-Rows = tuple[Row[MemberState, MemberDraft], ...]
+Rows = tuple[Row[MemberState, ConsumerMemberDecision], ...]
 
 UNSUBSCRIBED, JOINING = MemberState.UNSUBSCRIBED, MemberState.JOINING
 RECONCILING, ACKNOWLEDGING = MemberState.RECONCILING, MemberState.ACKNOWLEDGING
@@ -161,7 +161,7 @@ COMPUTATION_ROWS: Rows = (
     row(others(*LIVE), ComputationLost, calls.never),
 )
 
-CONSUMER_MEMBER: Table[MemberState, MemberDraft] = Table(
+CONSUMER_MEMBER: Table[MemberState, ConsumerMemberDecision] = Table(
     "consumer member",
     MemberState,
     CALL_ROWS + CALLBACK_ROWS + ANSWER_ROWS + HEARTBEAT_ROWS + COORDINATOR_ROWS + COMPUTATION_ROWS,

@@ -9,7 +9,7 @@ from kohort.errors import ErrorCode
 from kohort.group.member import lookup
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft import join
-from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
 from kohort.group.member.events import (
     SESSION_OVERDUE,
     CommitAnswered,
@@ -19,7 +19,7 @@ from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
 Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
-Guard: TypeAlias = "Callable[[MemberChange, Answered | DraftJoinGroupResponse], bool]"
+Guard: TypeAlias = "Callable[[DraftMemberDecision, Answered | DraftJoinGroupResponse], bool]"
 
 # Answers that mean: not this broker, or not now.
 _REDISCOVER = (
@@ -33,7 +33,7 @@ _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 def _says(name: str, *codes: ErrorCode) -> Guard:
     """Return a guard: whether an answer has one of these error codes."""
 
-    def guard(_change: MemberChange, answer: Answered | DraftJoinGroupResponse) -> bool:
+    def guard(_decision: DraftMemberDecision, answer: Answered | DraftJoinGroupResponse) -> bool:
         return answer.error_code in codes
 
     guard.__name__ = name
@@ -50,103 +50,103 @@ says_wait = _says("says_wait", *_WAIT)
 # -------------------------------------------------------------------------------------------- join
 
 
-def is_welcome(change: MemberChange, answer: DraftJoinGroupResponse) -> bool:
+def is_welcome(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> bool:
     """D22: no error, an id, a generation, and nothing that we did not ask for."""
-    topics = change.session.joined_topics
+    topics = decision.session.joined_topics
     matches = all(each.topic in topics for each in answer.partitions_to_own)
     is_complete = bool(answer.consumer_id) and answer.group_generation_id >= 0
     return answer.error_code == ErrorCode.NONE and is_complete and matches
 
 
-def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
+def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
     """D22: consume, unless the application has changed its mind meanwhile."""
-    join.become_part(change, answer)
-    if change.session.topics != change.session.joined_topics:
-        join.stop(change, "the subscription changed")
+    join.become_part(decision, answer)
+    if decision.session.topics != decision.session.joined_topics:
+        join.stop(decision, "the subscription changed")
 
 
-def has_id(change: MemberChange, _answer: DraftJoinGroupResponse) -> bool:
+def has_id(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> bool:
     """Whether we joined with an id that the coordinator can have given up."""
-    return bool(change.session.member_id) and says_unknown_consumer(change, _answer)
+    return bool(decision.session.member_id) and says_unknown_consumer(decision, _answer)
 
 
-def join_as_new(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+def join_as_new(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
     """D3, D11: too late: we are a new consumer."""
-    join.drop_id(change)
-    join.go_on(change)
+    join.drop_id(decision)
+    join.go_on(decision)
 
 
-def find_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+def find_and_join(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
     """D1: the coordinator has moved, or is not ready: look for it, then join again."""
-    join.forget(change)
-    lookup.look_up_later(change)
+    join.forget(decision)
+    lookup.look_up_later(decision)
 
 
-def wait_and_join(change: MemberChange, _answer: DraftJoinGroupResponse) -> None:
+def wait_and_join(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
     """Our join was overtaken: try again."""
-    join.try_again_later(change)
+    join.try_again_later(decision)
 
 
-def give_up(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
+def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
     """Nothing that we could do would help."""
     code = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
-    what = f"could not join group {change.config.group_id}"
+    what = f"could not join group {decision.config.group_id}"
     if code == ErrorCode.UNSUPPORTED_VERSION:
         what += ": the draft protocol needs a Kohort broker that has it among its protocols"
-    join.fail(change, code, what)
+    join.fail(decision, code, what)
 
 
 # ---------------------------------------------------------------------------- heartbeat and commit
 
 
-def is_outdated(change: MemberChange, answer: CommitAnswered) -> bool:
+def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
     """D3: whether it answers somebody that we are not any more, or will not be in a moment.
 
     A join on its way under the same id will say who we are. A heartbeat cannot be outdated: who
     becomes somebody else does not wait for its answer.
     """
-    session = change.session
+    session = decision.session
     is_same = answer.sent == CommitIdentity(session.member_id, session.generation)
     return not is_same or session.request is not None
 
 
-def note_alive(change: MemberChange, answer: Answered) -> None:
+def note_alive(decision: DraftMemberDecision, answer: Answered) -> None:
     """The coordinator has heard us: that is what its session timeout counts from."""
     if isinstance(answer, HeartbeatAnswered):
-        change.session = replace(change.session, failures=0)
-        change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
+        decision.session = replace(decision.session, failures=0)
+        decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
 
 
-def stop_consumption(change: MemberChange, answer: Answered) -> None:
+def stop_consumption(decision: DraftMemberDecision, answer: Answered) -> None:
     """D4, D24: the signal to join again."""
-    note_alive(change, answer)
-    join.stop(change, "the group is rebalancing")
+    note_alive(decision, answer)
+    join.stop(decision, "the group is rebalancing")
 
 
-def lose_everything(change: MemberChange, _answer: Answered) -> None:
+def lose_everything(decision: DraftMemberDecision, _answer: Answered) -> None:
     """D3, D7: others may have our partitions already: join as a new consumer."""
-    join.drop_id(change)
-    join.stop(change, "the coordinator does not know this consumer")
+    join.drop_id(decision)
+    join.stop(decision, "the coordinator does not know this consumer")
 
 
-def note_lost(change: MemberChange, _answer: Answered) -> None:
+def note_lost(decision: DraftMemberDecision, _answer: Answered) -> None:
     """D3: given up while the application is called; go on from there when it returns."""
-    join.drop_id(change)
+    join.drop_id(decision)
 
 
-def rediscover(change: MemberChange, _answer: Answered) -> None:
+def rediscover(decision: DraftMemberDecision, _answer: Answered) -> None:
     """D1, D23: look for the coordinator after a wait, and read on meanwhile."""
-    join.forget(change)
-    change.enter(DraftMemberState.REDISCOVER_COORDINATOR)
-    lookup.look_up_later(change)
+    join.forget(decision)
+    decision.enter(DraftMemberState.REDISCOVER_COORDINATOR)
+    lookup.look_up_later(decision)
 
 
-def rediscover_while_stopped(change: MemberChange, _answer: HeartbeatAnswered) -> None:
+def rediscover_while_stopped(decision: DraftMemberDecision, _answer: HeartbeatAnswered) -> None:
     """D1: the coordinator has moved while the application gives its partitions up."""
-    join.forget(change)
-    lookup.look_up_later(change)
+    join.forget(decision)
+    lookup.look_up_later(decision)
 
 
-def leave_group(change: MemberChange, answer: Answered) -> None:
+def leave_group(decision: DraftMemberDecision, answer: Answered) -> None:
     """We may not be in this group."""
-    join.fail(change, answer.error_code, f"cannot stay in group {change.config.group_id}")
+    join.fail(decision, answer.error_code, f"cannot stay in group {decision.config.group_id}")

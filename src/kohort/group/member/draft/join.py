@@ -6,8 +6,8 @@ from kohort.errors import KafkaError
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.draft.session import (
+    DraftMemberDecision,
     DraftMemberState,
-    MemberChange,
     heartbeat_frequency,
     heartbeat_interval_ms,
 )
@@ -25,61 +25,63 @@ PART_OF_GROUP = DraftMemberState.PART_OF_GROUP
 STOPPED = DraftMemberState.STOPPED_CONSUMPTION
 
 
-def forget(change: MemberChange) -> None:
+def forget(decision: DraftMemberDecision) -> None:
     """The coordinator is not where it was. What was sent to it will not be answered."""
-    change.session = replace(change.session, coordinator_known=False, heartbeat=None, request=None)
+    decision.session = replace(
+        decision.session, coordinator_known=False, heartbeat=None, request=None
+    )
 
 
-def stop(change: MemberChange, reason: str) -> None:
+def stop(decision: DraftMemberDecision, reason: str) -> None:
     """D24: stop consumption; the application gives its partitions up before the next join."""
-    change.enter(STOPPED, reason)
-    go_on(change)
+    decision.enter(STOPPED, reason)
+    go_on(decision)
 
 
-def go_on(change: MemberChange) -> None:
+def go_on(decision: DraftMemberDecision) -> None:
     """Take the next step towards the group: wait for an open call, give up, join."""
-    if change.session.callback is not None:
+    if decision.session.callback is not None:
         return
-    if change.session.consuming:
-        give_up(change)
+    if decision.session.consuming:
+        give_up(decision)
     else:
-        _join(change)
+        _join(decision)
 
 
-def give_up(change: MemberChange) -> None:
+def give_up(decision: DraftMemberDecision) -> None:
     """Tell the application to let go; what a consumer without an id had is lost already."""
-    session = change.session
-    change.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
+    session = decision.session
+    decision.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
 
 
-def _join(change: MemberChange) -> None:
+def _join(decision: DraftMemberDecision) -> None:
     """D8, D21: join with the id we have, or first find whom to join."""
-    session, config = change.session, change.config
-    if session.request is not None or change.runs(RETRY_DUE):
+    session, config = decision.session, decision.config
+    if session.request is not None or decision.runs(RETRY_DUE):
         return
     if not session.coordinator_known:
-        lookup.look_up(change)
+        lookup.look_up(decision)
         return
-    change.session = replace(session, joined_topics=session.topics, heartbeat=None)
-    change.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
+    decision.session = replace(session, joined_topics=session.topics, heartbeat=None)
+    decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     request = DraftJoinGroupRequest(
         group_id=config.group_id,
-        consumer_host=change.host,
+        consumer_host=decision.host,
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_frequency=heartbeat_frequency(config),
         topics=tuple(sorted(session.topics)),
         consumer_id=session.member_id,
     )
     # The answer is parked until all others have joined, which may take their session timeouts.
-    sent = change.send(request, config.session_timeout_ms + config.max_poll_interval_ms)
-    change.session = replace(change.session, request=sent)
+    sent = decision.send(request, config.session_timeout_ms + config.max_poll_interval_ms)
+    decision.session = replace(decision.session, request=sent)
 
 
-def try_again_later(change: MemberChange) -> None:
+def try_again_later(decision: DraftMemberDecision) -> None:
     """Joining failed in a way that a wait may cure."""
-    failures = change.session.failures + 1
-    change.session = replace(change.session, request=None, failures=failures)
-    change.start(RETRY_DUE, change.config.backoff_ms(failures))
+    failures = decision.session.failures + 1
+    decision.session = replace(decision.session, request=None, failures=failures)
+    decision.start(RETRY_DUE, decision.config.backoff_ms(failures))
 
 
 # ---------------------------------------------------------------------------------- join answered
@@ -92,10 +94,10 @@ def partitions_of(answer: DraftJoinGroupResponse) -> frozenset[TopicPartition]:
     )
 
 
-def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
+def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
     """D7, D22: we have an id, a generation and partitions; from here on heartbeats are due."""
-    change.session = replace(
-        change.session,
+    decision.session = replace(
+        decision.session,
         request=None,
         member_id=answer.consumer_id,
         generation=answer.group_generation_id,
@@ -103,24 +105,26 @@ def become_part(change: MemberChange, answer: DraftJoinGroupResponse) -> None:
         consuming=True,
         failures=0,
     )
-    change.enter(PART_OF_GROUP)
-    change.start(HEARTBEAT_DUE, heartbeat_interval_ms(change.config))
-    change.start(SESSION_OVERDUE, change.config.session_timeout_ms)
-    change.call(Ownership.ASSIGNED, change.session.owned)
+    decision.enter(PART_OF_GROUP)
+    decision.start(HEARTBEAT_DUE, heartbeat_interval_ms(decision.config))
+    decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
+    decision.call(Ownership.ASSIGNED, decision.session.owned)
 
 
-def drop_id(change: MemberChange) -> None:
+def drop_id(decision: DraftMemberDecision) -> None:
     """D3: the coordinator has given us up; the next join is that of a new consumer."""
-    change.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
-    change.session = replace(change.session, member_id="", generation=NO_GENERATION, heartbeat=None)
+    decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
+    decision.session = replace(
+        decision.session, member_id="", generation=NO_GENERATION, heartbeat=None
+    )
 
 
-def fail(change: MemberChange, code: int, what: str) -> None:
+def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
     """An error after which the consumer cannot go on; what it owns is lost."""
-    change.raised.append(KafkaError(code, what))
-    change.cancel(*change.session.deadlines.due_times())
-    drop_id(change)
-    change.session = replace(change.session, request=None)
-    change.enter(DraftMemberState.FATAL, what)
-    if change.session.consuming and change.session.callback is None:
-        give_up(change)
+    decision.raised.append(KafkaError(code, what))
+    decision.cancel(*decision.session.deadlines.due_times())
+    drop_id(decision)
+    decision.session = replace(decision.session, request=None)
+    decision.enter(DraftMemberState.FATAL, what)
+    if decision.session.consuming and decision.session.callback is None:
+        give_up(decision)

@@ -6,7 +6,7 @@ The others get its partitions when its session has ended at the coordinator.
 from __future__ import annotations
 
 from kohort.group.member.draft import join
-from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
 from kohort.group.member.events import (
     RETRY_DUE,
     SESSION_OVERDUE,
@@ -21,65 +21,67 @@ DOWN, CLOSED = DraftMemberState.DOWN, DraftMemberState.CLOSED
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR
 
 
-def unsubscribe(change: MemberChange, _call: Unsubscribed) -> None:
+def unsubscribe(decision: DraftMemberDecision, _call: Unsubscribed) -> None:
     """Give everything up; the consumer can be used again."""
-    _start(change, DOWN, "the consumer unsubscribed from all topics")
+    _start(decision, DOWN, "the consumer unsubscribed from all topics")
 
 
-def close(change: MemberChange, _call: Closing) -> None:
+def close(decision: DraftMemberDecision, _call: Closing) -> None:
     """Give everything up, for good."""
-    _start(change, CLOSED, "the consumer is being closed")
+    _start(decision, CLOSED, "the consumer is being closed")
 
 
-def close_at_once(change: MemberChange, _call: Closing) -> None:
+def close_at_once(decision: DraftMemberDecision, _call: Closing) -> None:
     """There is nothing to give up."""
-    change.enter(CLOSED)
+    decision.enter(CLOSED)
 
 
-def close_afterwards(change: MemberChange, _call: Closing) -> None:
+def close_afterwards(decision: DraftMemberDecision, _call: Closing) -> None:
     """It is leaving already; now it is for good."""
-    change.session = replace(change.session, topics=frozenset(), after_leaving=CLOSED)
+    decision.session = replace(decision.session, topics=frozenset(), after_leaving=CLOSED)
 
 
-def unsubscribe_afterwards(change: MemberChange, _call: Unsubscribed) -> None:
+def unsubscribe_afterwards(decision: DraftMemberDecision, _call: Unsubscribed) -> None:
     """It is leaving already; it does not have to come back."""
-    after = CLOSED if change.session.after_leaving is CLOSED else DOWN
-    change.session = replace(change.session, topics=frozenset(), after_leaving=after)
+    after = CLOSED if decision.session.after_leaving is CLOSED else DOWN
+    decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
 
 
-def comes_back(change: MemberChange, _call: Subscribed) -> bool:
+def comes_back(decision: DraftMemberDecision, _call: Subscribed) -> bool:
     """Whether the consumer leaves only for now."""
-    return change.session.after_leaving is not CLOSED
+    return decision.session.after_leaving is not CLOSED
 
 
-def _start(change: MemberChange, after: DraftMemberState, reason: str) -> None:
-    change.session = replace(change.session, topics=frozenset(), after_leaving=after, request=None)
-    change.cancel(RETRY_DUE, SESSION_OVERDUE)
-    change.enter(DraftMemberState.LEAVING, reason)
-    go_on(change)
+def _start(decision: DraftMemberDecision, after: DraftMemberState, reason: str) -> None:
+    decision.session = replace(
+        decision.session, topics=frozenset(), after_leaving=after, request=None
+    )
+    decision.cancel(RETRY_DUE, SESSION_OVERDUE)
+    decision.enter(DraftMemberState.LEAVING, reason)
+    go_on(decision)
 
 
-def go_on(change: MemberChange) -> None:
+def go_on(decision: DraftMemberDecision) -> None:
     """Take the next step: finish the open call, give up what is owned, be silent."""
-    if change.session.callback is not None:
+    if decision.session.callback is not None:
         return
-    if change.session.consuming:
-        join.give_up(change)
+    if decision.session.consuming:
+        join.give_up(decision)
     else:
-        _finish(change)
+        _finish(decision)
 
 
-def _finish(change: MemberChange) -> None:
+def _finish(decision: DraftMemberDecision) -> None:
     """D8: an id is good until the consumer is shut down: it may come back with it."""
-    after = change.session.after_leaving
-    change.cancel(*change.session.deadlines.due_times())
-    change.session = replace(
-        change.session,
-        member_id="" if after is CLOSED else change.session.member_id,
+    after = decision.session.after_leaving
+    decision.cancel(*decision.session.deadlines.due_times())
+    decision.session = replace(
+        decision.session,
+        member_id="" if after is CLOSED else decision.session.member_id,
         generation=NO_GENERATION,
         heartbeat=None,
         failures=0,
     )
-    change.enter(after)
+    decision.enter(after)
     if after is DISCOVER:
-        join.go_on(change)
+        join.go_on(decision)

@@ -13,9 +13,9 @@ from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.draft.session import (
+    DraftMemberDecision,
     DraftMemberSession,
     DraftMemberState,
-    MemberChange,
     heartbeat_interval_ms,
 )
 from kohort.group.member.draft.table import DRAFT_MEMBER
@@ -118,65 +118,65 @@ class DraftMember(Face[DraftMemberSession]):
         Raises:
             LocalProtocolError: A call of the application that the present state does not allow.
         """
-        change = MemberChange(self.config, self.session, now, host=self.host)
+        change = DraftMemberDecision(self.config, self.session, now, host=self.host)
         _run(change, event)
         return change.effects()
 
 
-def _run(change: MemberChange, event: MemberEvent) -> None:
+def _run(decision: DraftMemberDecision, event: MemberEvent) -> None:
     """Say in the table's words what happened, and let it act."""
     match event:
         case Tick():
-            due = take_due(change)
+            due = take_due(decision)
             if due is not None:
-                _put(change, due)
+                _put(decision, due)
         case ResponseArrived():
-            _answer(change, event)
+            _answer(decision, event)
         case RequestFailed():
-            _fail(change, event)
+            _fail(decision, event)
         case CallbackDone():
-            _put(change, told(change, event))
+            _put(decision, told(decision, event))
         case JobDone():
-            _put(change, StaleReport(event.token))  # nobody leads
+            _put(decision, StaleReport(event.token))  # nobody leads
         case _:
-            _put(change, event)
+            _put(decision, event)
 
 
-def _put(change: MemberChange, event: object) -> None:
-    DRAFT_MEMBER.run(change, type(event), event)
+def _put(decision: DraftMemberDecision, event: object) -> None:
+    DRAFT_MEMBER.run(decision, type(event), event)
 
 
-def _answer(change: MemberChange, event: ResponseArrived) -> None:
-    sent = _forget_sent(change, event.token)
+def _answer(decision: DraftMemberDecision, event: ResponseArrived) -> None:
+    sent = _forget_sent(decision, event.token)
     if sent is None:
-        _put(change, StaleReport(event.token))
+        _put(decision, StaleReport(event.token))
     elif isinstance(event.response, DraftHeartbeatResponse):
-        _put(change, HeartbeatAnswered(event.response.error_code))
+        _put(decision, HeartbeatAnswered(event.response.error_code))
     else:
-        _put(change, event.response)
+        _put(decision, event.response)
 
 
-def _fail(change: MemberChange, event: RequestFailed) -> None:
+def _fail(decision: DraftMemberDecision, event: RequestFailed) -> None:
     """A request that no later attempt can bring through is as good as refused."""
-    beats, code = change.session.heartbeat, event.error_code
-    sent = _forget_sent(change, event.token)
+    beats, code = decision.session.heartbeat, event.error_code
+    sent = _forget_sent(decision, event.token)
     if sent is None:
-        _put(change, StaleReport(event.token))
+        _put(decision, StaleReport(event.token))
     elif code is None:
-        _put(change, CoordinatorLost(event.cause))
+        _put(decision, CoordinatorLost(event.cause))
     elif sent is beats:
-        _put(change, HeartbeatAnswered(code))
+        _put(decision, HeartbeatAnswered(code))
     else:
-        _put(change, DraftJoinGroupResponse(error_code=code, group_id=change.config.group_id))
+        _put(decision, DraftJoinGroupResponse(error_code=code, group_id=decision.config.group_id))
 
 
-def _forget_sent(change: MemberChange, token: int) -> Sent | None:
+def _forget_sent(decision: DraftMemberDecision, token: int) -> Sent | None:
     """Note that a request is answered, and return it; None: nobody waits for it."""
-    session = change.session
+    session = decision.session
     if session.heartbeat is not None and session.heartbeat.token == token:
-        change.session = replace(session, heartbeat=None)
+        decision.session = replace(session, heartbeat=None)
         return session.heartbeat
     if session.request is not None and session.request.token == token:
-        change.session = replace(session, request=None)
+        decision.session = replace(session, request=None)
         return session.request
     return None

@@ -6,7 +6,7 @@ from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
 from kohort.group.machine import State
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.session import Change, Sent, Session
+from kohort.group.member.session import MemberDecision, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.values import dataclass, replace
@@ -73,7 +73,7 @@ class DraftMemberSession(Session):
 
 
 @dataclass(slots=True, kw_only=True)
-class MemberChange(Change[DraftMemberSession]):
+class DraftMemberDecision(MemberDecision[DraftMemberSession]):
     """What one event does to a consumer, while its handlers run.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kohort.group.machine import Row, Table, row
 from kohort.group.member import lookup
 from kohort.group.member.draft import answers, calls, leave
-from kohort.group.member.draft.session import DraftMemberState, MemberChange
+from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -29,7 +29,7 @@ from kohort.group.member.events import (
 )
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
-Rows = tuple[Row[DraftMemberState, MemberChange], ...]
+Rows = tuple[Row[DraftMemberState, DraftMemberDecision], ...]
 
 DOWN = DraftMemberState.DOWN
 DISCOVER = DraftMemberState.DISCOVER_COORDINATOR
@@ -174,7 +174,7 @@ TIME_ROWS: Rows = (
     row(tuple(DraftMemberState), StaleReport, calls.pass_over),
 )
 
-DRAFT_MEMBER: Table[DraftMemberState, MemberChange] = Table(
+DRAFT_MEMBER: Table[DraftMemberState, DraftMemberDecision] = Table(
     "draft member",
     DraftMemberState,
     CALL_ROWS + CALLBACK_ROWS + JOIN_ROWS + MEMBERSHIP_ROWS + COORDINATOR_ROWS + TIME_ROWS,

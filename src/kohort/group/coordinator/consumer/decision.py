@@ -1,7 +1,7 @@
 """What one event does to one consumer group, while it is worked out.
 
-`write` also applies the record to the draft's group, so that each step sees what the steps before
-it did; the log state itself changes only when the shell applies the records.
+`write` also applies the record to the decision's group, so that each step sees what the steps
+before it did; the log state itself changes only when the shell applies the records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ConsumerDraft:
+class ConsumerDecision:
     """One group, and what is to be done about it.
 
     Attributes:
@@ -102,8 +102,8 @@ class ConsumerDraft:
         """Answer a request."""
         self.replies.append(Reply(token, response, version))
 
-    def copy(self) -> ConsumerDraft:
-        """Return a draft that goes on from here and can be thrown away."""
+    def copy(self) -> ConsumerDecision:
+        """Return a decision that goes on from here and can be thrown away."""
         return replace(
             self,
             records=[*self.records],

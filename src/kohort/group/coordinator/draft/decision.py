@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from kohort.group.coordinator.change import Change
 from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.coordinator.decision import GroupDecision
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
 from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
 from kohort.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupChange(Change[DraftGroup]):
+class DraftDecision(GroupDecision[DraftGroup]):
     """One group, and what is to be done about it.
 
     Attributes:

@@ -1,7 +1,7 @@
 """What one event does to one group, while its handlers run.
 
-A change is local to one decision. It starts from values, collects changed values and effects, and
-is thrown away: nothing outside sees it change.
+A decision starts from values, collects changed values and effects, and is thrown away: nothing
+outside sees it change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kohort.group.events import (
     GroupStateChanged,
     MemberLeft,
 )
-from kohort.group.machine import Deadlines, Draft, Row, row
+from kohort.group.machine import Deadlines, Decision, Row, row
 from kohort.values import dataclass, replace
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest
@@ -34,12 +34,12 @@ REASON_MAX = 255
 
 G = TypeVar("G", bound=Group)
 S = TypeVar("S", bound=Enum)
-C = TypeVar("C", bound=Draft[Enum])
+C = TypeVar("C", bound=Decision[Enum])
 R = TypeVar("R", bound=Message)
 
 
 @dataclass(slots=True)
-class Change(Generic[G]):
+class GroupDecision(Generic[G]):
     """One group, and what is to be done about it.
 
     Attributes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.group.coordinator.change import Change
 from kohort.group.coordinator.classic import fold
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
+from kohort.group.coordinator.decision import GroupDecision
 from kohort.values import dataclass
 
 
 @dataclass(slots=True)
-class GroupDraft(Change[ClassicGroup]):
+class ClassicDecision(GroupDecision[ClassicGroup]):
     """One group, and what is to be done about it."""
 
     @property
