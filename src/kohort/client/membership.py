@@ -49,7 +49,7 @@ from kohort.group.member.events import (
     Tick,
     Unsubscribed,
 )
-from kohort.group.member.face import Face
+from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Session
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
@@ -59,7 +59,7 @@ from kohort.wire.schema import Message, Request
 log = logging.getLogger("kohort.client")
 
 # A member, whichever of the protocols it speaks.
-AnyMember: TypeAlias = Face[Any]
+AnyMember: TypeAlias = MemberMachine[Any]
 
 
 # Name of the state of every machine from which only a new subscription leads out.

@@ -112,9 +112,9 @@ class ShardDecision:
 
     def run_group(self, group_id: str, trigger: type[object], event: object) -> None:
         """Put an event to one group, and take over what it leads to."""
-        if draft_router.takes(self, group_id, trigger, event):
+        if draft_router.handled(self, group_id, trigger, event):
             return
-        if route.takes(self, group_id, trigger, event):
+        if route.handled(self, group_id, trigger, event):
             return
         session = self.session
         before = session.group(self.log, group_id)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import (
+    classic_requests,
     client_assignors,
     describe,
     heartbeat,
     leave,
     member_target,
-    older_apis,
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.finished import attempt, failed, job_done
 from kohort.group.coordinator.consumer.group import Member, MemberState
 from kohort.group.coordinator.consumer.log_records import group_tombstones
+from kohort.group.coordinator.consumer.resuming import attempt, failed, job_done
 from kohort.group.coordinator.consumer.session import (
     ConsumerSession,
     Heartbeat,
@@ -159,7 +159,7 @@ _CLASSIC_MEMBERS: dict[type[object], _Speak] = {
 }
 
 
-def takes(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> bool:
+def handled(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> bool:
     """Answer what the classic APIs ask of a group of this protocol.
 
     Returns:
@@ -178,7 +178,9 @@ def takes(shard: ShardDecision, group_id: str, trigger: type[object], event: obj
     speak = _CLASSIC_MEMBERS.get(trigger)
     if speak is None:
         run(
-            shard, group_id, lambda decision: older_apis.answer(decision, shard.log, trigger, event)
+            shard,
+            group_id,
+            lambda decision: classic_requests.answer(decision, shard.log, trigger, event),
         )
     else:
         arrived = cast("RequestArrived[Message]", event)

@@ -61,7 +61,7 @@ def described(decision: ShardDecision, group_id: str) -> DescribedGroup | None:
     return describe.describe(decision.log, group_of(decision.session, decision.log, group_id))
 
 
-def takes(decision: ShardDecision, group_id: str, trigger: type[object], event: object) -> bool:
+def handled(decision: ShardDecision, group_id: str, trigger: type[object], event: object) -> bool:
     """Put an event to a draft group, or refuse it for a group of another protocol.
 
     Returns:

@@ -38,7 +38,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
-from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.machine import MemberMachine, take_due, told
 from kohort.group.member.offers import offered
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -55,7 +55,7 @@ _REBALANCING = (
 )
 
 
-class ClassicMember(Face[MemberSession]):
+class ClassicMember(MemberMachine[MemberSession]):
     """One member of one group."""
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:

@@ -38,7 +38,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
-from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.machine import MemberMachine, take_due, told
 from kohort.group.member.offers import offered
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -51,7 +51,7 @@ _BEATING = (*LIVE, MemberState.LEAVING)
 _OUT = (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
 
-class ConsumerMember(Face[MemberSession]):
+class ConsumerMember(MemberMachine[MemberSession]):
     """One member of one group."""
 
     def __init__(

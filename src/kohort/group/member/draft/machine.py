@@ -30,7 +30,7 @@ from kohort.group.member.events import (
     StaleReport,
     Tick,
 )
-from kohort.group.member.face import Face, take_due, told
+from kohort.group.member.machine import MemberMachine, take_due, told
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -42,7 +42,7 @@ __all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
 _REBALANCING = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
 
 
-class DraftMember(Face[DraftMemberSession]):
+class DraftMember(MemberMachine[DraftMemberSession]):
     """One consumer of one group."""
 
     def __init__(self, config: MemberConfig, host: str) -> None:

@@ -1,4 +1,4 @@
-"""What the faces of all members have alike."""
+"""What the machines of all members have in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kohort.wire.messages.offsets import OffsetCommitRequest
 S = TypeVar("S", bound=Session)
 
 
-class Face(ABC, Generic[S]):
+class MemberMachine(ABC, Generic[S]):
     """One member of one group, whatever protocol it speaks.
 
     Attributes:
