@@ -130,6 +130,24 @@ def has(reader: Reader, topic: str, count: int) -> bool:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_deleted_topic_that_a_pattern_matched_is_not_made_anew(
+    broker: str, protocol: str
+) -> None:
+    """Nobody has named it: the client does not ask for it in a way that would create it."""
+    topic = foreign.new_topic(broker, 3)
+    settings = PROTOCOLS[protocol] | {"allow_auto_create_topics": True, "metadata_max_age_ms": 100}
+    reader = Reader(broker, uuid.uuid4().hex, **settings)
+    with reader.consumer as consumer:
+        consumer.subscribe(pattern=f"{topic}.*")
+        read_until(lambda: has(reader, topic, 3), reader)
+        delete(broker, topic)
+        read_until(lambda: has(reader, topic, 0), reader)
+        end = time.monotonic() + 1.0
+        read_until(lambda: time.monotonic() > end, reader)  # ten times as long as metadata is kept
+        assert topic not in consumer.topics()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_closing_with_a_deleted_topic_commits_the_others_at_once(
     broker: str, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:

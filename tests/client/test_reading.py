@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -184,3 +185,50 @@ def test_iteration_hands_out_nothing_of_what_is_not_read_any_more(what: str) -> 
     found = list(iter(reader.next, None))
     assert [(each.partition, each.offset) for each in found] == [(1, 0), (1, 1), (1, 2)]
     assert a.position == {"removed": 1, "sought": 7}.get(what, 1)
+
+
+def passed_over(first: int, end: int) -> Chunk:
+    """A chunk of which nothing is handed out, as of an aborted transaction."""
+    return Chunk(memoryview(b""), first, end)
+
+
+def test_what_was_passed_over_does_not_come_back_with_the_end_of_a_loop() -> None:
+    """While the loop waits, the next records are set aside; nothing is to be taken back."""
+    partitions, a, _ = both()
+    a.position = a.consumed = 0
+    reader = Reader(partitions, ConsumerConfig())
+    a.current = passed_over(0, 10)
+    assert reader.next() is None
+    a.chunks.append(fetched(10, 11))
+    a.take_chunk()
+    reader.take_back()
+    assert a.position == 10
+    assert [record.offset for record in iter(reader.next, None)] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "take", [lambda reader: reader.poll(9), lambda reader: reader.columns(None)]
+)
+def test_a_poll_without_records_takes_nothing_back(take: Callable[[Reader], object]) -> None:
+    partitions, a, b = both()
+    a.position = a.consumed = 0
+    a.current = passed_over(0, 10)
+    b.failure = RemoteProtocolError("garbled")
+    reader = Reader(partitions, ConsumerConfig())
+    with pytest.raises(RemoteProtocolError):
+        take(reader)
+    reader.take_back()
+    assert a.position == 10
+
+
+def test_what_was_set_aside_meanwhile_follows_what_is_taken_back() -> None:
+    partitions, a, _ = both()
+    a.current = fetched(0, 1)
+    reader = Reader(partitions, ConsumerConfig())
+    reader.poll(9)
+    a.chunks.append(fetched(2))
+    a.take_chunk()
+    reader.take_back()
+    assert [record.offset for record in reader.poll(9)[A]] == [0, 1]
+    a.take_chunk()
+    assert [record.offset for record in reader.poll(9)[A]] == [2]

@@ -135,7 +135,7 @@ class ConsumerCore:
                 self.cluster, self.coordinator, self.config, self.notify
             )
             self.committer.membership = self.callbacks.membership = self.membership
-        self.cluster.watch_topics(self.topics)
+        self._watch(self.topics)
         if self._pattern is None:
             self.membership.subscribe(self.topics, self._broker_pattern)
         self.cluster.request_refresh()
@@ -184,8 +184,14 @@ class ConsumerCore:
         wanted = frozenset(partitions)
         self.partitions.remove(self.partitions.assigned - wanted)
         self.partitions.add(wanted)
-        self.cluster.watch_topics({partition.topic for partition in wanted})
+        self._watch({partition.topic for partition in wanted})
         self.cluster.request_refresh()
+
+    def _watch(self, topics: Iterable[str]) -> None:
+        """Keep topics fresh; one that a pattern has matched is not made anew when it is deleted."""
+        may_create = self.config.allow_auto_create_topics and not self._wants_pattern
+        self.cluster.allow_auto_topic_creation = may_create
+        self.cluster.watch_topics(topics)
 
     @property
     def _wants_pattern(self) -> bool:

@@ -199,6 +199,12 @@ class PartitionState:
         if self.current is None and self.chunks and self.is_readable:
             self.current = self.chunks.popleft()
 
+    def put_back(self, chunk: Chunk) -> None:
+        """Hand out of a chunk again, before what has been set aside since."""
+        if self.current is not None and self.current is not chunk:
+            self.chunks.appendleft(self.current)
+        self.current = chunk
+
     def settle(self) -> None:
         """Take over the position of the chunk at hand; drop it when it is empty."""
         assert self.current is not None

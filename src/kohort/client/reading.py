@@ -94,6 +94,8 @@ class Reader:
             _stop(state, error)
             return None
         begun.settle(-1 if record is None else record.leader_epoch)
+        if record is None:
+            self.is_undelivered = False  # it was passed over for good: records that were aborted
         return record
 
     # --------------------------------------------------------------------------- many at once
@@ -118,6 +120,7 @@ class Reader:
             records = found.get(each.state.partition, [])
             each.settle(records[-1].leader_epoch if records else -1)
         if not found:
+            self.is_undelivered = False
             self._raise_failure()
         return found
 
@@ -153,6 +156,7 @@ class Reader:
         """
         batch = self._columns(count, self._begin())
         if not batch.num_rows:
+            self.is_undelivered = False
             self._raise_failure()
         return batch
 
@@ -245,7 +249,7 @@ class _Begun:
     def take_back(self) -> None:
         if self._incarnation == self.state.incarnation:
             self.chunk.rewind(self._mark)
-            self.state.current = self.chunk
+            self.state.put_back(self.chunk)
             self.state.position = self._position
 
 
