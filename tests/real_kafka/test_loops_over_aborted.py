@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +96,10 @@ def test_the_end_of_a_loop_goes_not_back(real_kafka: RealKafka, protocol: str) -
     assert foreign.committed(real_kafka.bootstrap_servers, group, topic) == end
 
 
+def has_read(seen: list[bytes | None], count: int) -> bool:
+    return len(seen) >= count
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_loops_that_are_woken_lose_nothing(real_kafka: RealKafka, protocol: str) -> None:
     transactions = Transactions(real_kafka.bootstrap_servers)
@@ -113,10 +118,10 @@ def test_loops_that_are_woken_lose_nothing(real_kafka: RealKafka, protocol: str)
             for number in range(40):
                 transactions.write(5, commits=False)
                 expected += transactions.write(3, commits=True)
-                until(lambda least=len(expected) - 3: len(seen) >= least)  # type: ignore[misc]  # its default is the number
+                until(partial(has_read, seen, len(expected) - 3))
                 for _ in range(number % 4):
                     consumer.wakeup()
-            until(lambda: len(seen) >= len(expected))
+            until(partial(has_read, seen, len(expected)))
         finally:
             is_over.set()
             consumer.wakeup()
