@@ -163,7 +163,8 @@ class QueryDriver:
                     self._look_at_topics()
                     self._placing.place(self._membership)
                 self.finish(start)
-            self._control.acknowledge()
+            if self._membership.has_committed_all():  # else its thread says so later
+                self._control.acknowledge()
             return start
         try:
             # What was asked a moment ago, and said that there is nothing, is not asked again.

@@ -21,12 +21,13 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     PartialFailureError,
+    RebalanceInProgressError,
 )
 from kohort.spark.lookup import shown_partitions
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import GroupMode
-from kohort.spark.positions import Note, Topic
-from kohort.spark.query_state import GroupInUseError, Progress
+from kohort.spark.positions import Topic
+from kohort.spark.query_state import GroupInUseError, Progress, present_offsets
 from kohort.spark.signs import Signs
 from kohort.spark.sinks import SinkError
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -41,6 +42,8 @@ IDLE_MS = 100
 # And where no batch is open, so that no word about one is awaited.
 REST_MS = 500
 LEAVE_TIMEOUT_S = 5.0
+# A group refuses commits while it rebalances: a member that leaves then waits so long at most.
+LAST_COMMIT_WAIT_S = 5.0
 # A query that is stopped waits so long to hear that its last batch is over.
 LAST_WORD_WAIT_S = 5.0
 
@@ -123,6 +126,11 @@ class Membership:
                 self._wake()
                 self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
                 self._progress.check()
+
+    def has_committed_all(self) -> bool:
+        """Whether the group knows of all finished batches."""
+        with self._changed:
+            return not self._progress.to_commit()
 
     def settle(self, timeout_s: float | None) -> bool:
         """Wait until the group neither wants nor gives partitions; return whether that is so.
@@ -292,7 +300,7 @@ class Membership:
             self._changed.notify_all()
             self._wake()
         if self._thread.is_alive():
-            self._thread.join(LEAVE_TIMEOUT_S + 2)
+            self._thread.join(LAST_COMMIT_WAIT_S + LEAVE_TIMEOUT_S + 2)
         elif self._thread.ident is None:  # it was refused before it joined
             self._consumer.close(0)
 
@@ -364,7 +372,7 @@ class Membership:
             self._let_drain()
             if self._refusal is not None:
                 raise self._refusal
-        self._commit()
+        self._commit_last()
 
     def _subscribe(self) -> None:
         if isinstance(self._topics, re.Pattern):
@@ -441,16 +449,18 @@ class Membership:
             self._consumer.wakeup()
         self._changed.notify_all()
 
-    def _commit(self) -> None:
-        """Commit finished batches; what the group refuses for now stays to be committed later."""
+    def _commit(self) -> bool:
+        """Commit finished batches; return False when the group refuses that for now."""
         with self._changed:
             offsets = self._progress.to_commit()
             now_ms = int(time.time() * 1000)
             notes = {place: self._progress.note(place, now_ms) for place in offsets}
         if not offsets:
-            return
+            return True
         try:
-            self._consumer.commit(self._of_present_topics(offsets, notes))
+            found = self._consumer.topic_metadata({place.topic for place in offsets})
+            ids = {name: str(each.topic_id) for name, each in found.items()}
+            self._consumer.commit(present_offsets(offsets, notes, ids))
         except PartialFailureError as error:  # the rest is stored, and these never will be
             log.warning("topics that the query read do not exist any more: %s", error)
         except KafkaError as error:
@@ -458,24 +468,17 @@ class Membership:
                 raise GroupInUseError(_IN_USE) from error
             log.info("commit of %s refused: %s", offsets, error)
             self._commit_trouble = f"{type(error).__name__}: {error}"
-            return
+            return not isinstance(error, RebalanceInProgressError)
         with self._changed:
             self._progress.committed(offsets)
             self._changed.notify_all()
+        return True
 
-    def _of_present_topics(
-        self, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, Note]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Leave out what belongs to a topic that was made anew since: its offsets mean nothing."""
-        names = {place.topic for place in offsets}
-        present = self._consumer.topic_metadata(names)
-        ids = {name: present[name].topic_id for name in names & present.keys()}
-        return {
-            place: OffsetAndMetadata(offset, notes[place].to_text())
-            for place, offset in offsets.items()
-            if not notes[place].topic_id
-            or notes[place].topic_id == str(ids.get(place.topic, notes[place].topic_id))
-        }
+    def _commit_last(self) -> None:
+        """Commit before the member leaves; in a rebalance that waits until it has come through."""
+        deadline = time.monotonic() + LAST_COMMIT_WAIT_S
+        while not self._commit() and time.monotonic() < deadline and not self._is_orphan():
+            self._pause()
 
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent
@@ -488,12 +491,7 @@ class Membership:
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> None:
         """Wait for `condition`, a failure or the end; the lock is held."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not (condition() or self._failure or self._closing):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            self._changed.wait(left)
+        self._changed.wait_for(lambda: condition() or self._failure or self._closing, timeout_s)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -360,3 +360,23 @@ class Progress:
             if partition in self._positions:
                 self._committed[partition] = max(offset, self._committed.get(partition, -1))
         self._unreported -= {tp for tp in offsets if tp not in self.to_commit()}
+
+
+def present_offsets(
+    offsets: Mapping[TopicPartition, int],
+    notes: Mapping[TopicPartition, Note],
+    ids: Mapping[str, str],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return what a commit sends, without topics that were made anew: their offsets mean nothing.
+
+    Args:
+        offsets: What is to be committed.
+        notes: What is to be committed beside each.
+        ids: Ids of the topics as they are now.
+    """
+    return {
+        place: OffsetAndMetadata(offset, notes[place].to_text())
+        for place, offset in offsets.items()
+        if not notes[place].topic_id
+        or notes[place].topic_id == ids.get(place.topic, notes[place].topic_id)
+    }

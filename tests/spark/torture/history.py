@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -77,8 +78,10 @@ class ApplicationProcess:
         if self._process is None:
             return
         for process in processes_of(self._process.pid):
-            if not leaves_sources or "java" in process.name() or process.pid == self._process.pid:
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a worker that has ended meanwhile
+                is_driver = process.pid == self._process.pid or "java" in process.name()
+                if is_driver or not leaves_sources:
+                    process.kill()
         self._end()
 
     def close(self) -> None:
