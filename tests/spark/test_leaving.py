@@ -80,7 +80,12 @@ def two_members(
     query = PlayedQuery(options(bootstrap, topic, protocol, startingOffsets="earliest"))
     slow = Slow(bootstrap, topic, protocol, patience_ms).consumer
     try:
-        until(lambda: slow.assignment(), lambda: (query.offer(), slow.poll_membership(50)))
+
+        def both() -> None:
+            query.offer()
+            slow.poll_membership(50)
+
+        until(lambda: slow.assignment(), both)
         until(lambda: not query.offer(), lambda: slow.poll_membership(50))
         produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
         until(lambda: query.offer(), lambda: slow.poll_membership(50))
