@@ -25,6 +25,8 @@ from tests.real_kafka.broker import RealKafka
 
 DEADLINE_S = 60
 PROTOCOLS = ("classic", "consumer")
+# Never set: a look every so often.
+PAUSE = threading.Event()
 
 
 class Transactions:
@@ -70,7 +72,7 @@ def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.02)
+        PAUSE.wait(0.02)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
