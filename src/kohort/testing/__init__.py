@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from kohort.testing.calls import NotSimulatedError
 from kohort.testing.consumer import SimulatedConsumer
 from kohort.testing.simulated import SimulationFailedError, simulate
 
-__all__ = ["SimulatedConsumer", "SimulationFailedError", "simulate"]
+__all__ = ["NotSimulatedError", "SimulatedConsumer", "SimulationFailedError", "simulate"]

@@ -1,50 +1,39 @@
-"""The consumer that a listener is handed in a simulation: what a listener may call, no more."""
+"""The consumer that a listener is handed in a simulation, with all calls of the real one.
+
+Arguments are checked by the real client's own functions, in its order.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from kohort.errors import CommitFailedError, ErrorCode, LocalProtocolError
-from kohort.group.member.events import RejoinAsked
-from kohort.simulation.ledger import GROUP
+from kohort.client import arguments
+from kohort.client.async_consumer import CommitOffsets
+from kohort.client.config import OnCommit
+from kohort.client.listener import Listens
+from kohort.client.metrics import GROUP as METRICS_GROUP
+from kohort.client.metrics import GroupMetrics
+from kohort.client.records import ConsumerRecord
+from kohort.errors import CommitFailedError, ErrorCode, KohortError, LocalProtocolError
+from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
+from kohort.testing.calls import CallLog, shown
+from kohort.testing.positions import SimulatedPositions
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.simulation.application import Application
 
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 _PATIENCE_MS = 60_000
-_KEPT = 400
-_SHOWN = 15
 
 
-class CallLog:
-    """What listeners were told, and what they called, by virtual time; the newest of it."""
-
-    def __init__(self) -> None:
-        self._lines: deque[tuple[int, str, str]] = deque(maxlen=_KEPT)
-
-    def note(self, now: int, name: str, text: str) -> None:
-        """Write down one call.
-
-        Args:
-            now: Virtual time in milliseconds.
-            name: Whose it is.
-            text: What was called.
-        """
-        self._lines.append((now, name, text))
-
-    def shown(self, name: str | None = None) -> str:
-        """Return the last lines, of one member or of all; empty when there are none."""
-        chosen = [line for line in self._lines if name in (None, line[1])][-_SHOWN:]
-        rows = [f"  {now:>10,} ms  {who}: {text}" for now, who, text in chosen]
-        return "\n".join(["what listeners were told, and called, last:", *rows]) if rows else ""
-
-
-class SimulatedConsumer:
+class SimulatedConsumer(SimulatedPositions):
     """The face of one member's consumer; calls are those of `kohort.Consumer`.
 
     They happen at the moment at which the listener is called: no time passes inside a listener. A
@@ -54,20 +43,155 @@ class SimulatedConsumer:
     Args:
         application: Who uses the member.
         log: Where calls are written down.
+
+    Attributes:
+        answered: Calls of `on_commit` that the next poll makes.
+        calls: Metrics of the calls of the listener.
     """
 
     def __init__(self, application: Application, log: CallLog) -> None:
-        self._application = application
-        self._client = application.client
-        self._log = log
+        super().__init__(application, log)
+        self.answered: deque[Callable[[], object]] = deque()
+        self.calls = GroupMetrics()
         self._open_commits = 0
         self._after_commits: Callable[[], None] | None = None
+        # What the listener stored, and where the consumer stood then.
+        self._stored: dict[TopicPartition, tuple[int | None, OffsetAndMetadata]] = {}
 
-    # -------------------------------------------------------------------------- what it reads
+    # ------------------------------------------------------------------------------ commits
 
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions this consumer reads."""
-        return frozenset(self._application.believes)
+    def commit(self, offsets: CommitOffsets | None = None, timeout_ms: int | None = None) -> None:
+        """Store positions with the group, by default those of all partitions.
+
+        Raises:
+            CommitFailedError: The partitions may belong to another member now.
+            RebalanceInProgressError: Poll, then commit again.
+        """
+        wanted = self._wanted(offsets)
+        given = arguments.timeout_ms_or_none(timeout_ms)
+        self._open_commits += 1
+        try:
+            patience_ms = _PATIENCE_MS if given is None else int(given)
+            self._commit("commit", wanted, self._committed_one, patience_ms)
+        except BaseException:
+            self._open_commits -= 1
+            raise
+
+    def commit_async(
+        self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
+    ) -> Future[None]:
+        """As `commit`, without waiting for the answer.
+
+        Args:
+            offsets: As for `commit`.
+            on_commit: Called with the offsets, and None or the error, inside a later poll.
+        """
+        wanted = self._wanted(offsets)
+        told = arguments.function_or_none(on_commit, "on_commit")
+        done: Future[None] = Future()
+        end = partial(self._end, done, told, wanted)
+        try:
+            self._commit("commit_async", wanted, partial(_judge, end), _PATIENCE_MS)
+        except KohortError as error:  # the future has it
+            end(error)
+        return done
+
+    def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
+        """Say up to where the application is done: `commit` takes it from there.
+
+        It counts until more is read of the partition. The consumer is one that has
+        `enable_auto_offset_store=False`: with any other one no listener may call this.
+
+        Raises:
+            LocalProtocolError: A partition is not assigned.
+        """
+        if isinstance(offsets, ConsumerRecord):
+            where = TopicPartition(offsets.topic, offsets.partition)
+            done = OffsetAndMetadata(offsets.offset + 1, leader_epoch=offsets.leader_epoch)
+            offsets = {where: done}
+        wanted = arguments.offsets(offsets)
+        self._assigned(tuple(wanted))
+        self._note(f"store_offsets({_positions(wanted)})")
+        for partition, position in wanted.items():
+            self._stored[partition] = self._application.positions[partition], position
+
+    def committed(
+        self, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's committed offsets; partitions without one are left out."""
+        wanted = arguments.partitions(partitions)
+        arguments.timeout_ms_or_none(timeout_ms)
+        found = {each: self._committed(each) for each in wanted}
+        return {each: OffsetAndMetadata(offset) for each, offset in found.items() if offset >= 0}
+
+    def _wanted(self, offsets: CommitOffsets | None) -> Offsets:
+        if offsets is not None:
+            return arguments.offsets(offsets)
+        places = sorted(self._application.positions.items())
+        known = ((each, self._done(each, at)) for each, at in places)
+        return {each: position for each, position in known if position is not None}
+
+    def _done(self, partition: TopicPartition, at: int | None) -> OffsetAndMetadata | None:
+        stored_at, stored = self._stored.get(partition, (None, None))
+        if stored is not None and stored_at == at:
+            return stored
+        return None if at is None else OffsetAndMetadata(at)
+
+    def _commit(
+        self, call: str, wanted: Offsets, done: Callable[[bool], None], patience_ms: int
+    ) -> None:
+        self._note(f"{call}({_positions(wanted)})")
+        if not wanted:
+            done(True)
+            return
+        if self._client.machine.generation_id < 0:
+            raise CommitFailedError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                "the member is in no group any more: its partitions may belong to others",
+            )
+        self._client.machine.commit_request(wanted)  # raises what the real one raises
+        until = self._client.world.engine.now + patience_ms
+        self._application.commit(wanted, partial(self._answered, done), until)
+
+    def _answered(self, done: Callable[[bool], None], stored: bool) -> None:
+        self._note("the commit was stored" if stored else "the commit was refused")
+        done(stored)
+
+    def _committed_one(self, _stored: bool) -> None:
+        self._open_commits -= 1
+        if not self._open_commits and self._after_commits is not None:
+            then, self._after_commits = self._after_commits, None
+            then()
+
+    def _end(
+        self,
+        done: Future[None],
+        told: OnCommit | None,
+        offsets: Offsets,
+        error: KohortError | None,
+    ) -> None:
+        """End a future, and have the next poll tell of it."""
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+        if told is not None:
+            self.answered.append(partial(told, offsets, error))
+            self._application.wake()
+
+    def when_committed(self, then: Callable[[], None]) -> bool:
+        """Have a function called once all commits are answered; False: they are."""
+        if not self._open_commits:
+            return False
+        self._after_commits = then
+        return True
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take note that partitions were given up."""
+        for partition in partitions:
+            self._stored.pop(partition, None)
+
+    # ----------------------------------------------------------------------------- the group
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to."""
@@ -83,176 +207,64 @@ class SimulatedConsumer:
         """Present generation or member epoch, -1 when it is in none."""
         return self._client.machine.generation_id
 
-    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:  # noqa: ARG002 - known at once here
-        """Return the offset of the next record.
-
-        Raises:
-            LocalProtocolError: The partition is not assigned.
-        """
-        self._check(partition)
-        known = self._application.positions.get(partition)
-        return known if known is not None else max(self._committed(partition), 0)
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in a partition.
-
-        Raises:
-            ValueError: The offset is negative.
-            LocalProtocolError: The partition is not assigned.
-        """
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
-        self._check(partition)
-        self._note(f"seek({_shown([partition])}, {offset})")
-        self._application.seek(partition, offset)
-        client, ledger = self._client, self._client.world.ledger
-        ledger.positions[client.name, client.life, partition] = offset
-        ledger.reading(partition).is_clean = False  # what comes again then is wanted
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these partitions, of all by default."""
-        for partition in sorted(partitions or self.assignment()):
-            self.seek(partition, 0)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go behind the last record of these partitions, of all by default."""
-        for partition, offset in self.end_offsets(sorted(partitions or self.assignment())).items():
-            self.seek(partition, offset)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Do not hand out records of these partitions."""
-        for partition in partitions:
-            self._check(partition)
-        self._note(f"pause({_shown(partitions)})")
-        self._application.paused |= frozenset(partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions again."""
-        for partition in partitions:
-            self._check(partition)
-        self._note(f"resume({_shown(partitions)})")
-        self._application.paused -= frozenset(partitions)
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
-        return frozenset(self._application.paused)
-
-    def beginning_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        timeout_ms: int | None = None,  # noqa: ARG002 - known at once here
-    ) -> dict[TopicPartition, int]:
-        """Return the offset of the first record of each partition."""
-        return dict.fromkeys(partitions, 0)
-
-    def end_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        timeout_ms: int | None = None,  # noqa: ARG002 - known at once here
-    ) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition."""
-        return {each: self._client.world.topics.end(each) for each in partitions}
-
-    # ------------------------------------------------------------------------------ commits
-
-    def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Store positions with the group, by default those of all partitions.
-
-        Raises:
-            CommitFailedError: The partitions may belong to another member now.
-            RebalanceInProgressError: Poll, then commit again.
-        """
-        self._open_commits += 1
-        try:
-            self._commit("commit", offsets, self._committed_one, timeout_ms)
-        except BaseException:
-            self._open_commits -= 1
-            raise
-
-    def commit_async(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
-    ) -> Future[None]:
-        """As `commit`, without waiting for the answer."""
-        done: Future[None] = Future()
-        try:
-            self._commit("commit_async", offsets, partial(_end, done), None)
-        except Exception as error:  # noqa: BLE001  # the future has it
-            done.set_exception(error)
-        return done
-
-    def committed(
-        self,
-        *partitions: TopicPartition,
-        timeout_ms: int | None = None,  # noqa: ARG002 - known at once here
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets; partitions without one are left out."""
-        found = {each: self._committed(each) for each in partitions}
-        return {each: OffsetAndMetadata(offset) for each, offset in found.items() if offset >= 0}
-
-    def _commit(
-        self,
-        call: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
-        done: Callable[[bool], None],
-        timeout_ms: int | None,
-    ) -> None:
-        wanted = self._positions() if offsets is None else dict(offsets)
-        self._note(f"{call}({_positions(wanted)})")
-        if self._client.machine.generation_id < 0:
-            raise CommitFailedError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                "the member is in no group any more: its partitions may belong to others",
-            )
-        if not wanted:
-            done(True)
-            return
-        self._client.machine.commit_request(wanted)  # raises what the real one raises
-        patience_ms = _PATIENCE_MS if timeout_ms is None else timeout_ms
-        until = self._client.world.engine.now + patience_ms
-        self._application.commit(wanted, partial(self._answered, done), until)
-
-    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        known = sorted(self._application.positions.items())
-        return {each: OffsetAndMetadata(at) for each, at in known if at is not None}
-
-    def _answered(self, done: Callable[[bool], None], stored: bool) -> None:
-        self._note("the commit was stored" if stored else "the commit was refused")
-        done(stored)
-
-    def _committed_one(self, _stored: bool) -> None:
-        self._open_commits -= 1
-        if not self._open_commits and self._after_commits is not None:
-            then, self._after_commits = self._after_commits, None
-            then()
-
-    def when_committed(self, then: Callable[[], None]) -> bool:
-        """Have a function called once all commits are answered; False: they are."""
-        if not self._open_commits:
-            return False
-        self._after_commits = then
-        return True
-
-    # ----------------------------------------------------------------------------- the group
-
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Have the group rebalance (KIP-568).
 
         Raises:
             LocalProtocolError: The coordinator alone decides when to (KIP-848).
         """
+        asked = RejoinAsked(arguments.text(reason, "reason", may_be_empty=True))
         if self._client.protocol.has_epochs:
             raise LocalProtocolError(
                 "with group.protocol=consumer the coordinator alone decides when to rebalance"
             )
         self._note("enforce_rebalance()")
-        self._client.ask(RejoinAsked(reason))
+        self._client.ask(asked)
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return Kafka's metrics by name: partitions and calls are counted, requests are not."""
+        joins, now = not self._client.protocol.has_epochs, self._client.world.engine.now
+        assigned = len(self._application.positions)
+        return {METRICS_GROUP: self.calls.values(assigned, now, joins=joins)}
 
     def wakeup(self) -> None:
         """End the poll that waits; here each poll ends as soon as there is something."""
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Listens | None = None,
+    ) -> None:
+        """Not simulated: the seed says what members subscribe to.
+
+        Raises:
+            NotSimulatedError: Always, unless an argument is wrong.
+        """
+        names = arguments.topics(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("give topics or a pattern, one of them")
+        is_ours = not self._client.protocol.has_epochs
+        arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
+        arguments.listener_or_none(listener, "listener")
+        self._not_simulated("subscribe", "the seed says what members subscribe to")
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> NoReturn:
+        """Refused, as by the real one: its group assigns.
+
+        Raises:
+            LocalProtocolError: Always, unless an argument is wrong.
+        """
+        arguments.partitions(partitions)
+        raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+
+    def from_config(self, settings: Mapping[str, object], *topics: str) -> NoReturn:  # noqa: ARG002 - as that of the real one
+        """Not simulated: it makes another consumer.
+
+        Raises:
+            NotSimulatedError: Always.
+        """
+        self._not_simulated("from_config", "it makes another consumer, which needs a broker")
 
     # --------------------------------------------------------------- what a listener may not call
 
@@ -260,9 +272,19 @@ class SimulatedConsumer:
         """Refused: it would wait for the listener.
 
         Raises:
-            LocalProtocolError: Always.
+            LocalProtocolError: Always, unless an argument is wrong.
         """
-        self._refuse("poll")
+        arguments.records_or_none(max_records)
+        _refuse("poll")
+
+    def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as that of the real one
+        """Refused: it would wait for the listener.
+
+        Raises:
+            LocalProtocolError: Always, unless an argument is wrong.
+        """
+        arguments.records_or_none(max_records)
+        _refuse("poll_arrow")
 
     def poll_membership(self, timeout_ms: int = 0) -> NoReturn:  # noqa: ARG002 - as that of the real one
         """Refused: it would wait for the listener.
@@ -270,7 +292,19 @@ class SimulatedConsumer:
         Raises:
             LocalProtocolError: Always.
         """
-        self._refuse("poll_membership")
+        _refuse("poll_membership")
+
+    def __iter__(self) -> Self:
+        """Return the consumer."""
+        return self
+
+    def __next__(self) -> NoReturn:
+        """Refused: it would wait for the listener.
+
+        Raises:
+            LocalProtocolError: Always.
+        """
+        _refuse("iteration")
 
     def unsubscribe(self) -> NoReturn:
         """Refused: it would wait for the listener.
@@ -278,45 +312,42 @@ class SimulatedConsumer:
         Raises:
             LocalProtocolError: Always.
         """
-        self._refuse("unsubscribe")
+        _refuse("unsubscribe")
 
-    def close(self, timeout_s: float = 30.0) -> NoReturn:  # noqa: ARG002 - as that of the real one
+    def close(
+        self,
+        timeout_s: float = 30.0,  # noqa: ARG002 - as that of the real one
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,  # noqa: ARG002 - as that of the real one
+    ) -> NoReturn:
         """Refused: it would wait for the listener.
 
         Raises:
             LocalProtocolError: Always.
         """
-        self._refuse("close")
+        _refuse("close")
 
-    def _refuse(self, call: str) -> NoReturn:
-        raise LocalProtocolError(f"{call} was called inside a listener, whose return it waits for")
+    def __enter__(self) -> Self:
+        return self
 
-    def _check(self, partition: TopicPartition) -> None:
-        if partition not in self._application.positions:
-            raise LocalProtocolError(f"{_shown([partition])} is not assigned to this consumer")
-
-    def _committed(self, partition: TopicPartition) -> int:
-        return self._client.world.ledger.committed(GROUP, partition)
-
-    def _note(self, text: str) -> None:
-        self._log.note(self._client.world.engine.now, self._client.name, text)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
-def _end(done: Future[None], stored: bool) -> None:
-    if stored:
-        done.set_result(None)
-    else:
-        done.set_exception(CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, "the commit was refused"))
+def _refuse(call: str) -> NoReturn:
+    raise LocalProtocolError(
+        f"{call} was called inside a listener of the same consumer, whose return it waits for"
+    )
 
 
-def _shown(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+def _judge(end: Callable[[KohortError | None], None], stored: bool) -> None:
+    refused = CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, "the commit was refused")
+    end(None if stored else refused)
 
 
-def _positions(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
-    return ", ".join(f"{_shown([each])}: {at.offset}" for each, at in sorted(offsets.items()))
-
-
-def call_text(method: str, partitions: Iterable[TopicPartition]) -> str:
-    """Return a call of a listener as the log shows it."""
-    return f"{method}({_shown(partitions)})"
+def _positions(offsets: Offsets) -> str:
+    return ", ".join(f"{shown([each])}: {at.offset}" for each, at in sorted(offsets.items()))

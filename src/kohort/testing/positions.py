@@ -1,0 +1,214 @@
+"""Where a simulated consumer stands in its partitions, and what its brokers know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+from kohort.client import arguments
+from kohort.client.metadata import PartitionMetadata, TopicMetadata
+from kohort.client.offsets import OffsetAndTimestamp
+from kohort.errors import LocalProtocolError
+from kohort.simulation.ledger import GROUP
+from kohort.testing.calls import CallLog, NotSimulatedError, shown
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.simulation.application import Application
+    from kohort.simulation.topics import Topic
+
+# Which broker leads a partition is not simulated: it is always this one.
+_LEADER = 0
+
+
+class SimulatedPositions:
+    """The calls of `SimulatedConsumer` about positions and offsets.
+
+    Args:
+        application: Who uses the member.
+        log: Where calls are written down.
+
+    Attributes:
+        held: Partitions that are being assigned: nothing was fetched of them yet.
+        unsimulated: The first call that a simulation has not; None: there was none.
+    """
+
+    def __init__(self, application: Application, log: CallLog) -> None:
+        self.held: frozenset[TopicPartition] = frozenset()
+        self.unsimulated: NotSimulatedError | None = None
+        self._application = application
+        self._client = application.client
+        self._log = log
+
+    # --------------------------------------------------------------------------- positions
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions this consumer reads."""
+        return frozenset(self._application.believes)
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record.
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+        """
+        where = arguments.partition(partition)
+        arguments.timeout_ms_or_none(timeout_ms)
+        self._check(where)
+        known = self._application.positions.get(where)
+        return known if known is not None else max(self._committed(where), 0)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record of each partition, as far as it is known."""
+        known = sorted(self._application.positions.items())
+        return {each: at for each, at in known if at is not None}
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the end of a partition; None before anything was fetched from it.
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+        """
+        where = arguments.partition(partition)
+        self._check(where)
+        is_fetched = self._application.positions[where] is not None and where not in self.held
+        return self._client.world.topics.end(where) if is_fetched else None
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets the position is behind the end; None while one is not known.
+
+        Raises:
+            LocalProtocolError: The partition is not assigned.
+        """
+        end = self.highwater(partition)
+        position = self._application.positions[arguments.partition(partition)]
+        return None if end is None or position is None else max(0, end - position)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset` in a partition.
+
+        Raises:
+            ValueError: The offset is negative.
+            LocalProtocolError: The partition is not assigned.
+        """
+        where, next_offset = arguments.partition(partition), arguments.offset(offset)
+        self._check(where)
+        self._note(f"seek({shown([where])}, {next_offset})")
+        self._application.seek(where, next_offset)
+        client, ledger = self._client, self._client.world.ledger
+        ledger.positions[client.name, client.life, where] = next_offset
+        ledger.reading(where).is_clean = False  # what comes again then is wanted
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of these partitions, of all by default."""
+        for partition in self._assigned(partitions or tuple(self.assignment())):
+            self.seek(partition, 0)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go behind the last record of these partitions, of all by default."""
+        for partition in self._assigned(partitions or tuple(self.assignment())):
+            self.seek(partition, self._client.world.topics.end(partition))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Do not hand out records of these partitions."""
+        wanted = self._assigned(partitions)
+        self._note(f"pause({shown(wanted)})")
+        self._application.paused |= frozenset(wanted)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions again."""
+        wanted = self._assigned(partitions)
+        self._note(f"resume({shown(wanted)})")
+        self._application.paused -= frozenset(wanted)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        return frozenset(self._application.paused)
+
+    # ----------------------------------------------------------------- what the brokers know
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition."""
+        wanted = arguments.partitions(partitions)
+        arguments.timeout_ms_or_none(timeout_ms)
+        return dict.fromkeys(wanted, 0)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition."""
+        wanted = arguments.partitions(partitions)
+        arguments.timeout_ms_or_none(timeout_ms)
+        return {each: self._client.world.topics.end(each) for each in wanted}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Not simulated: records have no timestamps.
+
+        Raises:
+            NotSimulatedError: Always, unless an argument is wrong.
+        """
+        arguments.timestamps(timestamps)
+        arguments.timeout_ms_or_none(timeout_ms)
+        self._not_simulated("offsets_for_times", "simulated records have no timestamps")
+
+    def partitions_for_topic(
+        self, topic: str, timeout_ms: int | None = None
+    ) -> frozenset[int] | None:
+        """Return the numbers of a topic's partitions; None when there is no such topic."""
+        name = arguments.topic(topic)
+        arguments.timeout_ms_or_none(timeout_ms)
+        found = self._client.world.topics.present.get(name)
+        return frozenset(range(len(found.ends))) if found and found.ends else None
+
+    def topic_metadata(
+        self, topics: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Return ids and partitions of topics; those that do not exist are left out."""
+        wanted = arguments.topics(topics)
+        arguments.timeout_ms_or_none(timeout_ms)
+        present = self._client.world.topics.present
+        return {name: _described(present[name]) for name in wanted if name in present}
+
+    def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
+        """Return the names of all topics."""
+        arguments.timeout_ms_or_none(timeout_ms)
+        return frozenset(self._client.world.topics.present)
+
+    # -------------------------------------------------------------------------------- helpers
+
+    def _assigned(self, partitions: tuple[TopicPartition, ...]) -> list[TopicPartition]:
+        """Return partitions, which must all be assigned before one is changed."""
+        wanted = sorted(set(arguments.partitions(partitions)))
+        for partition in wanted:
+            self._check(partition)
+        return wanted
+
+    def _check(self, partition: TopicPartition) -> None:
+        if partition not in self._application.positions:
+            raise LocalProtocolError(f"{shown([partition])} is not assigned to this consumer")
+
+    def _committed(self, partition: TopicPartition) -> int:
+        return self._client.world.ledger.committed(GROUP, partition)
+
+    def _note(self, text: str) -> None:
+        self._log.note(self._client.world.engine.now, self._client.name, text)
+
+    def _not_simulated(self, call: str, why: str) -> NoReturn:
+        error = NotSimulatedError(
+            f"Consumer.{call} cannot be simulated: {why}. The listener is not to blame: test it"
+            " with a Consumer and an EmbeddedBroker, or simulate one without that call"
+        )
+        self.unsimulated = self.unsimulated or error
+        raise error
+
+
+def _described(topic: Topic) -> TopicMetadata:
+    partitions = {
+        number: PartitionMetadata(number, _LEADER, 0, (_LEADER,), (_LEADER,))
+        for number in range(len(topic.ends))
+    }
+    return TopicMetadata(topic.name, topic.topic_id, partitions)
