@@ -210,6 +210,27 @@ def test_offsets_may_be_plain_numbers(listener: type[Saves], protocol: str) -> N
     simulate(listener, protocol=protocol, seeds=range(3))
 
 
+@pytest.mark.parametrize("listener", [Saves, SavesLater])
+@pytest.mark.parametrize(("protocol", "seed"), [("cooperative", 15), ("consumer", 5)])
+def test_a_commit_while_a_position_is_looked_up_is_right(
+    listener: type[Saves], protocol: str, seed: int
+) -> None:
+    """What the look-up brings then is older than the commit, and nobody begins there."""
+    simulate(listener, protocol=protocol, seeds=[seed])
+
+
+class CommitsAhead(Saves):
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.consumer.commit({each: self.consumer.position(each) + 5 for each in partitions})
+
+
+def test_a_rule_that_a_call_breaks_is_the_verdict() -> None:
+    with pytest.raises(SimulationFailedError, match="commits 5 of") as caught:
+        simulate(CommitsAhead)
+    assert caught.value.verdict == "S10"
+    assert "on_partitions_revoked(" in str(caught.value)
+
+
 class StoresFirst(Saves):
     """Stores what nothing was read of yet, so that a commit has nothing else to take."""
 

@@ -6,7 +6,7 @@ Arguments are checked by the real client's own functions, in its order.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -27,7 +27,7 @@ from kohort.testing.positions import SimulatedPositions
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.application import Application
+    from kohort.testing.listening import ListeningApplication
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 _PATIENCE_MS = 60_000
@@ -47,12 +47,14 @@ class SimulatedConsumer(SimulatedPositions):
     Attributes:
         answered: Calls of `on_commit` that the next poll makes.
         calls: Metrics of the calls of the listener.
+        committing: How many commits of each partition wait for an answer.
     """
 
-    def __init__(self, application: Application, log: CallLog) -> None:
+    def __init__(self, application: ListeningApplication, log: CallLog) -> None:
         super().__init__(application, log)
         self.answered: deque[Callable[[], object]] = deque()
         self.calls = GroupMetrics()
+        self.committing: Counter[TopicPartition] = Counter()
         self._open_commits = 0
         self._after_commits: Callable[[], None] | None = None
         # What the listener stored, and where the consumer stood then.
@@ -151,9 +153,13 @@ class SimulatedConsumer(SimulatedPositions):
             )
         self._client.machine.commit_request(wanted)  # raises what the real one raises
         until = self._client.world.engine.now + patience_ms
-        self._application.commit(wanted, partial(self._answered, done), until)
+        self.committing.update(wanted.keys())
+        self._application.look_up_again(wanted)
+        self._application.commit(wanted, partial(self._answered, wanted, done), until)
 
-    def _answered(self, done: Callable[[bool], None], stored: bool) -> None:
+    def _answered(self, wanted: Offsets, done: Callable[[bool], None], stored: bool) -> None:
+        self.committing.subtract(wanted.keys())
+        self._application.look_up_again(wanted)
         self._note("the commit was stored" if stored else "the commit was refused")
         done(stored)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +18,11 @@ from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.simulation.application import Application
 from kohort.simulation.client import Client
+from kohort.simulation.world import MachineFailedError, ViolationError
 from kohort.testing.calls import CallLog, NotSimulatedError, call_text
 from kohort.testing.consumer import SimulatedConsumer
 from kohort.types import TopicPartition
+from kohort.wire.schema import Message
 
 MakeListener = Callable[[], Listens] | Callable[[SimulatedConsumer], Listens]
 
@@ -39,7 +41,7 @@ class RaisedError(BaseException):
 
 @contextmanager
 def blaming(where: str, member: str | None = None) -> Iterator[None]:
-    """Let whatever the code under test raises end the run, but for Ctrl-C.
+    """Let whatever the code under test raises end the run; Ctrl-C and broken rules do so anyway.
 
     Args:
         where: What raises, and when.
@@ -47,7 +49,7 @@ def blaming(where: str, member: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ViolationError, MachineFailedError):
         raise
     except BaseException as error:
         raise RaisedError(where, member) from error
@@ -98,6 +100,19 @@ class ListeningApplication(Application):
         """Forget what was stored for partitions that are somebody else's."""
         super().let_go(partitions)
         self._consumer.forget(partitions)
+
+    def look_up_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Answers about positions that were asked for before a commit are out of date."""
+        for partition in partitions:
+            if partition in self._fetching:
+                self._fetching.discard(partition)
+                self._lives[partition] += 1
+
+    def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
+        """Nobody knows yet what a commit that waits for its answer has changed."""
+        committing = self._consumer.committing
+        self.look_up_again([each for each in lives if committing[each]])
+        super()._found(lives, response)
 
     def _told(self, change: Ownership) -> None:
         """It has returned once what it committed is answered."""

@@ -14,8 +14,8 @@ from kohort.testing.calls import CallLog, NotSimulatedError, shown
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.application import Application
     from kohort.simulation.topics import Topic
+    from kohort.testing.listening import ListeningApplication
 
 # Which broker leads a partition is not simulated: it is always this one.
 _LEADER = 0
@@ -33,7 +33,7 @@ class SimulatedPositions:
         unsimulated: The first call that a simulation has not; None: there was none.
     """
 
-    def __init__(self, application: Application, log: CallLog) -> None:
+    def __init__(self, application: ListeningApplication, log: CallLog) -> None:
         self.held: frozenset[TopicPartition] = frozenset()
         self.unsimulated: NotSimulatedError | None = None
         self._application = application
