@@ -282,9 +282,14 @@ def test_positions_fail_asks_the_operator(bootstrap: str, topic: str, start: Sta
     query = start()
     query.run_until(200)
     query.reader.stop()
-    set_group(bootstrap, topic, {0: 10})
-    with pytest.raises(PositionConflictError, match=f"{topic}-0"):
+    set_group(bootstrap, topic, {0: 10, 2: 20})
+    with pytest.raises(PositionConflictError) as refused:
         start(query.last, positions="fail").offer()
+    said = str(refused.value)
+    assert "disagree in 2 of the partitions" in said
+    assert f"{topic}-0: another client or an operator has committed offset 10" in said
+    assert f"{topic}-2: another client or an operator has committed offset 20" in said
+    assert "checkpoint ends at 50 (batch 1) (positions=group reads offsets 20 to 49 again" in said
 
 
 # ----------------------------------------------------------------------------- alone in a group

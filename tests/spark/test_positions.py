@@ -53,7 +53,9 @@ def known(offset: int | None, note: Note | None, end: int | None, **more: object
         (None, None, 9, Origin.CHECKPOINT, False),
         (9, OURS, 9, Origin.GROUP, False),
         (12, THEIRS, 9, Origin.GROUP, False),  # another query went on
-        (12, None, 9, Origin.GROUP, False),  # an operator skipped records
+        (12, None, 9, Origin.GROUP, True),  # an operator skipped records
+        (12, OURS, 9, Origin.GROUP, True),  # a checkpoint that was restored from a backup
+        (12, replace(OURS, batch=0), 9, Origin.GROUP, False),  # killed as it began after a loss
         (5, OURS, 9, Origin.CHECKPOINT, False),  # killed between Spark's commit and the group's
         (5, None, 9, Origin.GROUP, True),  # kafka-consumer-groups --reset-offsets
         (5, THEIRS, 9, Origin.GROUP, True),
@@ -64,6 +66,41 @@ def test_one_order_of_what_is_believed(
 ) -> None:
     start = known(offset, note, end).start(P0)
     assert (start.origin, bool(start.warning)) == (origin, warns)
+
+
+@pytest.mark.parametrize(
+    ("note", "is_alone", "origin", "said"),
+    [
+        (OURS, True, Origin.CHECKPOINT, "reading again from 9 (positions=group goes on from 12)"),
+        (replace(OURS, exclusive=True), False, Origin.CHECKPOINT, "reading again from 9"),
+        (OURS, False, Origin.GROUP, "does not read offsets 9 to 11 again (positions=checkpoint"),
+        (None, True, Origin.GROUP, "another client or an operator has committed offset 12"),
+        (THEIRS, True, Origin.GROUP, "query 'south' (checkpoint theirs, batch 3) has committed"),
+    ],
+)
+def test_a_group_that_is_ahead_is_told_from_a_restored_checkpoint(
+    note: Note | None, is_alone: bool, origin: Origin, said: str
+) -> None:
+    start = known(12, note, 9, is_alone=is_alone, batch=2).start(P0)
+    assert start.origin is origin
+    assert said in start.warning
+    assert "this query's checkpoint ends at 9 (batch 2)" in start.warning
+
+
+def test_a_group_in_which_another_member_went_on_is_worth_a_notice() -> None:
+    start = known(12, THEIRS, 9).start(P0)
+    assert "query 'south' (checkpoint theirs, batch 3) has committed offset 12" in start.notice
+
+
+@pytest.mark.parametrize(
+    ("offset", "said"),
+    [
+        (5, "(positions=group reads offsets 5 to 8 again, positions=checkpoint skips them)"),
+        (12, "(positions=checkpoint reads offsets 9 to 11 again, positions=group skips them)"),
+    ],
+)
+def test_the_choices_say_what_is_skipped_and_what_is_repeated(offset: int, said: str) -> None:
+    assert said in known(offset, THEIRS, 9).disagreement(P0).choices()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +212,7 @@ class AnyHistory(RuleBasedStateMachine):
     """Two queries with checkpoints over a topic that grows, at `latest`, with all that goes wrong.
 
     Whatever happens: a record that came after the group began is in a sink before the group's
-    offset is behind it.
+    offset is behind it. And no checkpoint looks like an older copy, as none is restored.
     """
 
     def __init__(self) -> None:
@@ -280,6 +317,7 @@ class AnyHistory(RuleBasedStateMachine):
         facts = self.known(who)
         group = facts.group
         origins = {each: facts.start(each).origin for each in query.unplaced}
+        self.check_not_restored(facts)
         values = {
             Origin.GROUP: group.offsets,
             Origin.CHECKPOINT: dict(query.finished),
@@ -303,6 +341,11 @@ class AnyHistory(RuleBasedStateMachine):
             self.has_begun = self.placed[who] = True
             self.counts[who].setdefault("t", self.topics["t"].count)
             self.commit(who)
+
+    def check_not_restored(self, facts: Known) -> None:
+        for each in facts.ends.keys() & facts.group.offsets:
+            found = facts.disagreement(each)
+            assert not found.is_restored, found
 
     def known(self, who: int) -> Known:
         query = self.queries[who]
@@ -331,7 +374,10 @@ class AnyHistory(RuleBasedStateMachine):
             self.last[who] = batch
         elif batch is not None:
             self.learn(who, batch)
-            offsets = group_offsets(self.group, self.topics).offsets
+            group = group_offsets(self.group, self.topics)
+            starts = {place: start for place, (start, _) in batch.ranges.items()}
+            self.check_not_restored(Known(group=group, nonce=nonce, ends=starts))
+            offsets = group.offsets
             self.write(trim(batch.ranges, offsets))
             self.resumed[who] = {
                 p: offsets[p] for p, at in batch.ranges.items() if offsets.get(p, -1) >= at[0]

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.spark.disagreeing import Disagreement, shown_choices
 from kohort.spark.lookup import DataLossError, Lookup
 from kohort.spark.manifest import Manifest, Range, trim
 from kohort.spark.options import OptionError, SourceOptions
@@ -72,6 +73,8 @@ class Placing:
         # To be read from the beginning, whatever the group says.
         self._anew: set[TopicPartition] = set()
         self._lost_partitions = 0
+        # Group's offsets about which something was said; a partition may come and go.
+        self._told: set[tuple[TopicPartition, int]] = set()
 
     @property
     def wanted(self) -> str:
@@ -236,8 +239,10 @@ class Placing:
             place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
             for place in unplaced
         }
+        conflicts = [p for p in sorted(unplaced) if starts[p].is_conflict]
+        self._refuse([known.disagreement(place) for place in conflicts])
         for place in sorted(unplaced):
-            self._tell(place, starts[place].warning, is_conflict=starts[place].is_conflict)
+            self._tell(place, starts[place], group.offsets.get(place))
         origins = {place: start.origin for place, start in starts.items()}
         positions = self._positions(origins, known)
         fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
@@ -282,7 +287,13 @@ class Placing:
             epoch=epoch,
             now_ms=int(time.time() * 1000),
             policy=self._options.positions,
+            batch=0 if self._learned is None else self._learned.batch,
+            is_alone=self._is_alone,
         )
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._options.exclusive or self._options.group_mode == "commitOnly"
 
     def _positions(
         self, origins: Mapping[TopicPartition, Origin], known: Known
@@ -331,25 +342,41 @@ class Placing:
         log.warning("%s; failOnDataLoss is false: it is read from its beginning", what)
         return first
 
-    def _tell(self, place: TopicPartition, warning: str, *, is_conflict: bool) -> None:
-        if is_conflict and self._options.positions == "fail":
+    def _refuse(self, found: list[Disagreement]) -> None:
+        """Leave the choice to the operator, with `positions=fail`.
+
+        Raises:
+            PositionConflictError: Group and checkpoint disagree.
+        """
+        if found and self._options.positions == "fail":
             raise PositionConflictError(
-                f"{place.topic}-{place.partition}: the group's offset and the checkpoint's "
-                "disagree, and positions is fail. Set positions to group or to checkpoint for one "
-                "start"
+                "positions is fail, and the group's offset and the checkpoint's disagree in "
+                f"{len(found)} of the partitions: {shown_choices(found)}. Set positions to group "
+                "or to checkpoint for one start"
             )
-        if warning:
-            log.warning("%s", warning)
+
+    def _tell(self, place: TopicPartition, start: Start, offset: int | None) -> None:
+        """Log what there is to say of a start, once for each offset of the group."""
+        if (start.warning or start.notice) and offset is not None:
+            if (place, offset) in self._told:
+                return
+            self._told.add((place, offset))
+        if start.warning:
+            log.warning("%s", start.warning)
+        elif start.notice:
+            log.info("%s", start.notice)
 
     # --------------------------------------------------------------------- what there is to be read
 
     def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
         """Return what is left to read of a batch that Spark runs again.
 
-        What the group has committed since is left out: another query has finished it.
+        What the group has committed since is left out: another query has finished it. If this
+        query has finished it itself, its checkpoint is an older copy, see `Known.is_read_again`.
 
         Raises:
             DataLossError: It reads a topic that was made anew, and `failOnDataLoss` is true.
+            PositionConflictError: The checkpoint is an older copy, with `positions=fail`.
         """
         self.refresh()
         ranges = trim(batch.ranges, {})
@@ -359,9 +386,36 @@ class Placing:
                 ranges = {place: at for place, at in ranges.items() if place.topic != name}
         if self._options.positions == "checkpoint":
             return ranges
-        offsets = self.group().offsets
+        group = self.group()
+        offsets = group.offsets
         self._resumed = {p: offsets[p] for p, at in ranges.items() if offsets.get(p, -1) >= at[0]}
-        return trim(ranges, offsets)
+        again = self._read_again(batch, ranges, group)
+        return trim(ranges, {p: offset for p, offset in offsets.items() if p not in again})
+
+    def _read_again(
+        self, batch: Manifest, ranges: Mapping[TopicPartition, Range], group: GroupOffsets
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions of a repeated batch that are read whole, whatever the group says.
+
+        Raises:
+            PositionConflictError: The checkpoint is an older copy, with `positions=fail`.
+        """
+        known = Known(
+            group=group,
+            nonce=batch.nonce,
+            ends={place: start for place, (start, _) in ranges.items()},
+            batch=batch.batch - 1,
+            is_alone=self._is_alone,
+            policy=self._options.positions,
+        )
+        found = [known.disagreement(place) for place in sorted(ranges.keys() & group.offsets)]
+        restored = [each for each in found if each.is_restored]
+        self._refuse(restored)
+        if known.policy == "group":
+            return frozenset()
+        for each in restored:
+            self._tell(each.place, known.start(each.place), each.offset)
+        return frozenset(each.place for each in restored if known.is_read_again(each))
 
     def check(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

@@ -13,6 +13,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from kohort.spark.disagreeing import Disagreement
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import dataclass
 
@@ -204,11 +205,13 @@ class Start:
         origin: What says so.
         warning: What people must know about it; empty for nothing.
         is_conflict: Whether group and checkpoint disagree, so that `positions=fail` refuses.
+        notice: What people may want to know, and what is as usual; empty for nothing.
     """
 
     origin: Origin
     warning: str = ""
     is_conflict: bool = False
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +230,8 @@ class Known:
         epoch: Generation of the group.
         now_ms: The time, in milliseconds since 1970.
         policy: What to believe when group and checkpoint disagree.
+        batch: Number of the checkpoint's last finished batch.
+        is_alone: Whether no other query may commit to the group.
     """
 
     group: GroupOffsets
@@ -239,6 +244,8 @@ class Known:
     epoch: int = -1
     now_ms: int = 0
     policy: Policy = None
+    batch: int = 0
+    is_alone: bool = False
 
     def start(self, place: TopicPartition) -> Start:
         """Return what says where a partition starts.
@@ -271,10 +278,39 @@ class Known:
             origin = Origin.CHECKPOINT if self.policy == "checkpoint" else Origin.GROUP
             return Start(origin, is_conflict=not self._has_missed_a_commit(place))
         if offset > end:
-            return Start(Origin.GROUP)
+            return self._from_ahead(self.disagreement(place))
         if self._has_missed_a_commit(place):
             return Start(Origin.CHECKPOINT)
         return Start(Origin.GROUP, self._reset(place, offset, end), is_conflict=True)
+
+    def disagreement(self, place: TopicPartition) -> Disagreement:
+        """Return what group and checkpoint say of a partition, of which both say something."""
+        return Disagreement(
+            place=place,
+            offset=self.group.offsets[place],
+            note=self.group.notes.get(place),
+            end=self.ends[place],
+            batch=self.batch,
+            nonce=self.nonce,
+        )
+
+    def is_read_again(self, found: Disagreement) -> bool:
+        """Whether the checkpoint counts although the group is ahead of it.
+
+        It is an older copy, and only the query itself can have gone on in the group: its state
+        does not have the records in between.
+        """
+        is_alone = self.is_alone or (found.note is not None and found.note.exclusive)
+        return found.is_restored and is_alone
+
+    def _from_ahead(self, found: Disagreement) -> Start:
+        if self.is_read_again(found):
+            return Start(Origin.CHECKPOINT, found.restored(reads_again=True))
+        if found.is_restored:
+            return Start(Origin.GROUP, found.restored(reads_again=False))
+        if found.is_ours or (found.note is not None and not self.is_alone):
+            return Start(Origin.GROUP, notice=found.passed())  # as members do all the time
+        return Start(Origin.GROUP, found.passed())
 
     def _has_missed_a_commit(self, place: TopicPartition) -> bool:
         """Whether the group is behind only because this query was killed before it committed."""

@@ -104,7 +104,7 @@ class Progress:
 
     @property
     def finished(self) -> Mapping[TopicPartition, int]:
-        """Ends of finished batches, of partitions that had no position then."""
+        """Ends of finished batches, of partitions without a position."""
         return self._finished
 
     @property
@@ -163,8 +163,10 @@ class Progress:
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Give partitions up."""
         for partition in partitions:
-            self._positions.pop(partition, None)
-            self._committed.pop(partition, None)
+            position = self._positions.pop(partition, None)
+            committed = self._committed.pop(partition, -1)
+            if position is not None and position < committed:
+                self._finished[partition] = position  # it reads again what the group has finished
             self._unreported.discard(partition)
             self._starts.discard(partition)
 
