@@ -140,6 +140,18 @@ def test_a_timestamp_for_all(bootstrap: str, topic: str, read: Callable[..., lis
         read(startingTimestamp="9000")
 
 
+def test_a_timestamp_of_latest_or_earliest(
+    bootstrap: str, topic: str, read: Callable[..., list[Row]]
+) -> None:
+    """As brokers and Spark's own source take -1 and -2."""
+    produce_at(bootstrap, topic, 0, 1000, 2000)
+    both = some(0, 0, 1)
+    assert read(startingTimestamp="-2") == read(endingTimestamp="-1") == [*both]
+    assert read(startingTimestamp="-2", endingTimestamp="2000") == [*some(0, 0)]
+    assert read(startingTimestamp="-1") == read(endingTimestamp="-2") == []
+    assert read(startingOffsetsByTimestamp=by_partition(topic, {0: -1, 1: -2})) == []
+
+
 def test_a_timestamp_by_partition(
     bootstrap: str, topic: str, read: Callable[..., list[Row]]
 ) -> None:

@@ -196,9 +196,12 @@ def test_secrets_are_in_no_text() -> None:
             {**SERVERS, "assign": '{"a":[0]}', "startingOffsets": '{"a":{"1":5}}'},
             "startingOffsets names a-1, which assign does not",
         ),
-        ({**NEEDED, "startingTimestamp": "-1"}, "startingTimestamp must be a number from 0 up"),
+        (
+            {**NEEDED, "startingTimestamp": "-3"},
+            "startingTimestamp must be milliseconds since 1970",
+        ),
         ({**NEEDED, "startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp must be JSON"),
-        ({**NEEDED, "endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "-1 is no timestamp of a-0"),
+        ({**NEEDED, "endingOffsetsByTimestamp": '{"a":{"0":-3}}'}, "-3 is no timestamp of a-0"),
         ({**NEEDED, "startingOffsetsByTimestampStrategy": "first"}, "one of error, latest, not"),
         ({**NEEDED, "startingTimestamp": "5", "endingTimestamp": "4"}, "5 is after endingTimes"),
         (

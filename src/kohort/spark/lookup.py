@@ -159,8 +159,10 @@ class Lookup:
     def starts_at_latest(self, partition: TopicPartition) -> bool:
         """Whether the options put a partition behind the last record that it has then."""
         options, starting = self._options, self._options.starting_offsets
-        if options.starting_timestamp is not None or options.starting_offsets_by_timestamp:
-            return False
+        if options.starting_timestamp is not None:
+            return options.starting_timestamp == LATEST
+        if options.starting_offsets_by_timestamp:
+            return options.starting_offsets_by_timestamp.get(partition) == LATEST
         if isinstance(starting, Mapping):
             return starting.get(partition) == LATEST
         return starting in (None, "latest")
@@ -239,7 +241,8 @@ class Lookup:
         strategy: Literal["error", "latest"],
     ) -> dict[TopicPartition, int]:
         """Return the first offsets at or after timestamps; where there is none, by `strategy`."""
-        asked = {partition: timed[partition] for partition in partitions & timed.keys()}
+        targets = {partition: timed.get(partition, unnamed) for partition in partitions}
+        asked = {partition: at for partition, at in targets.items() if at >= 0}
         found = self._ask(self._consumer.offsets_for_times, asked) if asked else {}
         offsets = {partition: at.offset for partition, at in found.items() if at is not None}
         late = sorted(asked.keys() - offsets.keys())
@@ -249,7 +252,7 @@ class Lookup:
                 f"{asked[late[0]]}. Set startingOffsetsByTimestampStrategy=latest to start there "
                 "with the next record"
             )
-        others = dict.fromkeys(partitions - asked.keys(), unnamed)
+        others = {partition: spec for partition, spec in targets.items() if spec < 0}
         return {**offsets, **self._list_offsets({**others, **dict.fromkeys(late, LATEST)})}
 
     def _at_offsets(

@@ -16,7 +16,7 @@ LATEST = -1
 # Where to start or end: a word for all partitions, or an offset (or -2, -1) for some. `committed`
 # is where the group stands.
 Offsets: TypeAlias = Literal["earliest", "latest", "committed"] | Mapping[TopicPartition, int]
-# Milliseconds since 1970.
+# Milliseconds since 1970, or -1 (latest) and -2 (earliest), as in Spark's own source.
 Timestamps: TypeAlias = Mapping[TopicPartition, int]
 
 # Spark's units of time, in milliseconds.
@@ -144,6 +144,21 @@ class Values:
                 raise OptionError(f"{name}: {offset} is no offset of {_shown(partition)}")
         return found
 
+    def timestamp(self, name: str) -> int | None:
+        """Return a time in milliseconds since 1970, or `LATEST` or `EARLIEST`.
+
+        Raises:
+            OptionError: It is neither.
+        """
+        text = self._given(name)
+        if text is None:
+            return None
+        if text in (str(LATEST), str(EARLIEST)) or (text.isascii() and text.isdecimal()):
+            return int(text)
+        raise OptionError(
+            f"{name} must be milliseconds since 1970, -1 (latest) or -2 (earliest), not {text!r}"
+        )
+
     def timestamps(self, name: str) -> Timestamps | None:
         """Return timestamps by partition.
 
@@ -155,7 +170,7 @@ class Values:
             return None
         found = self._json(name, text, f"JSON like {_TIMES_LIKE} (milliseconds)", _by_partition)
         for partition, timestamp in found.items():
-            if timestamp < 0:
+            if timestamp < EARLIEST:
                 raise OptionError(f"{name}: {timestamp} is no timestamp of {_shown(partition)}")
         return found
 

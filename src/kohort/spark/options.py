@@ -134,7 +134,7 @@ class SourceOptions:
         pattern: The Java regular expression of `subscribePattern`.
         starting_offsets: Where to start partitions without a committed offset; None when not
             given, which is `latest` for a stream and `earliest` for a batch.
-        starting_timestamp: Where to start all partitions, in milliseconds.
+        starting_timestamp: Where to start all partitions, in milliseconds, or LATEST, EARLIEST.
         starting_offsets_by_timestamp: The same by partition.
         starting_strategy: What to do when a partition has no record at or after its timestamp.
         ending_offsets: Where a batch read ends; None when not given, which is `latest`.
@@ -243,11 +243,11 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         assigned=assigned,
         pattern=pattern,
         starting_offsets=values.offsets(start) if start == STARTS[2] else None,
-        starting_timestamp=values.number(start, 0) if start == STARTS[0] else None,
+        starting_timestamp=values.timestamp(start) if start == STARTS[0] else None,
         starting_offsets_by_timestamp=values.timestamps(start) if start == STARTS[1] else None,
         starting_strategy=values.word("startingOffsetsByTimestampStrategy", STRATEGIES) or "error",
         ending_offsets=values.offsets(end) if end == ENDS[2] else None,
-        ending_timestamp=values.number(end, 0) if end == ENDS[0] else None,
+        ending_timestamp=values.timestamp(end) if end == ENDS[0] else None,
         ending_offsets_by_timestamp=values.timestamps(end) if end == ENDS[1] else None,
         fail_on_data_loss=values.flag("failOnDataLoss", default=True),
         min_partitions=values.number("minPartitions"),
@@ -441,7 +441,7 @@ def _check_selected(
 def _check_order(options: SourceOptions) -> None:
     """Check that nothing ends before it starts, as far as the options alone tell."""
     start, end = options.starting_timestamp, options.ending_timestamp
-    if start is not None and end is not None and start > end:
+    if start is not None and end is not None and start > end >= 0:
         raise OptionError(f"startingTimestamp={start} is after endingTimestamp={end}")
     wanted = _by_partition(options)
     for first, last in ((STARTS[1], ENDS[1]), (STARTS[2], ENDS[2])):

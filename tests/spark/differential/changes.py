@@ -314,6 +314,11 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "startingOffsetsByTimestampStrategy": "odd",
         "startingTimestamp": str(LATE_MS),
     },
+    "startingTimestamp=-1": {"startingTimestamp": "-1"},
+    "startingTimestamp=-2": {"startingTimestamp": "-2"},
+    "endingTimestamp=-1": {"endingTimestamp": "-1"},
+    "endingTimestamp=-2": {"endingTimestamp": "-2"},
+    "startingOffsetsByTimestamp -1 and -2": {"startingOffsetsByTimestamp": '{"t":{"0":-1,"1":-2}}'},
     "startingOffsetsByTimestamp": {
         "startingOffsetsByTimestamp": f'{{"t":{{"0":{MIDDLE_MS},"1":0}}}}'
     },
