@@ -272,6 +272,10 @@ def no_disk(*_: object) -> NoReturn:
     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
 
 
+def no_log(*_: object) -> NoReturn:
+    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch")
+
+
 def test_c7_a_group_log_that_fails_once_is_loaded_again(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +294,7 @@ def test_c7_c73_a_group_log_that_cannot_be_read_either_has_no_coordinator(
     commit(peer, "g", {0: 3})
     with monkeypatch.context() as disk:
         disk.setattr(PartitionLog, "append", no_disk)
-        disk.setattr(PartitionLog, "batches", no_disk)
+        disk.setattr(PartitionLog, "batches", no_log)
         commit(peer, "g", {0: 4}, error=ErrorCode.NOT_COORDINATOR)
         refused = ErrorCode.NOT_COORDINATOR
         eventually(lambda: fetch(peer, "g").error_code == refused, "the shard was given up")

@@ -49,6 +49,7 @@ _APPEND_ERRORS = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _LOAD_RECORDS_PER_STEP = 500
+_LOAD_AGAIN_MS = 1_000
 # Of a check of what is too old, or of a new target: many records, each right by itself.
 _BYTES_PER_BATCH = 256 * 1024
 _NEVER = 1 << 63
@@ -97,7 +98,8 @@ class GroupCoordinator:
         self._tokens = 0
         self._loads = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
-        self._reloading: asyncio.Future[None] | None = None  # or it may be collected on its way
+        self._reloading: set[asyncio.Future[None]] = set()  # or they may be collected on their way
+        self._again: dict[int, int] = {}  # when a shard that the disk did not let load is due
         self._asking = 0
         self._answer: Message | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -120,6 +122,8 @@ class GroupCoordinator:
             self._run(number, Unload())
         if self._timer is not None:
             self._timer.cancel()
+        for reload in self._reloading:
+            reload.cancel()
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def is_loading(self) -> bool:
@@ -142,10 +146,12 @@ class GroupCoordinator:
         self._tell_topics(number)
         partition = TopicPartition(OFFSETS_TOPIC, number)
         if self._data.has_log(partition):
-            for count, record in enumerate(_records(self._data.log(partition))):
-                shard.apply(record)
-                if count % _LOAD_RECORDS_PER_STEP == 0:
-                    await asyncio.sleep(0)
+            log = self._data.log(partition)
+            with log.files.storage.reading(log.directory):
+                for count, record in enumerate(_records(log)):
+                    shard.apply(record)
+                    if count % _LOAD_RECORDS_PER_STEP == 0:
+                        await asyncio.sleep(0)
         for fact in shard.load_finished(self._now()):
             self._publish(fact)
         self._rearm()
@@ -172,6 +178,7 @@ class GroupCoordinator:
             wall_ms=self._wall_ms(),
             regex_error=jobs.regex_error(request, self._config.group_member_max_bytes),
         )
+        self._load_if_due(number)
         self._tell_topics(number)
         self._asking = token
         self._run(number, event)
@@ -296,15 +303,32 @@ class GroupCoordinator:
         old = self.shards[number]
         for reply in old.decide(Unload(), self._now()).replies:
             self._release(reply.token, reply.response)
+        self._load_again(number)
+
+    def _load_again(self, number: int) -> None:
         self.shards[number] = Shard(self._config)
-        self._reloading = asyncio.ensure_future(self._try_to_load(number))
+        loading = asyncio.ensure_future(self._try_to_load(number))
+        self._reloading.add(loading)
+        loading.add_done_callback(self._reloading.discard)
+
+    def _load_if_due(self, number: int) -> None:
+        """Try again what the disk refused: it may have been full for a moment only."""
+        if self._again.get(number, _NEVER) <= self._now():
+            del self._again[number]
+            self._load_again(number)
 
     async def _try_to_load(self, number: int) -> None:
-        """Load a shard; nobody coordinates its groups until a restart if that fails."""
+        """Load a shard; nobody coordinates its groups until a restart if its log is no group log.
+
+        What the disk refuses was told by the storage, once, and is tried again for who asks then.
+        """
         try:
             await self._load(number)
-        except (KohortError, OSError):  # what is on the disk, or the disk
-            logger.exception("shard %d cannot be loaded until this broker starts again", number)
+        except KohortError as error:
+            if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._again[number] = self._now() + _LOAD_AGAIN_MS
+            else:
+                logger.exception("shard %d cannot be loaded until this broker starts again", number)
             self._run(number, Unload())
 
     def _release(self, token: int, response: Message) -> None:
