@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from kohort.broker.receiver import FrameReceiver
-from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.errors import RemoteProtocolError
 from kohort.wire.frame import ForeignProtocolError
 from kohort.wire.limits import Limits
 from kohort.wire.schema import Buffer
@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             served += 1
             try:
                 answer = self._serve(self._waiting.popleft(), self.host)
-            except (RemoteProtocolError, LocalProtocolError) as error:
+            except Exception as error:  # noqa: BLE001  # it is told, and ends this connection only
                 self._refuse(error)
                 return
             if isinstance(answer, Awaitable):

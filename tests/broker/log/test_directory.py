@@ -105,7 +105,8 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> 
     directory.log(PARTITION).append(batch(b"v"), 0)
     directory.delete_topics(["t"])
     assert not directory.has_log(PARTITION)
-    assert {path.name for path in tmp_path.iterdir()} == {".lock", "meta.properties", "topics.json"}
+    kept = {".lock", "meta.properties", "topics.json", "topics.json.reserve"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
     second = directory.create_topic("t", 1, {})
     assert second.topic_id != first.topic_id
     assert directory.log(PARTITION).log_end_offset == 0

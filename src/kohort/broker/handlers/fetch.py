@@ -76,7 +76,10 @@ class _Reading:
             return True
         if topic is None or not 0 <= wanted.partition < topic.partitions:
             return True
-        log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
+        try:
+            log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
+        except KafkaError:
+            return True
         return wanted.fetch_offset != log.log_end_offset
 
     def _wanted(self) -> Iterator[tuple[Topic | None, FetchPartition]]:

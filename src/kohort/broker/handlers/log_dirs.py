@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from kohort.wire.messages.log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -34,16 +34,24 @@ def describe_log_dirs(
         asked = defaultdict(set)
         for each in request.topics:
             asked[each.topic].update(each.partitions)
+    try:
+        with data.storage.reading(data.path):
+            result = _described(broker, asked)
+    except KafkaError as error:
+        result = DescribeLogDirsResult(error_code=error.code, log_dir=str(data.path), topics=())
+    return DescribeLogDirsResponse(results=(result,))
+
+
+def _described(broker: BrokerContext, asked: Mapping[str, Iterable[int]]) -> DescribeLogDirsResult:
     topics = (_topic(broker, name, sorted(numbers)) for name, numbers in asked.items())
-    volume = shutil.disk_usage(data.path)
-    result = DescribeLogDirsResult(
+    volume = shutil.disk_usage(broker.data.path)
+    return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
-        log_dir=str(data.path),
+        log_dir=str(broker.data.path),
         topics=tuple(topic for topic in topics if topic.partitions),
         total_bytes=volume.total,
         usable_bytes=volume.free,
     )
-    return DescribeLogDirsResponse(results=(result,))
 
 
 def _topic(broker: BrokerContext, name: str, numbers: Iterable[int]) -> DescribeLogDirsTopic:

@@ -147,12 +147,14 @@ def init_producer_id(
     if request.transactional_id is not None:
         # Authorization is the one refusal that every client reports at once and never retries.
         return _no_producer_id(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    try:
+        producer_id = broker.data.next_producer_id()
+    except KafkaError as error:
+        return _no_producer_id(error.code)
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE,
-        producer_id=broker.data.next_producer_id(),
-        producer_epoch=0,
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
     )
 
 
-def _no_producer_id(code: ErrorCode) -> InitProducerIdResponse:
+def _no_producer_id(code: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

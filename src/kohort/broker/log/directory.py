@@ -3,6 +3,7 @@
 .lock                 held while a broker uses the directory
 meta.properties       cluster id and node id, as Kafka writes them
 topics.json           the topics; replaced as a whole, so a crash cannot tear it
+topics.json.reserve   room for its next version, so that a full disk lets topics be deleted
 producer-ids          first producer id not handed out yet
 <topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
 <hex>-delete/         a log of a deleted topic, about to be removed
@@ -13,6 +14,7 @@ Other files and directories are never touched.
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import json
 import os
@@ -20,12 +22,15 @@ import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 
 from kohort.broker.log.config import LogConfig, log_config
 from kohort.broker.log.files import FileCache, replace_file, sync_directory
 from kohort.broker.log.partition_log import PartitionLog
+from kohort.broker.log.reserve import Reserve
+from kohort.broker.log.storage import Storage
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
 from kohort.values import dataclass
@@ -87,6 +92,7 @@ class DataDirectory:
         self.path = path
         self._defaults = defaults
         self._files = FileCache(max_open_files)
+        self._reserve = Reserve(path / _TOPICS)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -125,6 +131,7 @@ class DataDirectory:
         self.topics = self._read_topics()
         self.cluster_id = self._read_cluster_id()
         self._remove_deleted()
+        self._reserve.keep()
         self._next_producer_id = self._reserved_producer_ids = self._read_producer_ids()
 
     # ------------------------------------------------------------------------------- topics
@@ -170,19 +177,20 @@ class DataDirectory:
         """Remove topics and their records.
 
         They are gone at the instant the list of topics is replaced; what a crash leaves of their
-        logs is removed at the next start.
+        logs, or a disk that refuses, is removed at the next start. It needs no room on the disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and the topics are still there.
         """
-        self._store_topics(
-            {name: topic for name, topic in self.topics.items() if name not in names}
-        )
+        kept = {name: topic for name, topic in self.topics.items() if name not in names}
+        self._store_topics(kept, from_reserve=True)
         for partition in [each for each in self._logs if each.topic in names]:
             self._logs.pop(partition).abandon()
-        self._remove_deleted()
+        with suppress(KafkaError), self.storage.writing(self.path):
+            self._remove_deleted()
+        self._reserve.keep()
 
-    def _store_topics(self, topics: dict[str, Topic]) -> None:
+    def _store_topics(self, topics: dict[str, Topic], *, from_reserve: bool = False) -> None:
         rows = [
             {
                 "name": topic.name,
@@ -192,9 +200,17 @@ class DataDirectory:
             }
             for topic in topics.values()
         ]
-        with self._files.storage.writing(self.path / _TOPICS):
-            replace_file(self.path / _TOPICS, json.dumps(rows, indent=1).encode())
+        content = json.dumps(rows, indent=1).encode()
+        with self.storage.writing(self.path / _TOPICS):
+            try:
+                replace_file(self.path / _TOPICS, content)
+            except OSError as error:
+                if not from_reserve or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._reserve.replace_target(content)
         self.topics = topics
+        if not from_reserve:
+            self._reserve.keep()
 
     def _read_topics(self) -> dict[str, Topic]:
         path = self.path / _TOPICS
@@ -232,6 +248,11 @@ class DataDirectory:
                 log = PartitionLog(directory, config, self._files)
             self._logs[partition] = log
         return log
+
+    @property
+    def storage(self) -> Storage:
+        """What tells of operations that the operating system refuses."""
+        return self._files.storage
 
     @property
     def open_logs(self) -> Mapping[TopicPartition, PartitionLog]:

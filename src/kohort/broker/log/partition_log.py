@@ -318,7 +318,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} > {self.log_end_offset}")
         if before <= self.log_start_offset:
             return
-        with self.files.storage.reading(self.directory):
+        with self.files.storage.writing(self.directory):
             replace_file(self.directory / _START_FILE, str(before).encode())
             self.log_start_offset = before
             while len(self._segments) > 1 and self._segments[1].base_offset <= before:
