@@ -113,7 +113,7 @@ def test_a_broker_is_used_while_it_runs() -> None:
         broker.create_topic("t")
     with broker:
         broker.create_topic("t")
-        folder = broker._temporary
+        folder = broker._service._temporary
         assert folder is not None
         assert folder.is_dir()
     assert not folder.exists()

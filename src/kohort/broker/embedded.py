@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from kohort.broker.background import Background
 from kohort.broker.config import BrokerConfig
 from kohort.broker.handlers.topics import NewTopics, check_configs
 from kohort.broker.server import Broker
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kohort.broker.settings import BrokerSettings
 
 Listener = Callable[[GroupEvent], None]
+_NOT_RUNNING = "this broker is not running; enter its context first"
 
 
 class EmbeddedBroker:
@@ -49,11 +51,10 @@ class EmbeddedBroker:
         """
         self.config = BrokerConfig.of(settings)
         self._data_dir = Path(data_dir) if data_dir is not None else None
-        self._temporary: Path | None = None
-        self._broker: Broker | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
         self._listeners: list[Listener] = []
+        self._service = _Service(self._data_dir, self.config, self._listeners)
+        self._background: Background | None = None
+        self._forgotten: weakref.finalize[[], Self] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -86,45 +87,52 @@ class EmbeddedBroker:
     # ------------------------------------------------------------------------------- thread
 
     def start(self) -> Self:
-        """Start the broker on a thread of its own; returns when clients are served."""
-        ready: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=self._serve, args=(ready,), name="kohort-broker", daemon=True
-        )
-        self._thread.start()
+        """Start the broker on a thread of its own; returns when clients are served.
+
+        If the handler of a signal ends it by an exception, the broker ends, too.
+
+        Raises:
+            DataDirectoryError: The directory is in use or damaged.
+            KohortError: The port cannot be listened on, or nothing is known to advertise.
+            LocalProtocolError: The broker is running already, or was stopped meanwhile.
+        """
+        return self._started(Background(self._service.start, self._service.stop))
+
+    def _started(self, background: Background) -> Self:
+        if self._background is not None and not self._background.is_over:
+            raise LocalProtocolError("this broker is running already")
         try:
-            ready.result()
+            self._background = background
+            background.begin()
         except BaseException:
-            self._thread.join()
+            background.end()
             raise
         return self
 
     def stop(self) -> None:
-        """Stop the broker, flush, and wait for its thread."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
+        """Stop the broker, flush, and wait for its thread.
+
+        If the handler of a signal ends it by an exception, the broker ends all the same.
+        """
+        background = self._background
+        if background is None:
             return
-        loop.call_soon_threadsafe(self._stopping.set)
-        thread.join()
-        self._thread = None
-
-    def _serve(self, ready: Future[None]) -> None:
-        asyncio.run(self._life(ready))
-
-    async def _life(self, ready: Future[None]) -> None:
-        self._stopping = asyncio.Event()
         try:
-            await self.__aenter__()
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
-            ready.set_exception(error)
-            return
-        ready.set_result(None)
-        await self._stopping.wait()
-        await self.__aexit__(None, None, None)
+            background.end()
+        except BaseException:
+            background.tell()
+            raise
+        self._background = None
+        if self._forgotten is not None:
+            self._forgotten.detach()
 
     def __enter__(self) -> Self:
         """Start; see `start`."""
-        return self.start()
+        background = Background(self._service.start, self._service.stop)
+        # A handler may raise before the first step of `__exit__`: then nobody else stops it.
+        self._forgotten = weakref.finalize(self, background.tell)
+        self._forgotten.atexit = False
+        return self._started(background)
 
     def __exit__(
         self,
@@ -139,17 +147,7 @@ class EmbeddedBroker:
 
     async def __aenter__(self) -> Self:
         """Start on the running loop."""
-        if self._broker is not None:
-            raise LocalProtocolError("this broker is running already")
-        if self._data_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
-        broker = Broker(self._data_dir or self._temporary or Path(), self.config, self._publish)
-        try:
-            await broker.start()
-        except BaseException:
-            self._remove_temporary()
-            raise
-        self._broker, self._loop = broker, asyncio.get_running_loop()
+        await self._service.start()
         return self
 
     async def __aexit__(
@@ -159,29 +157,20 @@ class EmbeddedBroker:
         trace: TracebackType | None,
     ) -> None:
         """Stop."""
-        broker, self._broker, self._loop = self._running(), None, None
-        await broker.stop()
-        self._remove_temporary()
-
-    def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+        await self._service.stop()
 
     # ------------------------------------------------------------------------------- inside
 
     def _running(self) -> Broker:
-        if self._broker is None:
-            raise LocalProtocolError("this broker is not running; enter its context first")
-        return self._broker
+        return self._service.running()
 
-    def _publish(self, event: GroupEvent) -> None:
-        for listener in tuple(self._listeners):
-            listener(event)
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._service.loop
 
     def _call(self, action: Callable[[], None]) -> None:
         """Run `action` on the broker's loop, from whichever thread."""
-        if self._thread is None or threading.current_thread() is self._thread:
+        if self._background is None or self._background.is_inside:
             action()
             return
         done: Future[None] = Future()
@@ -193,7 +182,61 @@ class EmbeddedBroker:
             except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
                 done.set_exception(error)
 
-        if self._loop is None:
-            raise LocalProtocolError("this broker is not running; enter its context first")
-        self._loop.call_soon_threadsafe(run)
+        loop = self._loop
+        if loop is None:
+            raise LocalProtocolError(_NOT_RUNNING)
+        loop.call_soon_threadsafe(run)
         done.result()
+
+
+class _Service:
+    """What runs; it knows nothing of the face before it, which may go while this runs."""
+
+    def __init__(
+        self, data_dir: Path | None, config: BrokerConfig, listeners: list[Listener]
+    ) -> None:
+        self._data_dir = data_dir
+        self._config = config
+        self._listeners = listeners
+        self._temporary: Path | None = None
+        self._broker: Broker | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def running(self) -> Broker:
+        """Return the broker.
+
+        Raises:
+            LocalProtocolError: It is not running.
+        """
+        if self._broker is None:
+            raise LocalProtocolError(_NOT_RUNNING)
+        return self._broker
+
+    async def start(self) -> None:
+        """Start on the running loop."""
+        if self._broker is not None:
+            raise LocalProtocolError("this broker is running already")
+        if self._data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
+        broker = Broker(self._data_dir or self._temporary or Path(), self._config, self._publish)
+        try:
+            await broker.start()
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self._broker, self.loop = broker, asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Stop, and let go of the directory."""
+        broker, self._broker, self.loop = self.running(), None, None
+        await broker.stop()
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _publish(self, event: GroupEvent) -> None:
+        for listener in tuple(self._listeners):
+            listener(event)

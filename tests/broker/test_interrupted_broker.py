@@ -1,0 +1,114 @@
+"""The handler of a signal raises, between any two bytecodes, while a broker starts or stops."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kohort import LocalProtocolError
+from kohort.broker import EmbeddedBroker
+from tests.broker.processes import eventually
+from tests.client.interrupting import interrupts
+
+LONG_S = 20.0
+
+
+def broker(data: Path) -> EmbeddedBroker:
+    return EmbeddedBroker(data, offsets_topic_num_partitions=1)
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "kohort-broker"]
+
+
+def in_a_thread(function: Callable[[], object]) -> None:
+    """Have another thread make a call, which must end, and well."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(LONG_S)
+    assert not thread.is_alive(), "it hangs"
+    assert found, "it failed"
+
+
+def run_once(data: Path) -> bool:
+    with broker(data) as made:
+        return bool(made.bootstrap_servers)
+
+
+def start_and_stop(made: EmbeddedBroker) -> None:
+    made.start()
+    made.stop()
+
+
+def all_gone() -> bool:
+    if threads():
+        gc.collect()  # a traceback may hold what was interrupted
+    for thread in threads():
+        thread.join(0.05)
+    return not threads()
+
+
+def test_whatever_interrupts_the_start_the_broker_stops_and_starts_again(tmp_path: Path) -> None:
+    count = 0
+    for interrupt in interrupts():
+        count += 1
+        made = broker(tmp_path)
+        interrupt(made.start)
+        in_a_thread(made.stop)
+        in_a_thread(partial(start_and_stop, made))
+    assert count > 50
+    eventually(all_gone, "no thread is left")
+
+
+def test_a_start_that_is_interrupted_holds_no_directory(tmp_path: Path) -> None:
+    for interrupt in interrupts():
+        interrupt(partial(run_once, tmp_path))
+        eventually(all_gone, "no thread is left")
+        in_a_thread(partial(run_once, tmp_path))
+
+
+def test_whatever_interrupts_the_stop_the_broker_ends(tmp_path: Path) -> None:
+    for count, interrupt in enumerate(interrupts()):
+        made = broker(tmp_path)
+        made.start()
+        interrupt(made.stop)
+        if count % 2:
+            in_a_thread(made.stop)
+        else:
+            made.stop()
+        in_a_thread(partial(run_once, tmp_path))
+    eventually(all_gone, "no thread is left")
+
+
+def test_a_broker_that_runs_is_not_started_again(tmp_path: Path) -> None:
+    with broker(tmp_path) as made:
+        with pytest.raises(LocalProtocolError, match="running already"):
+            made.start()
+        made.create_topic("t")
+    assert not threads()
+
+
+def test_a_broker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> None:
+    made = broker(tmp_path)
+    said: list[str] = []
+    starting = threading.Thread(target=lambda: said.append(started(made)), daemon=True)
+    starting.start()
+    eventually(lambda: made._background is not None or not starting.is_alive(), "it has begun")
+    in_a_thread(made.stop)
+    starting.join(LONG_S)
+    assert said in (["started"], ["this broker was stopped while it started"])
+    assert not threads()
+
+
+def started(made: EmbeddedBroker) -> str:
+    try:
+        made.start()
+    except LocalProtocolError as error:
+        return str(error)
+    return "started"
