@@ -42,6 +42,9 @@ class AsyncPositions(AsyncFace):
         while (state := self.core.partitions[where]).position is None:
             if state.failure is not None:
                 raise state.failure
+            if state.trouble is not None and not state.trouble.is_over:
+                state.trouble.is_reported = True
+                raise state.trouble.error
             state.is_asked = True
             self.core.positions.find()
             self.core.changed.clear()

@@ -7,6 +7,7 @@ import time
 
 from kohort.errors import (
     BrokerUnavailableError,
+    ErrorCode,
     KafkaError,
     KohortError,
     RemoteProtocolError,
@@ -32,6 +33,27 @@ def may_pass(error: BaseException) -> bool:
     if isinstance(error, RemoteProtocolError):
         return not isinstance(error, NeverABrokerError)
     return isinstance(error, KafkaError) and error.retriable
+
+
+_NOT_AUTHORIZED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+def needs_help(error: BaseException) -> bool:
+    """Whether asking again on one's own is no use: somebody has to grant a right, or to decide.
+
+    Codes that a client does not know, or knows of no answer to this request, may be gone the next
+    time: a newer broker, or a bit that flipped on the way.
+    """
+    if isinstance(error, KafkaError):
+        return error.code in _NOT_AUTHORIZED or error.code == ErrorCode.UNSUPPORTED_VERSION
+    return not may_pass(error)
 
 
 class Backoff:

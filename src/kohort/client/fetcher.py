@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from kohort.client.backoff import may_pass
+from kohort.client.backoff import may_pass, needs_help
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.connection import Failed
@@ -321,13 +321,14 @@ class Fetcher:
             self._note_refusal(asked, code)
         else:
             place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
-            self._stop(state, KafkaError(code, place))
+            self._cluster.request_refresh()
+            self._stop_or_retry(state, KafkaError(code, place))
 
-    def _stop(self, state: PartitionState, error: KafkaError) -> None:
-        if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # the broker had a trouble of its own
-            self._note_trouble(state, error)
-        else:
+    def _stop_or_retry(self, state: PartitionState, error: KohortError) -> None:
+        if needs_help(error):
             state.failure = error
+        else:
+            self._note_trouble(state, error)
 
     def _note_trouble(self, state: PartitionState, error: KohortError) -> None:
         """Have the next poll raise an error, log it, and fetch again after a growing pause."""
@@ -401,11 +402,9 @@ class Fetcher:
                 each.state.refusals += 1
                 each.state.note_trouble(error)
                 self._delay(each.state)
-            elif isinstance(error, KafkaError):
-                self._stop(each.state, error)
             else:
-                each.state.failure = error
-        if may_pass(error):
+                self._stop_or_retry(each.state, error)
+        if not needs_help(error):
             self._cluster.request_refresh()
 
     def _delay(self, state: PartitionState) -> None:

@@ -122,6 +122,13 @@ class PartitionState:
         self.is_new = True
         self.reset_to = None
 
+    def found(self, offset: int) -> None:
+        """Go on from `offset`, which was looked up; what kept it from being found is over."""
+        trouble = self.trouble
+        self.seek(offset)
+        self.trouble = trouble
+        self.heal()
+
     def resume(self) -> None:
         """Go on where it was paused."""
         self.is_new = self.is_new or self.is_paused

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from kohort.client.backoff import Backoff, Deadline, may_pass
+from kohort.client.backoff import Backoff, Deadline, may_pass, needs_help
 from kohort.client.cluster import Cluster
 from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
@@ -92,10 +92,10 @@ class Positions:
             try:
                 await self._look_up(begun)
             except KohortError as error:
-                if may_pass(error) or _is_overtaken(error):
+                if not needs_help(error):
                     failures += 1
                     self._deadline.note(error)
-                    self._note(states, error, failures)
+                    self._note(begun, error, failures)
                     await asyncio.sleep(pause.next_s())
                     continue
                 for state in _unchanged(begun):
@@ -104,11 +104,19 @@ class Positions:
             self._cluster.troubles.over(self, "positions can be found again")
             self._on_change()
 
-    def _note(self, states: list[PartitionState], error: KohortError, failures: int) -> None:
+    def _note(
+        self, begun: list[tuple[PartitionState, int]], error: KohortError, failures: int
+    ) -> None:
+        """Tell of what lasts in the log, and at once, in a poll as well, of what is not usual."""
         log.debug("positions: %s", error)
+        is_usual = may_pass(error) or _is_overtaken(error)
+        if not is_usual:
+            for state in _unchanged(begun):
+                state.note_trouble(error)
+            self._on_change()
         is_shown = isinstance(error, KafkaError) and error.code in SHOWN_BY_METADATA
-        if failures >= _FAILURES and not is_shown:
-            where = ", ".join(shown(state.partition) for state in states[:_MOST_SHOWN])
+        if not is_usual or (failures >= _FAILURES and not is_shown):
+            where = ", ".join(shown(state.partition) for state, _ in begun[:_MOST_SHOWN])
             text = f"no position for {where}: {error}; nothing is read of it until there is one"
             cause = error.name if isinstance(error, KafkaError) else str(error)
             self._cluster.troubles.note(self, cause, text)
@@ -130,7 +138,7 @@ class Positions:
         for state in _unchanged(begun):
             if state.partition in found:
                 self._tell_passed(state, found[state.partition].offset)
-                state.seek(found[state.partition].offset)
+                state.found(found[state.partition].offset)
         if error is not None:  # what was found is read even so: one topic may never come
             self._on_change()
             self._cluster.request_refresh()
@@ -170,7 +178,7 @@ class Positions:
             found = await self._fetch_committed(self._coordinator, wanted, deadline)
             for state in _unchanged(begun):
                 if state.partition in found:
-                    state.seek(found[state.partition].offset)
+                    state.found(found[state.partition].offset)
                     state.leader_epoch = found[state.partition].leader_epoch
         if self._config.auto_offset_reset == "none":
             for state in _unchanged(begun):

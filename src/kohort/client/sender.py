@@ -15,7 +15,7 @@ from typing import TypeAlias
 from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
 from kohort.client.accumulator import Accumulator, Batch, Identity
-from kohort.client.backoff import CHANCE, Deadline, may_pass
+from kohort.client.backoff import CHANCE, Deadline, may_pass, needs_help
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import (
@@ -292,7 +292,7 @@ class Sender:
                 self._accumulator.identity = identity
             except KohortError as error:
                 self._no_identity = error
-                if not isinstance(error, RemoteProtocolError) and not may_pass(error):
+                if needs_help(error) and not isinstance(error, RemoteProtocolError):
                     self.batches.fatal = error
                 attempts += 1
                 await asyncio.sleep(self._backoff_ms(attempts) / 1000)

@@ -1,0 +1,83 @@
+"""A proxy between a client and a broker that puts error codes into answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+from kohort.wire import frame as frames
+from kohort.wire.messages.fetch import FetchResponse
+from kohort.wire.messages.list_offsets import ListOffsetsResponse
+from kohort.wire.messages.offsets import OffsetFetchResponse
+from kohort.wire.messages.produce import ProduceResponse
+from kohort.wire.messages.producer_ids import InitProducerIdResponse
+from kohort.wire.schema import Message
+from tests.client.cutting_proxy import CuttingProxy
+
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, INIT_PRODUCER_ID = 0, 1, 2, 9, 22
+_ANSWERS: dict[int, type[Message]] = {
+    PRODUCE: ProduceResponse,
+    FETCH: FetchResponse,
+    LIST_OFFSETS: ListOffsetsResponse,
+    OFFSET_FETCH: OffsetFetchResponse,
+    INIT_PRODUCER_ID: InitProducerIdResponse,
+}
+
+
+class ErringProxy(CuttingProxy):
+    """Stands for one broker; gives the partitions of chosen answers an error code.
+
+    Attributes:
+        erred: How many answers have got one.
+    """
+
+    def __init__(self, broker: str) -> None:
+        super().__init__(broker, lambda _: False)
+        self.erred = 0
+        self._key = self._code = self._left = 0
+        self._versions: dict[int, int] = {}
+        self._erring = threading.Lock()
+
+    def err(self, code: int, key: int, times: int = 1) -> None:
+        """Put a code into the next answers of an API that have a place for it."""
+        with self._erring:
+            self._code, self._key, self._left = code, key, times
+
+    def answer_itself(self, frame: bytes) -> None:
+        key, version, _ = frames.peek_request(memoryview(frame))
+        self._versions[key] = version
+
+    def changed(self, key: int, frame: bytes) -> bytes:
+        with self._erring:
+            if key != self._key or not self._left:
+                return frame
+            version = self._versions[key]
+            answer = frames.decode_response(_ANSWERS[key], version, memoryview(frame))
+            changed = _with_code(answer, self._code)
+            if changed == answer:
+                return frame
+            self._left -= 1
+            self.erred += 1
+            number = frames.correlation_id_of(memoryview(frame))
+            return bytes(frames.encode_response(changed, version, number)[4:])
+
+
+def _with_code(message: Any, code: int) -> Any:
+    """Return a message whose innermost error codes are this one."""
+    inner = {
+        each.name: tuple(_with_code(one, code) for one in value)
+        for each in dataclasses.fields(message)
+        if isinstance(value := getattr(message, each.name), tuple)
+        and value
+        and dataclasses.is_dataclass(value[0])
+    }
+    changed = dataclasses.replace(message, **inner)
+    if changed == message and hasattr(message, "error_code") and not _is_outer(message):
+        return dataclasses.replace(message, error_code=code)
+    return changed
+
+
+def _is_outer(message: Any) -> bool:
+    """Whether the codes that a client looks at are further in, even where there is none now."""
+    return isinstance(message, FetchResponse) or hasattr(message, "topics")
