@@ -217,8 +217,7 @@ class Cluster:
 
     async def sleep(self, pause: Backoff, deadline: Deadline) -> None:
         """Wait before something is tried again."""
-        left = deadline.left_s()
-        wanted = pause.next_s()
+        left, wanted = deadline.left_s(), pause.next_s()
         await asyncio.sleep(wanted if left is None else min(wanted, left))
 
     def _waited_for(self) -> KohortError | None:
@@ -412,17 +411,18 @@ class Cluster:
             del self._bootstrap[address]
 
     async def _open_node(self, node_id: int, purpose: Purpose) -> BrokerConnection:
-        node = self.metadata.nodes.get(node_id)
-        if node is None:
-            self.request_refresh()
-            raise BrokerUnavailableError(f"broker {node_id} is not known any more")
         first = Backoff(self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms)
         pause, not_before = self._backoffs.setdefault(node_id, (first, 0.0))
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, not_before - loop.time()))
+        node = self.metadata.nodes.get(node_id)  # it may have another address by now
+        if node is None:
+            self.request_refresh()
+            raise BrokerUnavailableError(f"broker {node_id} is not known any more")
         try:
             connection = await self._open(node.host, node.port, purpose)
         except (KafkaError, RemoteProtocolError) as error:
+            self.request_refresh()  # it may listen elsewhere, or never did here (KIP-899)
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
             self._reachability.node_failed(node_id, _plain(error))
             raise
