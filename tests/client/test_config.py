@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import logging
+
+import numpy as np
 import pytest
 
+from kohort.client import rejected
 from kohort.client.config import (
     AdminConfig,
+    ClientConfig,
     ConsumerConfig,
     ProducerConfig,
     make,
@@ -67,6 +72,7 @@ def test_the_defaults_are_those_of_kafkas_java_client() -> None:
         ({"bootstrap_servers": ""}, "empty"),
         ({"session_timeout_ms": "soon"}, r"session\.timeout\.ms must be a whole number"),
         ({"session_timeout_ms": True}, "whole number"),
+        ({"session_timeout_ms": np.array([1])}, r"session\.timeout\.ms must be a whole number"),
         ({"fetch_max_wait_ms": -1}, "cannot be negative"),
         ({"enable_auto_commit": "perhaps"}, "true or false"),
         ({"auto_offset_reset": "middle"}, "earliest, latest, none"),
@@ -176,6 +182,57 @@ def test_an_illegal_id_of_a_static_member_is_refused(given: str) -> None:
         make(ConsumerConfig, {"group_instance_id": given})
 
 
-def test_no_compression_is_called_none() -> None:
-    with pytest.raises(ConfigError, match=r"^compression\.type is None; it can be none, gzip"):
-        make(ProducerConfig, {"compression_type": None})
+@pytest.mark.parametrize("given", [None, "none", "None"])
+def test_no_compression_is_called_none(given: object) -> None:
+    assert make(ProducerConfig, {"compression_type": given}).codec is Compression.NONE
+    assert ProducerConfig(compression_type=None).codec is Compression.NONE
+
+
+@pytest.mark.parametrize("given", ["", "rar", 0, False])
+def test_what_is_no_compression_is_refused_by_its_value(given: object) -> None:
+    with pytest.raises(ConfigError, match=rf"^compression\.type .*{given!r}"):
+        make(ProducerConfig, {"compression_type": given})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "metadata.max.idle.ms",
+        "metrics.num.samples",
+        "receive.buffer.bytes",
+        "send.buffer.bytes",
+    ],
+)
+@pytest.mark.parametrize("kind", [ConsumerConfig, ProducerConfig, AdminConfig])
+def test_a_setting_of_kafka_that_changes_nothing_is_passed_over(
+    kind: type[ClientConfig], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rejected._say_without_effect.cache_clear()
+    with caplog.at_level(logging.INFO, "kohort.client"):
+        for _ in range(2):
+            assert make_from_kafka(kind, {key: "1", "client.id": "c"}).client_id == "c"
+    (line,) = [each for each in caplog.records if key in each.getMessage()]
+    assert line.levelno == logging.INFO
+    with pytest.raises(ConfigError, match=r"does not have; remove it$"):
+        make(kind, {key.replace(".", "_"): 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("security.providers", "does not have; remove it$"),
+        ("metadata.recovery.strategy", "does not have; remove it$"),
+        ("partitioner.class", "does not have; remove it$"),
+        ("compression.gzip.level", "does not have; remove it$"),
+        ("interceptor.classes", "Java classes"),
+        ("metric.reporters", "Java classes"),
+        ("sasl.jaas.config", "TLS and SASL"),
+        ("ssl.keystore.location", "TLS and SASL"),
+    ],
+)
+def test_a_setting_that_an_application_may_rely_on_is_refused(key: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}: .*{reason}"):
+        make_from_kafka(ConsumerConfig, {key: "x"})

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
 
 from kohort import AdminClient, Consumer, RebalanceListener, TopicPartition
+from kohort.errors import LocalProtocolError
 from kohort.wire import frame as frames
 from tests.broker.processes import eventually
 from tests.client.cutting_proxy import CuttingProxy
@@ -110,6 +111,25 @@ def test_the_member_leaves_without_a_second_close(
     with pytest.raises(BoomError):
         consumer.close()
     eventually(lambda: left(bootstrap, topic), "the member leaves")
+    consumer.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_calls_after_an_interrupted_close_say_what_it_is(
+    proxy: Interrupting, topic: str, protocol: str
+) -> None:
+    consumer = member(proxy, topic, protocol)
+    proxy.keys = frozenset({OFFSET_COMMIT})
+    with pytest.raises(BoomError):
+        consumer.close()
+    calls: list[Callable[[], object]] = [
+        lambda: consumer.subscribe([topic]),
+        consumer.unsubscribe,
+        consumer.poll,
+    ]
+    for call in calls:
+        with pytest.raises(LocalProtocolError, match=r"^the client was closed meanwhile$"):
+            call()
     consumer.close()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import index
 from reprlib import Repr
-from typing import TypeVar, cast
+from typing import SupportsIndex, TypeVar, cast
 
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.schema import Buffer
@@ -43,6 +43,14 @@ def shown(value: object) -> str:
     return "None" if value is None else f"{_repr.repr(value)} ({type(value).__name__})"
 
 
+def as_int(value: object) -> int | None:
+    """Return a whole number as an `int`; None for anything else: a bool, an array, or so."""
+    try:
+        return None if isinstance(value, bool) else index(cast("SupportsIndex", value))
+    except TypeError:
+        return None
+
+
 def whole(value: object, argument: str, least: int, most: int) -> int:
     """Check a whole number; NumPy's pass, `bool` and `float` do not.
 
@@ -56,9 +64,9 @@ def whole(value: object, argument: str, least: int, most: int) -> int:
         TypeError: It is no whole number.
         ValueError: It is out of range.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = as_int(value)
+    if number is None:
         raise TypeError(f"{argument} must be a whole number, not {shown(value)}")
-    number = index(value)
     if not least <= number <= most:
         wanted = f"at least {least}" if number < least else f"at most {most}"
         raise ValueError(f"{argument} is {_repr.repr(number)}; it must be {wanted}")
@@ -219,7 +227,7 @@ def offsets(value: object, argument: str = "offsets") -> dict[TopicPartition, Of
 
 def _stored(value: object, argument: str) -> OffsetAndMetadata:
     if not isinstance(value, OffsetAndMetadata):
-        if value is None or not hasattr(value, "__index__"):
+        if as_int(value) is None:
             raise TypeError(
                 f"{argument} must be an OffsetAndMetadata or a whole number, not {shown(value)}"
             )
@@ -327,10 +335,10 @@ def timeout_s_or_none(value: object, argument: str = "timeout") -> float | None:
 def _duration(value: object, argument: str, most: float) -> float:
     if isinstance(value, float):
         number = value
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
+    elif (given := as_int(value)) is None:
         raise TypeError(f"{argument} must be a number, not {shown(value)}")
     else:
-        number = min(index(value), most)
+        number = min(given, most)
     if number < 0 or math.isnan(number):
         raise ValueError(f"{argument} is {_repr.repr(value)}; it cannot be negative or NaN")
     return min(number, most)

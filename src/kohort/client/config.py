@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
-from operator import index
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from kohort.client.arguments import LONGEST_MS, mapping, shown, text, topic
+from kohort.client.arguments import LONGEST_MS, as_int, mapping, shown, text, topic
 from kohort.client.contradictions import dotted, settled
 from kohort.client.named_assignors import named_assignors
-from kohort.client.rejected import why_rejected
+from kohort.client.rejected import has_no_effect, why_rejected
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
@@ -225,7 +224,7 @@ class ProducerConfig(ClientConfig):
         acks: Replicas that must have a record before it counts as sent: "all", 1 (the leader alone)
             or 0 (none).
         enable_idempotence: Whether the broker refuses duplicates of retries (KIP-98).
-        compression_type: "none", "gzip", "snappy", "lz4" or "zstd".
+        compression_type: "none" (or None), "gzip", "snappy", "lz4" or "zstd".
         linger_ms: How long a batch waits to become fuller.
         batch_size: Bytes of a full batch, before compression.
         buffer_memory: Bytes that may wait to be sent; beyond them `send` waits.
@@ -246,7 +245,7 @@ class ProducerConfig(ClientConfig):
 
     acks: str | int = "all"
     enable_idempotence: bool = True
-    compression_type: str = "none"
+    compression_type: str | None = "none"
     linger_ms: int = 5
     batch_size: int = 16_384
     buffer_memory: int = 32 * _MIB
@@ -265,7 +264,8 @@ class ProducerConfig(ClientConfig):
             named = ("murmur2", "murmur2_random", "consistent_random")
             _one_of("partitioner", self.partitioner, named)
         codecs = tuple(codec.name.lower() for codec in Compression)
-        _one_of("compression.type", self.compression_type, codecs)
+        if self.compression_type is not None:
+            _one_of("compression.type", self.compression_type, codecs)
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError("enable.idempotence needs acks=all: set one of the two")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
@@ -281,7 +281,7 @@ class ProducerConfig(ClientConfig):
     @property
     def codec(self) -> Compression:
         """`compression_type` as on the wire."""
-        return Compression[self.compression_type.upper()]
+        return Compression[(self.compression_type or "none").upper()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +327,7 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
     """Return Kafka's own keys as keyword arguments of a configuration.
 
     Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
-    them all.
+    them all; and so are those that would change nothing here, such as sizes of buffers.
 
     Raises:
         ConfigError: A key is unknown or not supported.
@@ -338,6 +338,8 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
         if not isinstance(key, str):
             raise ConfigError(f"a setting's name must be a string, not {shown(key)}")
         name = key.replace(".", "_")
+        if has_no_effect(key):
+            continue
         if name not in any_client or "_" in key:
             raise _unknown(key, any_client, dotted)
         if name in own and name not in _WITHOUT_EFFECT.get(kind, ()):
@@ -380,8 +382,8 @@ def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
         return value.lower()
     if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
         raise ConfigError(f"{dotted(name)} must be a Python callable, not {shown(value)}")
-    if name == "compression_type" and value is None:
-        return value  # the error that follows names "none"
+    if name == "compression_type":  # None is what kafka-python calls it
+        return "none" if value is None else _text(dotted(name), value).lower()
     if wanted == "str" or (wanted == "str | None" and value is not None):
         return _text(dotted(name), value)
     return value
@@ -394,12 +396,12 @@ _LONG += ("retry_backoff_max_ms", "socket_connection_setup_timeout_ms")
 
 
 def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not (isinstance(value, str) or hasattr(value, "__index__")):
-        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}")
     try:
-        number = int(value) if isinstance(value, str) else index(value)
+        number = int(value) if isinstance(value, str) else as_int(value)
     except ValueError:
-        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}") from None
+        number = None
+    if number is None:
+        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}")
     most = LONGEST_MS if name in _LONG else 2**31 - 1
     if number > most:
         raise ConfigError(f"{dotted(name)} is {shown(number)}; it can be {most} at most")

@@ -114,6 +114,7 @@ class ConsumerCore:
         listener: Listens | None,
     ) -> None:
         """Be a member of the group, for topics or for those that match a pattern."""
+        self.ending.refuse()
         if self.config.group_id is None:
             raise ConfigError("subscribe needs a group_id; assign does not")
         if self.membership is None and self.partitions.assigned:
@@ -147,6 +148,7 @@ class ConsumerCore:
             caller: Makes callbacks.
             is_done: Whether the application is done with all that it was given.
         """
+        self.ending.refuse()
         if is_done:
             self.partitions.mark_consumed()
         if self.membership is None:
@@ -237,8 +239,7 @@ class ConsumerCore:
         self._begin(reads)
         is_last = self.was_woken = False
         while True:
-            if self.ending.is_begun:
-                raise LocalProtocolError("the client was closed meanwhile")
+            self.ending.refuse()
             if self.membership is not None:
                 self.membership.polled()
             self.changed.clear()

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from kohort.client.backoff import Deadline
 from kohort.client.lifecycle import shared
+from kohort.errors import LocalProtocolError
 
 log = logging.getLogger("kohort.client")
 
@@ -37,6 +38,15 @@ class Ending:
     def is_over(self) -> bool:
         """Whether there is nothing more to wait for."""
         return self._task is not None and self._task.done()
+
+    def refuse(self) -> None:
+        """Keep a client that closes from beginning anything anew.
+
+        Raises:
+            LocalProtocolError: It was started.
+        """
+        if self.is_begun:
+            raise LocalProtocolError("the client was closed meanwhile")
 
     def limit(self) -> asyncio.Timeout:
         """Return what ends the patience of the close, as early as anybody who waits has asked."""

@@ -6,9 +6,11 @@ import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
+from inspect import isawaitable
 from typing import Protocol, TypeAlias, cast
 from weakref import ref
 
+from kohort.client.arguments import shown
 from kohort.client.faces import Given
 from kohort.errors import LocalProtocolError
 from kohort.group.events import Ownership
@@ -86,7 +88,14 @@ class ListenerRelay(RebalanceListener):
 
     def _pass_on(self, change: Ownership, partitions: frozenset[TopicPartition]) -> Told:
         given = self._given()
-        return None if given is None else method_for(given.thing, change)(partitions)
+        if given is None:
+            return None
+        method = method_for(given.thing, change)
+        told: object = method(partitions)
+        if told is not None and not isinstance(told, Future) and not isawaitable(told):
+            name = f"{type(given.thing).__name__}.{getattr(method, '__name__', change.value)}"
+            raise TypeError(f"{name} must return None or something to await, not {shown(told)}")
+        return cast("Told", told)
 
 
 class Listening:

@@ -169,8 +169,8 @@ class ProducerSettings(ClientSettings, total=False):
     enable_idempotence: bool
     """Whether the broker refuses duplicates of retries (KIP-98). Default: True."""
 
-    compression_type: str
-    """"none", "gzip", "snappy", "lz4" or "zstd". Default: "none"."""
+    compression_type: str | None
+    """"none" (or None), "gzip", "snappy", "lz4" or "zstd". Default: "none"."""
 
     linger_ms: int
     """How long a batch waits to become fuller. Default: 5."""
