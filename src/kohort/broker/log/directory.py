@@ -6,42 +6,48 @@ topics.json           the topics; replaced as a whole, so a crash cannot tear it
 topics.json.reserve   room for its next version, so that a full disk lets topics be deleted
 producer-ids          first producer id not handed out yet
 <topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
-<hex>-delete/         a log of a deleted topic, about to be removed
+<id>.<n>-delete/      partition n of the topic with this id, which is being deleted
+<topic>-<n>.<x>-stray/  a partition that topics.json does not know; kept
 
 Other files and directories are never touched.
 """
 
 from __future__ import annotations
 
-import base64
 import errno
 import fcntl
 import json
+import logging
 import os
-import re
-import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 
 from kohort.broker.log.config import LogConfig, log_config
-from kohort.broker.log.files import FileCache, replace_file, sync_directory
+from kohort.broker.log.files import FileCache, replace_file
+from kohort.broker.log.folders import (
+    claim,
+    kafka_uuid,
+    mark_deleted,
+    remove_marked,
+    set_strays_aside,
+    take_back,
+)
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.broker.log.reserve import Reserve
 from kohort.broker.log.storage import Storage
+from kohort.broker.log.topic import Topic
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
-from kohort.values import dataclass
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["DataDirectory", "DataDirectoryError", "Topic", "log_config"]
 
 _META = "meta.properties"
 _TOPICS = "topics.json"
 _PRODUCER_IDS = "producer-ids"
-_PARTITION_METADATA = "partition.metadata"
-_DELETED = re.compile(r"[0-9a-f]{32}-delete")
 _NODE_ID = 1
 # Ids are reserved on disk this many at a time; a crash wastes the rest, and none comes twice.
 _PRODUCER_ID_BLOCK = 1000
@@ -49,23 +55,6 @@ _PRODUCER_ID_BLOCK = 1000
 
 class DataDirectoryError(KohortError):
     """The data directory cannot be used, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic of this broker.
-
-    Attributes:
-        name: Its name.
-        topic_id: Its id (KIP-516); a topic that is deleted and made again has another.
-        partitions: How many it has.
-        configs: Its own settings, by Kafka's dotted names.
-    """
-
-    name: str
-    topic_id: uuid.UUID
-    partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 class DataDirectory:
@@ -130,7 +119,7 @@ class DataDirectory:
     def _open(self) -> None:
         self.topics = self._read_topics()
         self.cluster_id = self._read_cluster_id()
-        self._remove_deleted()
+        self._tidy_folders()
         self._reserve.keep()
         self._next_producer_id = self._reserved_producer_ids = self._read_producer_ids()
 
@@ -176,19 +165,32 @@ class DataDirectory:
     def delete_topics(self, names: Collection[str]) -> None:
         """Remove topics and their records.
 
-        They are gone at the instant the list of topics is replaced; what a crash leaves of their
-        logs, or a disk that refuses, is removed at the next start. It needs no room on the disk.
+        They are gone at the instant the list of topics is replaced, which needs no room on the disk.
+        Their folders are marked before it: the next start after a crash removes these, or takes the
+        marks back.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and the topics are still there.
         """
-        kept = {name: topic for name, topic in self.topics.items() if name not in names}
-        self._store_topics(kept, from_reserve=True)
+        left = {name: topic for name, topic in self.topics.items() if name not in names}
+        doomed = [topic for name, topic in self.topics.items() if name in names]
+        with self.storage.writing(self.path):
+            marks = mark_deleted(self.path, doomed)
+        try:
+            self._store_topics(left, from_reserve=True)
+        except KafkaError:
+            take_back(marks)
+            raise
         for partition in [each for each in self._logs if each.topic in names]:
             self._logs.pop(partition).abandon()
         with suppress(KafkaError), self.storage.writing(self.path):
-            self._remove_deleted()
+            self._tidy_folders()
         self._reserve.keep()
+
+    def _tidy_folders(self) -> None:
+        """Remove what was marked, and set aside what nobody knows; a start does the rest."""
+        remove_marked(self.path, self.topics)
+        set_strays_aside(self.path, self.topics)
 
     def _store_topics(self, topics: dict[str, Topic], *, from_reserve: bool = False) -> None:
         rows = [
@@ -244,7 +246,7 @@ class DataDirectory:
             config = log_config(self._defaults, topic.configs)
             directory = self._directory_of(partition)
             with self._files.storage.reading(directory):
-                self._claim(directory, topic)
+                claim(directory, topic)
                 log = PartitionLog(directory, config, self._files)
             self._logs[partition] = log
         return log
@@ -271,37 +273,6 @@ class DataDirectory:
     def _directory_of(self, partition: TopicPartition) -> Path:
         return self.path / f"{partition.topic}-{partition.partition}"
 
-    def _claim(self, directory: Path, topic: Topic) -> None:
-        """Write whose log the directory holds, unless it says so; foreign files are not taken."""
-        owner = directory / _PARTITION_METADATA
-        if owner.exists():
-            return
-        directory.mkdir(exist_ok=True)
-        if any(each.suffix != ".tmp" for each in directory.iterdir()):
-            raise OSError(f"{directory} holds files that are not of topic {topic.name}")
-        replace_file(owner, _partition_metadata(topic.topic_id))
-        sync_directory(self.path)
-
-    def _remove_deleted(self) -> None:
-        """Remove logs of topics that are not there (any more), and nothing but these."""
-        for directory in tuple(self.path.iterdir()):
-            if _DELETED.fullmatch(directory.name):
-                shutil.rmtree(directory, ignore_errors=True)
-            elif self._is_orphan(directory):
-                doomed = self.path / f"{uuid.uuid4().hex}-delete"
-                directory.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
-
-    def _is_orphan(self, directory: Path) -> bool:
-        name, _, number = directory.name.rpartition("-")
-        owner = directory / _PARTITION_METADATA
-        if not (name and number.isdecimal() and owner.is_file()):
-            return False
-        topic = self.topics.get(name)
-        if topic is None or int(number) >= topic.partitions:
-            return True
-        return owner.read_bytes() != _partition_metadata(topic.topic_id)
-
     # ------------------------------------------------------------------------------- identity
 
     def _read_cluster_id(self) -> str:
@@ -312,7 +283,7 @@ class DataDirectory:
             if not known.get("cluster.id"):
                 raise DataDirectoryError(f"{path} is not a broker's: it has no cluster.id")
             return known["cluster.id"]
-        cluster_id = _kafka_uuid(uuid.uuid4())
+        cluster_id = kafka_uuid(uuid.uuid4())
         if not (self.path / _TOPICS).exists():
             self._store_topics({})  # first, for what has only the other file is Apache Kafka's
         content = f"version=1\ncluster.id={cluster_id}\nnode.id={_NODE_ID}\n"
@@ -367,12 +338,3 @@ class DataDirectory:
             self._logs.clear()
             self._files.close()
             self._free_lock()
-
-
-def _partition_metadata(topic_id: uuid.UUID) -> bytes:
-    return f"version: 0\ntopic_id: {_kafka_uuid(topic_id)}\n".encode()
-
-
-def _kafka_uuid(value: uuid.UUID) -> str:
-    """Return an id as Kafka prints it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -40,8 +40,8 @@ class Storage:
         self._clock = clock
         self._quiet_until = float("-inf")
         # What could not be written last, by cause, and the causes that the log names as present.
-        self._failing: dict[int | None, set[Path]] = {}
-        self._told: set[int | None] = set()
+        self._failing: dict[int | str, set[Path]] = {}
+        self._told: set[int | str] = set()
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
@@ -78,12 +78,17 @@ class Storage:
             logger.warning("%s: the disk takes what is written again", path)
 
     def _tell(self, path: Path, error: OSError) -> None:
-        self._failing.setdefault(error.errno, set()).add(path)
-        if error.errno in self._told:
+        cause = error.errno or str(error)
+        self._failing.setdefault(cause, set()).add(path)
+        if cause in self._told:
             return
-        self._told.add(error.errno)
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        advice = _ADVICE.get(error.errno or 0, "look at the disk and at the system's log")
+        self._told.add(cause)
+        if error.errno is None:  # ours, and says what to do
+            logger.error("%s; clients are told KAFKA_STORAGE_ERROR and try again", error)
+            return
         logger.error(
-            "%s: %s; clients are told KAFKA_STORAGE_ERROR and try again: %s", path, reason, advice
+            "%s: %s; clients are told KAFKA_STORAGE_ERROR and try again: %s",
+            path,
+            os.strerror(error.errno),
+            _ADVICE.get(error.errno, "look at the disk and at the system's log"),
         )
