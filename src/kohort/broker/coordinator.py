@@ -324,11 +324,17 @@ class GroupCoordinator:
         """
         try:
             await self._load(number)
-        except KohortError as error:
+        except (KohortError, OSError) as error:  # what is on the disk, or the disk
             if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._again[number] = self._now() + _LOAD_AGAIN_MS
             else:
-                logger.exception("shard %d cannot be loaded until this broker starts again", number)
+                logger.error(
+                    "%s-%d cannot be loaded until this broker starts again, its groups have no "
+                    "coordinator: %s",
+                    OFFSETS_TOPIC,
+                    number,
+                    error,
+                )
             self._run(number, Unload())
 
     def _release(self, token: int, response: Message) -> None:

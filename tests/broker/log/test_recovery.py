@@ -22,6 +22,8 @@ from tests.broker.log.batches import batch, opened, records_of
 from tests.broker.log.crashes import Crash, dying_after
 
 BATCHES = 5
+# What chains a batch to its neighbours: base offset, length, magic, last offset.
+CHAIN = {*range(12), 16, *range(23, 27)}
 
 
 @pytest.fixture(params=["closed in order", "crashed"])
@@ -67,7 +69,8 @@ def test_a_tail_cut_at_any_byte_loses_only_what_is_torn(original: Path) -> None:
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x55, 0x80, 0xFF])
-def test_any_flipped_byte_of_the_tail_is_not_served(original: Path, flip: int) -> None:
+@pytest.mark.parametrize("original", ["crashed"], indirect=True)
+def test_any_flipped_byte_of_the_tail_is_cut_off_after_a_crash(original: Path, flip: int) -> None:
     content = next(original.glob("*.log")).read_bytes()
     ends = ends_of(content)
     for at in range(ends[2], len(content)):
@@ -77,6 +80,25 @@ def test_any_flipped_byte_of_the_tail_is_not_served(original: Path, flip: int) -
             whole = sum(end <= at for end in ends)
             assert [r.offset for r in records_of(log)] == list(range(2 * whole))
             assert log.cut_bytes == len(content) - ends[whole - 1]
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80])
+@pytest.mark.parametrize("original", ["closed in order"], indirect=True)
+def test_any_flipped_byte_after_a_shutdown_in_order_costs_no_byte(
+    original: Path, flip: int
+) -> None:
+    """The headers say where the log ends: a batch whose records are damaged keeps its place."""
+    content = next(original.glob("*.log")).read_bytes()
+    size, damaged = len(content) // BATCHES, bytearray(content)
+    for at in (*range(size), *range(3 * size, len(content))):
+        damaged[at] ^= flip
+        with changed(original, bytes(damaged)) as log:
+            stays = at // size if at % size in CHAIN else BATCHES
+            assert (log.log_end_offset, log.cut_bytes) == (2 * stays, len(content) - stays * size)
+            kept = [path.read_bytes() for path in log.directory.glob("*.cut-at-*")]
+            assert kept == ([damaged[stays * size :]] if stays < BATCHES else [])
+            assert log.append(batch(b"next"), 0).base_offset == 2 * stays
+        damaged[at] ^= flip
 
 
 def test_after_a_shutdown_in_order_only_the_tail_is_looked_at(tmp_path: Path) -> None:

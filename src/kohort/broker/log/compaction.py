@@ -7,6 +7,7 @@ each idempotent producer stays, if only as a header. Offsets have gaps afterward
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,9 +15,11 @@ from kohort.broker.log.cleaning import without
 from kohort.broker.log.partition_log import CLEANED_SUFFIX, PartitionLog
 from kohort.broker.log.producer_state import ProducerStates
 from kohort.broker.log.segment import Segment
-from kohort.errors import RemoteProtocolError
+from kohort.errors import KafkaError, RemoteProtocolError
 from kohort.wire.records import Record, decode_records
 from kohort.wire.records.header import BatchHeader, parse_header
+
+logger = logging.getLogger(__name__)
 
 # Memory for the keys of one pass; what does not fit waits for the next. An entry costs about 150
 # bytes beside its key.
@@ -28,7 +31,7 @@ _MAX_INT32 = 0x7FFFFFFF
 def needs_compaction(log: PartitionLog) -> bool:
     """Whether enough of a compacted log is new (`min.cleanable.dirty.ratio`)."""
     closed = log.segments[:-1]
-    if not log.config.compact or not closed:
+    if not log.config.compact or not closed or log.uncleanable:
         return False
     dirty = sum(each.size for each in closed if each.next_offset > log.compacted_to)
     total = sum(each.size for each in closed)
@@ -38,8 +41,14 @@ def needs_compaction(log: PartitionLog) -> bool:
 def compact_due(logs: Iterable[PartitionLog], now_ms: int) -> Iterator[None]:
     """Compact those logs that need it, a little at each step; see `compact`."""
     for log in logs:
-        if needs_compaction(log):
+        if not needs_compaction(log):
+            continue
+        try:
             yield from compact(log, now_ms)
+        except KafkaError as error:
+            # What is behind the damage would not be copied, and so be lost.
+            log.uncleanable = True
+            logger.error("%s is not compacted until a restart: %s", log.directory, error)
 
 
 def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
@@ -53,6 +62,7 @@ def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
         now_ms: Milliseconds since the epoch, for the age of tombstones.
 
     Raises:
+        KafkaError: CORRUPT_MESSAGE: the log is damaged, and as it was.
         OSError: The disk is full, for instance; the log is sound.
     """
     closed = log.segments[:-1]
@@ -91,7 +101,7 @@ class _Keys:
         for segment in segments:
             if segment.next_offset <= self._start:
                 continue
-            for header, batch in segment.batches():
+            for header, batch in segment.all_batches():
                 if self._room <= 0:
                     return
                 if header.last_offset >= self._start:
@@ -143,7 +153,7 @@ class _Rewriting:
         if self._cleaned is None:
             self._cleaned = _new_segment(self._log, segment.base_offset)
         self._group.append(segment)
-        for header, batch in segment.batches():
+        for header, batch in segment.all_batches():
             kept = _kept(header, batch, self._keys, self._log.producers, keep_tombstones)
             if kept is not None:
                 self._cleaned.append(kept, parse_header(kept))

@@ -2,25 +2,29 @@
 
 Beside the segments a partition's directory holds
 <offset>.producers  the idempotent producers' state before an offset
-clean-shutdown      how far the last segment was written and synced; gone once it is written again
+clean-shutdown      the last segment, its size and the end offset, all of it synced; gone once the
+                    log is written again
 log-start-offset    where readers begin, if records were deleted before it
 swap                what compaction is about to replace
+<segment>.cut-at-N  what was cut off a damaged segment
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.files import FileCache, replace_file, sync_directory
 from kohort.broker.log.producer_state import ProducerStates
-from kohort.broker.log.recovery import has_sound_tail, recover
+from kohort.broker.log.recovery import open_closed, recover
 from kohort.broker.log.segment import Segment
 from kohort.broker.log.validation import check_time, only_batch
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
@@ -28,6 +32,8 @@ from kohort.values import dataclass
 from kohort.wire.records import decode_records
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
 from kohort.wire.schema import Buffer
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["CLEANED_SUFFIX", "LEADER_EPOCH", "Appended", "LogConfig", "PartitionLog"]
 
@@ -67,11 +73,12 @@ class PartitionLog:
     Attributes:
         directory: Where it is.
         config: Its settings; may be replaced at any time.
-        cut_bytes: How much a crash had left half-written at the end, and opening cut off.
+        cut_bytes: How much opening cut off the end: half-written in a crash, or damaged.
         producers: State of the idempotent producers.
         files: Where its descriptors come from.
         log_start_offset: First offset that can be read.
         compacted_to: Offset below which compaction has seen each record.
+        uncleanable: Whether compaction has met damage, and leaves the log alone.
     """
 
     def __init__(self, directory: Path, config: LogConfig, files: FileCache) -> None:
@@ -84,14 +91,18 @@ class PartitionLog:
         self.config = config
         self.cut_bytes = 0
         self.compacted_to = 0
+        self.uncleanable = False
+        self._told: set[str] = set()
         self.files = files
         directory.mkdir(parents=True, exist_ok=True)
         self._finish_swap()
         self._segments = self._find_segments()
         self._marked_clean = (directory / _CLEAN_FILE).exists()
         self._unflushed = False
-        for segment in self._segments[:-1]:
+        for segment, following in pairwise(self._segments):
             segment.load()
+            if segment.damaged:
+                segment.next_offset = following.base_offset
         self.producers = self._open_last()
         self.log_start_offset = max(self._stored_start(), self._segments[0].base_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
@@ -124,24 +135,32 @@ class PartitionLog:
 
     def _open_last(self) -> ProducerStates:
         """Open the segment that grows: at once after a shutdown in order, else batch by batch."""
-        last = self._segments[-1]
-        if self._read_mark() == [last.base_offset, last.size]:
-            last.load()
-            if has_sound_tail(last, LEADER_EPOCH):
-                return self._producers_at(last.next_offset)
+        last, mark = self._segments[-1], self._read_mark()
+        if mark is not None and mark[0] == last.base_offset:
+            is_whole, self.cut_bytes = open_closed(last, *mark[1:])
+            if not is_whole:
+                self._drop_snapshots()
+                self._forget_mark()
+            return self._producers_at(last.next_offset)
         producers = self._producers_at(last.base_offset)
         self.cut_bytes = recover(last, LEADER_EPOCH, producers.apply)
-        for offset, path in self._snapshots():
-            if offset > last.next_offset:  # speaks of batches that were cut off
-                path.unlink()
+        self._unflushed = last.size > 0
+        self._drop_snapshots()
         return producers
+
+    def _drop_snapshots(self) -> None:
+        """Remove snapshots of producers that speak of batches that were cut off."""
+        for offset, path in self._snapshots():
+            if offset > self.log_end_offset:
+                path.unlink()
 
     def _read_mark(self) -> list[int] | None:
         try:
             words = (self.directory / _CLEAN_FILE).read_text().split()
-            return [int(word) for word in words]
+            mark = [int(word) for word in words]
         except (OSError, ValueError):
             return None
+        return mark if len(mark) in (2, 3) else None  # 2 of earlier versions: no end offset
 
     def _producers_at(self, end: int) -> ProducerStates:
         """Fold the producers' state before an offset from a snapshot and the batches after it."""
@@ -259,7 +278,8 @@ class PartitionLog:
             at_least_one: Whether the first batch comes back however large it is.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE where the log is damaged, or
+                KAFKA_STORAGE_ERROR.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -268,12 +288,24 @@ class PartitionLog:
             )
         if offset == self.log_end_offset:
             return b""
-        with self.files.storage.reading(self.directory):
+        with self._reading():
             for segment in self._segments[self._segment_number(offset) :]:
                 found = segment.read(offset, max_bytes, at_least_one)
                 if found is not None:
                     return found
         return b""
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell damage that a reader meets, once."""
+        with self.files.storage.reading(self.directory):
+            try:
+                yield
+            except KafkaError as error:
+                if error.code == ErrorCode.CORRUPT_MESSAGE and str(error) not in self._told:
+                    self._told.add(str(error))
+                    logger.error("%s: readers get %s", self.directory, error)
+                raise
 
     def _segment_number(self, offset: int) -> int:
         number = bisect_right(self._segments, offset, key=attrgetter("base_offset"))
@@ -286,9 +318,9 @@ class PartitionLog:
             KafkaError: CORRUPT_MESSAGE when a batch cannot be read, or
                 KAFKA_STORAGE_ERROR.
         """
-        with self.files.storage.reading(self.directory):
+        with self._reading():
             for segment in self._segments:
-                if segment.max_timestamp < timestamp:
+                if segment.max_timestamp < timestamp and not segment.damaged:
                     continue
                 for batch in segment.find_timestamp(timestamp):
                     for offset, record_timestamp in _timestamps(batch):
@@ -302,9 +334,13 @@ class PartitionLog:
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield every batch, oldest first; for loading state that is a fold of the log."""
+        """Yield every batch, oldest first; for loading state that is a fold of the log.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: the log is damaged.
+        """
         for segment in self._segments:
-            yield from segment.batches()
+            yield from segment.all_batches()
 
     # ------------------------------------------------------------------------------- removing
 
@@ -346,7 +382,8 @@ class PartitionLog:
         config = self.config
         if segment.size == 0:
             return segment is not self._segments[-1]
-        newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
+        is_known = segment.max_timestamp >= 0 and not segment.damaged
+        newest = segment.max_timestamp if is_known else segment.modified_ms
         too_old = 0 <= config.retention_ms < now_ms - newest
         too_much = 0 <= config.retention_bytes <= self.size - segment.size
         return too_old or too_much
@@ -413,7 +450,7 @@ class PartitionLog:
         if self._marked_clean or last.size == 0:
             return
         self._write_snapshot()
-        mark = f"{last.base_offset} {last.size}\n"
+        mark = f"{last.base_offset} {last.size} {last.next_offset}\n"
         replace_file(self.directory / _CLEAN_FILE, mark.encode())
         self._marked_clean = True
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kohort.broker.log.files import FileCache, read_at, write_all
 from kohort.broker.log.index import offset_index, time_index
-from kohort.errors import RemoteProtocolError
+from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.wire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, parse_header
 
 INDEX_INTERVAL_BYTES = 4096
@@ -22,23 +22,44 @@ SUFFIXES = (".log", ".index", ".timeindex")
 
 _MAX_INT32 = 0x7FFFFFFF  # offsets and positions in an index are int32
 _SCAN_BYTES = 4 * 1024 * 1024
-# What a search must know of a batch that is in the log already: base offset, length, last offset
-# delta. It reads dozens of headers where a fetch wants one, so it does not parse whole ones, and
-# asks for the stretch between two index entries at once.
-_EXTENT = struct.Struct(">qi11xi")
+# What a search must know of a batch that is in the log already: base offset, length, magic, last
+# offset delta, max timestamp. It reads dozens of headers where a fetch wants one, so it does not
+# parse whole ones, and asks for the stretch between two index entries at once.
+_EXTENT = struct.Struct(">qi4xb6xi8xq")
 _EXTENTS_BYTES = 2 * INDEX_INTERVAL_BYTES
+_MAGIC = 2
 
 
 class Extent(NamedTuple):
-    """Where a batch lies in the file, and which offset is its last."""
+    """Where a batch lies in the file, and which offsets are its."""
 
     position: int
     size: int
+    base_offset: int
     last_offset: int
+    max_timestamp: int
+
+    @property
+    def end(self) -> int:
+        """Where the next batch begins."""
+        return self.position + self.size
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the batch."""
+        return self.last_offset + 1
 
 
 class Segment:
-    """A segment's file and its indexes."""
+    """A segment's file and its indexes.
+
+    Attributes:
+        base_offset: First offset it may hold.
+        next_offset: Offset after its last batch.
+        max_timestamp: Largest timestamp in it, -1 without any.
+        size: Bytes of its file that count.
+        damaged: Whether the row of its batches was seen to break off before the end of the file.
+    """
 
     def __init__(
         self, directory: Path, base_offset: int, files: FileCache, suffix: str = ""
@@ -57,6 +78,7 @@ class Segment:
         self._files = files
         self._use(directory, suffix)
         self.size = self.path.stat().st_size if self.path.exists() else 0
+        self.damaged = False
         self._torn = False
         self._forget_index()
 
@@ -94,35 +116,56 @@ class Segment:
         last, newest = self._offsets.last(), self._times.last()
         if last is None or newest is None:
             return self.size == 0
-        if not self._is_true(last) or self._timestamp_at(newest[1]) != newest[0]:
+        if not self._is_true(last):
+            return False
+        # Where it is the log that is damaged, an index built from it would know less than this one.
+        if self._timestamp_at(newest[1]) != newest[0] and self._is_whole():
             return False
         self.max_timestamp = self._indexed_timestamp = newest[0]
         self._newest_last_offset = self.base_offset + newest[1]
-        for header, _ in self.batches(last[1]):
-            self._note(header)
+        position = last[1]
+        for extent in self.extents(position):
+            self._note(extent)
+            position = extent.end
+        self.damaged = position < self.size
         return True
+
+    def _is_whole(self) -> bool:
+        """Whether one batch follows the other up to the end of the file."""
+        if not self.damaged:
+            position = 0
+            for extent in self.extents():
+                position = extent.end
+            self.damaged = position < self.size
+        return not self.damaged
 
     def reindex(self) -> None:
         """Build both indexes from the batches, and learn the segment's end from them."""
         self.start_over()
         position = 0
-        for header, _ in self.batches():
-            self.found(header, position)
-            position += header.size_in_bytes
+        for extent in self.extents():
+            self._found(extent)
+            position = extent.end
+        self.damaged = position < self.size
 
     def start_over(self) -> None:
         """Drop both indexes and everything they told, before each batch is `found` again."""
         self._offsets.clear()
         self._times.clear()
         self.next_offset, self.max_timestamp = self.base_offset, -1
+        self.damaged = False
         self._forget_index()
 
     def found(self, header: BatchHeader, position: int) -> None:
         """Note and index a batch that is in the file at `position`."""
-        self._note(header)
+        size, last_offset = header.size_in_bytes, header.last_offset
+        self._found(Extent(position, size, header.base_offset, last_offset, header.max_timestamp))
+
+    def _found(self, extent: Extent) -> None:
+        self._note(extent)
         # Without an entry a search walks further; so an index that cannot be written is no failure.
         with suppress(OSError):
-            self._index(header, position)
+            self._index(extent)
 
     def tail_position(self) -> int:
         """Return where the last two batches, or something before them, begin.
@@ -210,10 +253,16 @@ class Segment:
     # ------------------------------------------------------------------------------- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes | memoryview | None:
-        """Return whole batches from the one that holds `offset` on; None if that is not here."""
+        """Return whole batches from the one that holds `offset` on; None if that is not here.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: it cannot be told, for the file is damaged.
+        """
         first = self.locate(offset)
         if first is None:
             return None
+        if first.last_offset >= self.next_offset:
+            raise self._damage(first.position)
         if first.size > max_bytes and not at_least_one:
             return b""
         limit = first.position + max(max_bytes, first.size)
@@ -221,15 +270,37 @@ class Segment:
         return read_at(self._descriptor(), first.position, end - first.position)
 
     def locate(self, offset: int) -> Extent | None:
-        """Return the first batch that ends at or after `offset`."""
-        entry = self._offsets.floor(offset - self.base_offset)
-        if entry is not None and not self._is_true(entry):
-            self.reindex()
-            entry = self._offsets.floor(offset - self.base_offset)
-        for extent in self._extents(entry[1] if entry else 0):
+        """Return the first batch that ends at or after `offset`, None if all end before it.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: there is no batch where one must begin. What lies behind it
+                must not be taken for what comes next.
+        """
+        position = self._position_before(offset)
+        for extent in self.extents(position):
             if extent.last_offset >= offset:
                 return extent
+            position = extent.end
+        if position < self.size:
+            raise self._damage(position)
         return None
+
+    def _position_before(self, offset: int) -> int:
+        """Return where a batch begins that is not behind the one that holds `offset`."""
+        entry = self._offsets.floor(offset - self.base_offset)
+        if entry is not None and not self._is_true(entry):
+            if not self._is_whole():
+                return 0
+            self.reindex()
+            entry = self._offsets.floor(offset - self.base_offset)
+        return entry[1] if entry else 0
+
+    def _damage(self, position: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{self.path} is damaged: no record batch begins at byte {position} of {self.size}, "
+            "where one must; put a copy of the file back, or let readers seek past it",
+        )
 
     def _last_end(self, first: Extent, limit: int) -> int:
         """Return where the last batch ends that begins with `first` and ends by `limit`."""
@@ -237,25 +308,42 @@ class Segment:
         entry = self._offsets.floor(limit, field=1)
         if entry is not None and entry[1] > end and self._is_true(entry):
             end = entry[1]
-        for extent in self._extents(end):
-            if extent.position + extent.size > limit:
+        for extent in self.extents(end):
+            if extent.end > limit:
                 break
-            end = extent.position + extent.size
+            end = extent.end
         return end
 
     def find_timestamp(self, timestamp: int) -> Iterator[memoryview]:
-        """Yield the batches that may hold the first record at or after `timestamp`."""
+        """Yield the batches that may hold the first record at or after `timestamp`.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: it may be where the file is damaged.
+        """
         before = self._times.floor(timestamp - 1)
         start = 0
         if before is not None:
             if self._timestamp_at(before[1]) != before[0]:
-                self.reindex()
-                before = self._times.floor(timestamp - 1)
+                if self._is_whole():
+                    self.reindex()
+                before = None if self.damaged else self._times.floor(timestamp - 1)
             found = self.locate(self.base_offset + before[1]) if before else None
             start = found.position if found else 0
-        for header, batch in self.batches(start):
+        for header, batch in self.all_batches(start):
             if header.max_timestamp >= timestamp:
                 yield batch
+
+    def all_batches(self, position: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield each batch with its header up to the end of the file.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE: there is no batch where one must begin.
+        """
+        for header, batch in self.batches(position):
+            yield header, batch
+            position += header.size_in_bytes
+        if position < self.size:
+            raise self._damage(position)
 
     def batches(self, position: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield each whole batch with its header, reading the file in large pieces.
@@ -281,19 +369,26 @@ class Segment:
                 at = len(batch)
             position += at
 
-    # ------------------------------------------------------------------------------- inside
+    def extents(self, position: int = 0) -> Iterator[Extent]:
+        """Yield where each batch lies, from the one at `position` on.
 
-    def _extents(self, position: int) -> Iterator[Extent]:
-        """Yield where each batch lies, from the one at `position` on."""
+        Ends at the end of the file, or quietly where no batch begins that may follow.
+        """
+        least = self.base_offset
         while position < self.size:
             piece = os.pread(self._descriptor(), _EXTENTS_BYTES, position)
             at = 0
             while (extent := self._extent(piece, at, position + at)) is not None:
+                if extent.base_offset < least:
+                    return
                 yield extent
+                least = extent.next_offset
                 at += extent.size
             if at == 0:
                 return
             position += at
+
+    # ------------------------------------------------------------------------------- inside
 
     def _extent_at(self, position: int) -> Extent | None:
         if not 0 <= position < self.size:
@@ -304,11 +399,12 @@ class Segment:
         """Return the batch that begins at `at` of a piece of the file and at `position` of it."""
         if at + _EXTENT.size > len(piece):
             return None
-        base_offset, length, last_offset_delta = _EXTENT.unpack_from(piece, at)
+        base_offset, length, magic, delta, max_timestamp = _EXTENT.unpack_from(piece, at)
         size = length + LENGTH_END
-        if size < HEADER_SIZE or position + size > self.size:
+        fits = HEADER_SIZE <= size <= self.size - position
+        if not fits or magic != _MAGIC or delta < 0:
             return None
-        return Extent(position, size, base_offset + last_offset_delta)
+        return Extent(position, size, base_offset, base_offset + delta, max_timestamp)
 
     def _is_true(self, entry: tuple[int, int]) -> bool:
         """Whether an entry of the offset index leads to the batch it names."""
@@ -318,30 +414,31 @@ class Segment:
     def _timestamp_at(self, relative_offset: int) -> int | None:
         """Return the largest timestamp of the batch that ends at an offset."""
         last_offset = self.base_offset + relative_offset
-        extent = self.locate(last_offset)
+        try:
+            extent = self.locate(last_offset)
+        except KafkaError:
+            return None
         if extent is None or extent.last_offset != last_offset:
             return None
-        data = os.pread(self._descriptor(), HEADER_SIZE, extent.position)
-        header = _header(memoryview(data), 0)
-        return None if header is None else header.max_timestamp
+        return extent.max_timestamp
 
-    def _index(self, header: BatchHeader, position: int) -> None:
+    def _index(self, extent: Extent) -> None:
         """Add entries for a batch, by its last offset as Kafka does, if the last are far enough."""
-        relative_offset = header.last_offset - self.base_offset
+        relative_offset = extent.last_offset - self.base_offset
         if self._unindexed >= INDEX_INTERVAL_BYTES and 0 <= relative_offset <= _MAX_INT32:
-            self._offsets.append(relative_offset, position)
+            self._offsets.append(relative_offset, extent.position)
             if self.max_timestamp > self._indexed_timestamp:
                 newest = self._newest_last_offset - self.base_offset
                 self._times.append(self.max_timestamp, newest)
                 self._indexed_timestamp = self.max_timestamp
             self._unindexed = 0
-        self._unindexed += header.size_in_bytes
+        self._unindexed += extent.size
 
-    def _note(self, header: BatchHeader) -> None:
-        self.next_offset = max(self.next_offset, header.next_offset)
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self._newest_last_offset = header.last_offset
+    def _note(self, extent: Extent) -> None:
+        self.next_offset = max(self.next_offset, extent.next_offset)
+        if extent.max_timestamp > self.max_timestamp:
+            self.max_timestamp = extent.max_timestamp
+            self._newest_last_offset = extent.last_offset
 
     def _descriptor(self) -> int:
         return self._files.descriptor(self.path)
