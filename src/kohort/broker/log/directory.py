@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import logging
 import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping
@@ -40,8 +39,6 @@ from kohort.broker.log.storage import Storage
 from kohort.broker.log.topic import Topic
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 __all__ = ["DataDirectory", "DataDirectoryError", "Topic", "log_config"]
 
@@ -165,9 +162,9 @@ class DataDirectory:
     def delete_topics(self, names: Collection[str]) -> None:
         """Remove topics and their records.
 
-        They are gone at the instant the list of topics is replaced, which needs no room on the disk.
-        Their folders are marked before it: the next start after a crash removes these, or takes the
-        marks back.
+        They are gone at the instant the list of topics is replaced, which needs no room on the
+        disk. Their folders are marked before it: the next start after a crash removes these, or
+        takes the marks back.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and the topics are still there.
