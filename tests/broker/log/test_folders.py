@@ -169,7 +169,7 @@ def test_a_deletion_that_cannot_be_stored_leaves_the_topic_as_it_was(
     log = directory.log(PARTITION)
 
     def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
         patched.setattr("kohort.broker.log.directory.replace_file", refuse)
