@@ -16,14 +16,22 @@ from tests.broker.processes import eventually
 from tests.client.interrupting import interrupts
 
 LONG_S = 20.0
+OTHERS: frozenset[threading.Thread] = frozenset()
 
 
 def broker(data: Path) -> EmbeddedBroker:
     return EmbeddedBroker(data, offsets_topic_num_partitions=1)
 
 
+@pytest.fixture(autouse=True)
+def others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of the process may have a broker running."""
+    monkeypatch.setattr(f"{__name__}.OTHERS", frozenset(threading.enumerate()))
+
+
 def threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "kohort-broker"]
+    running = set(threading.enumerate()) - OTHERS
+    return [each for each in running if each.name == "kohort-broker"]
 
 
 def in_a_thread(function: Callable[[], object]) -> None:

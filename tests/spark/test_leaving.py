@@ -29,32 +29,27 @@ def until(condition: Callable[[], object], act: Callable[[], object] = lambda: N
         act()
 
 
-class Slow:
-    """A member that the group waits for when it does not poll, up to `patience_ms`."""
-
-    def __init__(
-        self, bootstrap: str, topic: str, protocol: str, patience_ms: int = 60_000
-    ) -> None:
-        settings: dict[str, Any] = {
-            key.removeprefix("kafka.").replace(".", "_"): value
-            for key, value in PROTOCOLS[protocol].items()
-            if "heartbeat" not in key
-        }
-        self.consumer = Consumer(
-            topic,
-            bootstrap_servers=bootstrap,
-            group_id=f"group-of-{topic}",
-            max_poll_interval_ms=patience_ms,
-            heartbeat_interval_ms=100,
-            enable_auto_commit=False,
-            **settings,
-        )
+def member(bootstrap: str, topic: str, protocol: str) -> Consumer:
+    """A member for which the group waits when it does not poll."""
+    settings: dict[str, Any] = {
+        key.removeprefix("kafka.").replace(".", "_"): value
+        for key, value in PROTOCOLS[protocol].items()
+        if "heartbeat" not in key
+    }
+    return Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=f"group-of-{topic}",
+        heartbeat_interval_ms=100,
+        enable_auto_commit=False,
+        **settings,
+    )
 
 
 @contextmanager
 def rebalancing(bootstrap: str, topic: str, protocol: str) -> Iterator[None]:
     """The group waits for a member that does not poll, because another one has come."""
-    newcomer = Slow(bootstrap, topic, protocol).consumer
+    newcomer = member(bootstrap, topic, protocol)
     is_over = threading.Event()
 
     def poll() -> None:
@@ -74,23 +69,26 @@ def rebalancing(bootstrap: str, topic: str, protocol: str) -> Iterator[None]:
 
 @contextmanager
 def two_members(
-    bootstrap: str, topic: str, protocol: str, patience_ms: int
-) -> Iterator[PlayedQuery]:
-    """A query that has written a batch of its own partitions, beside a member that is slow."""
+    bootstrap: str, topic: str, protocol: str
+) -> Iterator[tuple[PlayedQuery, Consumer]]:
+    """A query that has written a batch of its own partitions, beside a member that polls no more.
+
+    The group waits for that one when it rebalances, until it is closed.
+    """
     query = PlayedQuery(options(bootstrap, topic, protocol, startingOffsets="earliest"))
-    slow = Slow(bootstrap, topic, protocol, patience_ms).consumer
+    slow = member(bootstrap, topic, protocol)
+
+    def both() -> None:
+        query.offer()
+        slow.poll_membership(50)
+
     try:
-
-        def both() -> None:
-            query.offer()
-            slow.poll_membership(50)
-
         until(lambda: slow.assignment(), both)
         until(lambda: not query.offer(), lambda: slow.poll_membership(50))
         produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
         until(lambda: query.offer(), lambda: slow.poll_membership(50))
         query.write()
-        yield query
+        yield query, slow
     finally:
         query.reader.stop()
         slow.close()
@@ -114,22 +112,34 @@ def is_stored(bootstrap: str, topic: str, query: PlayedQuery) -> bool:
 def test_a_drained_query_has_committed_its_last_batch(
     bootstrap: str, topic: str, protocol: str
 ) -> None:
-    with two_members(bootstrap, topic, protocol, 8_000) as query:
+    with (
+        two_members(bootstrap, topic, protocol) as (query, slow),
+        rebalancing(bootstrap, topic, protocol),
+    ):
         control = query.reader.driver._control.directory
-        with rebalancing(bootstrap, topic, protocol):
-            until(lambda: waits_in_rebalance(query, protocol))
-            freeze(control)
-            until(lambda: is_drained(control), query.offer)
-            assert is_stored(bootstrap, topic, query)
+        until(lambda: waits_in_rebalance(query, protocol))
+        freeze(control)
+        query.offer()
+        assert not is_drained(control) or is_stored(bootstrap, topic, query)
+        slow.close()
+        until(lambda: is_drained(control), query.offer)
+        assert is_stored(bootstrap, topic, query)
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
 def test_a_stopped_query_has_committed_its_last_batch(
     bootstrap: str, topic: str, protocol: str
 ) -> None:
-    with two_members(bootstrap, topic, protocol, 3_000) as query:
-        with rebalancing(bootstrap, topic, protocol):
-            until(lambda: waits_in_rebalance(query, protocol))
-            query.offer()
-            query.reader.stop()
+    with (
+        two_members(bootstrap, topic, protocol) as (query, slow),
+        rebalancing(bootstrap, topic, protocol),
+    ):
+        membership = query.reader.driver._membership
+        until(lambda: waits_in_rebalance(query, protocol))
+        query.offer()
+        stopping = threading.Thread(target=query.reader.stop)
+        stopping.start()
+        until(lambda: membership.is_closing)
+        slow.close()
+        stopping.join()
         assert is_stored(bootstrap, topic, query)

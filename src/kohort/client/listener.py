@@ -64,6 +64,23 @@ def method_for(listener: Listens, change: Ownership) -> Callable[[frozenset[Topi
     return revoked
 
 
+def call_listener(
+    listener: Listens, change: Ownership, partitions: frozenset[TopicPartition]
+) -> Told:
+    """Tell a listener of a change.
+
+    Raises:
+        TypeError: It returned something that cannot be awaited.
+        Exception: Whatever it raises.
+    """
+    method = method_for(listener, change)
+    told: object = method(partitions)
+    if told is not None and not isinstance(told, Future) and not isawaitable(told):
+        name = f"{type(listener).__name__}.{getattr(method, '__name__', change.value)}"
+        raise TypeError(f"{name} must return None or something to await, not {shown(told)}")
+    return cast("Told", told)
+
+
 class ListenerRelay(RebalanceListener):
     """Passes calls on to a listener as long as the face is there that has it.
 
@@ -90,12 +107,7 @@ class ListenerRelay(RebalanceListener):
         given = self._given()
         if given is None:
             return None
-        method = method_for(given.thing, change)
-        told: object = method(partitions)
-        if told is not None and not isinstance(told, Future) and not isawaitable(told):
-            name = f"{type(given.thing).__name__}.{getattr(method, '__name__', change.value)}"
-            raise TypeError(f"{name} must return None or something to await, not {shown(told)}")
-        return cast("Told", told)
+        return call_listener(given.thing, change, partitions)
 
 
 class Listening:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from inspect import Parameter, isawaitable, signature
+from inspect import Parameter, signature
 from typing import SupportsIndex, cast
 
 from kohort.client import arguments
-from kohort.client.listener import Listens, RebalanceListener, method_for
+from kohort.client.listener import Listens, RebalanceListener, call_listener
 from kohort.errors import KohortError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
@@ -207,19 +206,12 @@ def _check_time(name: str, slept_ms: int, limit_ms: int) -> None:
 
 def _call(listener: Listens, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
     """Call a listener, and judge what it returns as the client does, which awaits it."""
-    told: object = method_for(listener, change)(partitions)
+    told = call_listener(listener, change, partitions)
     if told is None:
         return
     if isinstance(told, Coroutine):
         told.close()
-    if isawaitable(told) or isinstance(told, Future):
-        raise NotSimulatedError(
-            "a listener that is done later cannot be simulated: its methods have to be functions"
-            " that return None. Test it with a Consumer and an EmbeddedBroker"
-        )
-    _await(told).send(None)
-
-
-async def _await(told: object) -> None:
-    """Raise what awaiting raises of a thing that cannot be awaited."""
-    await told  # type: ignore[misc]  # that is the question
+    raise NotSimulatedError(
+        "a listener that is done later cannot be simulated: its methods have to be functions"
+        " that return None. Test it with a Consumer and an EmbeddedBroker"
+    )
