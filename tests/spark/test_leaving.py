@@ -1,7 +1,7 @@
 """A query that is drained or stopped while its group rebalances: its last batch is committed.
 
 A group refuses the commits of members that wait in a rebalance, which takes as long as the slowest
-member needs to join again.
+member needs to join again. Only cooperative members read on meanwhile.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from kohort import Consumer
+from kohort.errors import ErrorCode
+from kohort.group import Subscription
+from kohort.group.subscription import encode_subscription
 from kohort.spark.control import freeze, is_drained
-from tests.spark.playing import PROTOCOLS, PlayedQuery, committed, describe, options, produce
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.messages.membership import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from tests.broker.peer import Peer
+from tests.spark.playing import PlayedQuery, committed, options, produce
 
 DEADLINE_S = 60
 COUNT = 10
@@ -29,78 +40,79 @@ def until(condition: Callable[[], object], act: Callable[[], object] = lambda: N
         act()
 
 
-def member(bootstrap: str, topic: str, protocol: str) -> Consumer:
-    """A member for which the group waits when it does not poll."""
-    settings: dict[str, Any] = {
-        key.removeprefix("kafka.").replace(".", "_"): value
-        for key, value in PROTOCOLS[protocol].items()
-        if "heartbeat" not in key
-    }
-    return Consumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        group_id=f"group-of-{topic}",
-        heartbeat_interval_ms=100,
-        enable_auto_commit=False,
-        **settings,
-    )
+class Silent:
+    """A member that joins once and then says nothing, so that the next rebalance waits for it."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._group = f"group-of-{topic}"
+        self._peer = Peer(bootstrap, DEADLINE_S)
+        metadata = encode_subscription(Subscription(topics=frozenset({topic})))
+        self._protocols = (JoinGroupRequestProtocol(name="cooperative-sticky", metadata=metadata),)
+        self._member_id = ""
+
+    def join(self) -> None:
+        """Join, and take the first assignment: nothing, as others have yet to give it up."""
+        joined = self._join()
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = joined.member_id
+            joined = self._join()
+        assert joined.error_code == 0, joined
+        synced = self._peer.ask(
+            SyncGroupRequest(
+                group_id=self._group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                protocol_type="consumer",
+                protocol_name="cooperative-sticky",
+                assignments=(),
+            ),
+            5,
+        )
+        assert synced.error_code == 0, synced
+
+    def _join(self) -> JoinGroupResponse:
+        return self._peer.ask(
+            JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=DEADLINE_S * 1000,
+                rebalance_timeout_ms=DEADLINE_S * 1000,
+                member_id=self._member_id,
+                protocol_type="consumer",
+                protocols=self._protocols,
+            ),
+            5,
+        )
+
+    def leave(self) -> None:
+        """Let the rebalance go on."""
+        left = MemberIdentity(member_id=self._member_id)
+        self._peer.ask(LeaveGroupRequest(group_id=self._group, members=(left,)), 3)
 
 
-@contextmanager
-def rebalancing(bootstrap: str, topic: str, protocol: str) -> Iterator[None]:
-    """The group waits for a member that does not poll, because another one has come."""
-    newcomer = member(bootstrap, topic, protocol)
-    is_over = threading.Event()
-
-    def poll() -> None:
-        while not is_over.is_set():
-            newcomer.poll_membership(50)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        until(lambda: "PREPARING" in describe(bootstrap, topic).state.name)
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-        newcomer.close()
-
-
-@contextmanager
-def two_members(
-    bootstrap: str, topic: str, protocol: str
-) -> Iterator[tuple[PlayedQuery, Consumer]]:
-    """A query that has written a batch of its own partitions, beside a member that polls no more.
-
-    The group waits for that one when it rebalances, until it is closed.
-    """
-    query = PlayedQuery(options(bootstrap, topic, protocol, startingOffsets="earliest"))
-    slow = member(bootstrap, topic, protocol)
-
-    def both() -> None:
-        query.offer()
-        slow.poll_membership(50)
-
-    try:
-        until(lambda: slow.assignment(), both)
-        until(lambda: not query.offer(), lambda: slow.poll_membership(50))
-        produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
-        until(lambda: query.offer(), lambda: slow.poll_membership(50))
-        query.write()
-        yield query, slow
-    finally:
-        query.reader.stop()
-        slow.close()
-
-
-def waits_in_rebalance(query: PlayedQuery, protocol: str) -> bool:
-    """Whether the query's member has noticed: a cooperative one has joined again."""
+def joins_again(query: PlayedQuery) -> bool:
+    """Whether the query's member waits for the answer to its JoinGroup."""
     core = query.reader.driver._consumer._core
     assert core is not None
     assert core.membership is not None
-    awaited = "REVOKING" if protocol == "eager" else "PREPARING_REBALANCE"
-    return bool(core.membership.member.state.name == awaited)
+    return bool(core.membership.member.state.name == "PREPARING_REBALANCE")
+
+
+@contextmanager
+def in_a_rebalance(bootstrap: str, topic: str) -> Iterator[tuple[PlayedQuery, Silent]]:
+    """A query that has written a batch while its group waits for another member."""
+    query = PlayedQuery(options(bootstrap, topic, "cooperative", startingOffsets="earliest"))
+    try:
+        produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
+        query.run_until(4 * COUNT)
+        silent = Silent(bootstrap, topic)
+        silent.join()
+        until(lambda: joins_again(query))
+        produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
+        until(query.offer)
+        query.write()
+        yield query, silent
+    finally:
+        query.reader.stop()
 
 
 def is_stored(bootstrap: str, topic: str, query: PlayedQuery) -> bool:
@@ -108,38 +120,36 @@ def is_stored(bootstrap: str, topic: str, query: PlayedQuery) -> bool:
     return committed(bootstrap, topic, ends) == ends
 
 
-@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-def test_a_drained_query_has_committed_its_last_batch(
-    bootstrap: str, topic: str, protocol: str
-) -> None:
-    with (
-        two_members(bootstrap, topic, protocol) as (query, slow),
-        rebalancing(bootstrap, topic, protocol),
-    ):
+def test_a_drained_query_has_committed_its_last_batch(bootstrap: str, topic: str) -> None:
+    with in_a_rebalance(bootstrap, topic) as (query, silent):
         control = query.reader.driver._control.directory
-        until(lambda: waits_in_rebalance(query, protocol))
         freeze(control)
         query.offer()
-        assert not is_drained(control) or is_stored(bootstrap, topic, query)
-        slow.close()
+        assert not is_drained(control)
+        silent.leave()
         until(lambda: is_drained(control), query.offer)
         assert is_stored(bootstrap, topic, query)
 
 
-@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
 def test_a_stopped_query_has_committed_its_last_batch(
-    bootstrap: str, topic: str, protocol: str
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        two_members(bootstrap, topic, protocol) as (query, slow),
-        rebalancing(bootstrap, topic, protocol),
-    ):
-        membership = query.reader.driver._membership
-        until(lambda: waits_in_rebalance(query, protocol))
+    with in_a_rebalance(bootstrap, topic) as (query, silent):
+        membership, is_refused = query.reader.driver._membership, threading.Event()
+        commit = membership._consumer.commit
+
+        def tried(offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+            try:
+                commit(offsets)
+            finally:
+                if membership.is_closing:
+                    is_refused.set()
+
+        monkeypatch.setattr(membership._consumer, "commit", tried)
         query.offer()
         stopping = threading.Thread(target=query.reader.stop)
         stopping.start()
-        until(lambda: membership.is_closing)
-        slow.close()
+        assert is_refused.wait(DEADLINE_S)
+        silent.leave()
         stopping.join()
         assert is_stored(bootstrap, topic, query)

@@ -130,7 +130,7 @@ class Membership:
     def has_committed_all(self) -> bool:
         """Whether the group knows of all finished batches."""
         with self._changed:
-            return not self._progress.to_commit()
+            return self._progress.is_committed
 
     def settle(self, timeout_s: float | None) -> bool:
         """Wait until the group neither wants nor gives partitions; return whether that is so.

@@ -54,6 +54,7 @@ class Progress:
         self.sink = ""
         self._operator = operator
         self._epoch = -1
+        self._is_assigned = False  # until the group gives out partitions for the first time
         self._batch = 0
         self._positions: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -98,6 +99,7 @@ class Progress:
     def assigned(self, partitions: Iterable[TopicPartition], epoch: int) -> None:
         """Take over partitions; their positions are unknown until `place`."""
         self._epoch = epoch
+        self._is_assigned = True
         self._leaving = frozenset()
         for partition in partitions:
             self._positions.setdefault(partition, None)
@@ -184,8 +186,24 @@ class Progress:
     @property
     def drained(self) -> Manifest | None:
         """The last batch, if it is finished, the group knows of it and no other is open."""
-        is_done = self._open is None and not self._lost and not self.to_commit()
+        is_done = self._open is None and not self._lost and self.is_committed
         return self._last if is_done else None
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the group knows of all finished batches, as far as they are this query's to tell.
+
+        What Spark has repeated may be finished before the group gives its partitions out, and
+        before it is known where the group stands.
+        """
+        return not self.to_commit() and not self._untold()
+
+    def _untold(self) -> frozenset[TopicPartition]:
+        """Partitions of finished batches that the group gives to this query, or may give yet."""
+        if not self.is_committing:
+            return frozenset()
+        finished = frozenset(self._finished)
+        return finished & self.unplaced if self._is_assigned else finished
 
     def undrained(self, trouble: str) -> str:
         """Say why `drained` is None, for people.
@@ -199,6 +217,8 @@ class Progress:
             return f"nothing has said yet that batch {self._open.batch} is over"
         waiting = sorted(self.to_commit().items())
         if not waiting:
+            if self._untold():
+                return f"the group has yet to give out the partitions of batch {self._batch}"
             return "no batch is over yet"
         offsets = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in waiting[:10])
         more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
