@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.spark import driver
+from kohort.spark.membership import Membership
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, produce, set_group
 from tests.spark.test_nothing_skipped import add_a_partition
@@ -19,10 +20,14 @@ def late(start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
         query = start(last, **{"startingOffsets": "latest", **more})
+        waiting: list[Membership] = []
         with monkeypatch.context() as patch:
             patch.setattr(driver, "FIRST_ASSIGNMENT_WAIT_S", 0.0)
             patch.setattr(driver, "REBALANCE_WAIT_S", 0.0)
+            patch.setattr(Membership, "start", waiting.append)
             assert not query.offer()
+        for membership in waiting:
+            membership.start()
         assert query.last is not None
         assert query.last["topics"] == {}
         return query

@@ -145,6 +145,15 @@ def test_an_added_partition_is_known_by_the_notes_of_others() -> None:
     assert Known(group=group, epoch=5).start(P2).origin is Origin.EARLIEST
 
 
+def test_an_added_partition_that_is_given_out_late_has_not_expired() -> None:
+    """Batches that were finished meanwhile count it already, and nobody has begun it."""
+    group = GroupOffsets({P0: 4, P1: 4}, dict.fromkeys((P0, P1), replace(OURS, count=3)))
+    facts = Known(group=group, nonce="n", counts={"t": 3}, epoch=7)
+    assert "the group has no offset for it" in facts.start(P2).warning
+    start = replace(facts, added=frozenset({P2})).start(P2)
+    assert (start.origin, start.warning) == (Origin.EARLIEST, "")
+
+
 def test_an_offset_that_expired_is_read_from_the_beginning_with_a_warning() -> None:
     group = GroupOffsets({P1: 4}, {P1: THEIRS})
     start = Known(group=group, epoch=7).start(P0)

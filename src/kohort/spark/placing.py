@@ -72,6 +72,8 @@ class Placing:
         self._resumed: dict[TopicPartition, int] = {}
         # To be read from the beginning, whatever the group says.
         self._anew: set[TopicPartition] = set()
+        # Partitions that have come while this query runs; until somebody begins them.
+        self._added: set[TopicPartition] = set()
         self._lost_partitions = 0
         # Group's offsets about which something was said; a partition may come and go.
         self._told: set[tuple[TopicPartition, int]] = set()
@@ -184,6 +186,8 @@ class Placing:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
         for name, topic in before.items():
             self._compare(name, topic)
+            count = found.get(name, topic).count
+            self._added |= {TopicPartition(name, each) for each in range(topic.count, count)}
         self._before = {**before, **found}
 
     def _look_again(self, places: Iterable[TopicPartition]) -> None:
@@ -234,6 +238,7 @@ class Placing:
         if self._remade:
             return  # the next trigger places them, when the old positions are forgotten
         unplaced &= self.partitions()
+        self._added -= group.offsets.keys()
         known = self._known(group, membership, epoch)
         starts = {
             place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
@@ -249,6 +254,7 @@ class Placing:
         began = epoch if group.began is None else group.began
         membership.place(epoch, positions, group.offsets, fresh, began)
         self._anew -= unplaced
+        self._added -= unplaced
         self._has_placed = True
         for name, topic in self._topics.items():
             self._counts.setdefault(name, topic.count)
@@ -289,6 +295,7 @@ class Placing:
             policy=self._options.positions,
             batch=0 if self._learned is None else self._learned.batch,
             is_alone=self._is_alone,
+            added=frozenset(self._added),
         )
 
     @property

@@ -232,6 +232,7 @@ class Known:
         policy: What to believe when group and checkpoint disagree.
         batch: Number of the checkpoint's last finished batch.
         is_alone: Whether no other query may commit to the group.
+        added: Partitions that have come while this query runs, and that nobody has begun yet.
     """
 
     group: GroupOffsets
@@ -246,6 +247,7 @@ class Known:
     policy: Policy = None
     batch: int = 0
     is_alone: bool = False
+    added: frozenset[TopicPartition] = frozenset()
 
     def start(self, place: TopicPartition) -> Start:
         """Return what says where a partition starts.
@@ -267,6 +269,8 @@ class Known:
 
     def _is_added(self, place: TopicPartition) -> bool:
         """Whether the partition was not there when the group or this query looked last."""
+        if place in self.added:
+            return True
         is_new = bool(self.counts) and place.partition >= self.counts.get(place.topic, 0)
         return is_new or place.partition >= self.group.count(place.topic) > 0
 
@@ -334,7 +338,7 @@ class Known:
 
     def _late(self, place: TopicPartition) -> Start:
         count = max(self.counts.get(place.topic, 0), self.group.count(place.topic))
-        if place.partition >= count:
+        if place in self.added or place.partition >= count:
             return Start(Origin.EARLIEST)  # added, or its topic is new to the subscription
         return Start(
             Origin.EARLIEST,
