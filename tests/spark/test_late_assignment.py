@@ -24,7 +24,7 @@ def late(start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
         with monkeypatch.context() as patch:
             patch.setattr(driver, "FIRST_ASSIGNMENT_WAIT_S", 0.0)
             patch.setattr(driver, "REBALANCE_WAIT_S", 0.0)
-            patch.setattr(Membership, "start", waiting.append)
+            patch.setattr(Membership, "start", lambda membership: waiting.append(membership))
             assert not query.offer()
         for membership in waiting:
             membership.start()
