@@ -1,6 +1,6 @@
 """Kafka's error codes, and the exceptions of this package.
 
-Three families, told apart by who is to blame:
+Three families, by the side at fault:
 
 * `RemoteProtocolError`: the peer sent bytes that no Kafka peer sends.
 * `LocalProtocolError`: our caller asked for something the protocol does not allow now.
@@ -346,6 +346,33 @@ class BrokerUnavailableError(KafkaError):
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
+class AuthenticationError(KafkaError):
+    """This client and the cluster do not accept each other: SASL or TLS has failed.
+
+    It is fatal: the client does not connect again, because each attempt counts towards the limits
+    of an account. Correct the settings and make a new client.
+    """
+
+    def __init__(self, code: int, message: str = "") -> None:
+        """Make the error of `code`, with a message that says who refused whom, and why."""
+        super().__init__(code, message)
+        self.retriable = False
+        self.fatal = True
+
+
+class TlsError(AuthenticationError):
+    """TLS has failed: a certificate that is not accepted, or no common version or cipher.
+
+    Kafka has no error code for it: `code` is that of UNKNOWN_SERVER_ERROR, as in Java's clients.
+    """
+
+    def __init__(self, message: str) -> None:
+        """Make the error with a message that names the address and what was not accepted."""
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        self.name = "TLS_FAILED"
+        self.args = (f"{self.name}: {message}",)
+
+
 class RequestTimedOutError(KafkaError):
     """A request, or a call made of several, got no answer within the time allowed."""
 
@@ -374,6 +401,32 @@ class PartialFailureError(KafkaError):
         more = len(self.errors) - 1
         message = str(first).removeprefix(f"{first.name}: ")
         super().__init__(first.code, f"{message} (and {more} more)" if more else message)
+
+
+class AbortableTransactionError(KafkaError):
+    """The open transaction cannot be committed any more: abort it, then begin another one.
+
+    Its `__cause__` is the first thing that went wrong in the transaction, and its code that of it.
+    It is not retriable, whatever the code: nothing but an abort helps.
+    """
+
+    def __init__(self, code: int, message: str = "") -> None:
+        """Make the error of `code`, with a message that names id and cause."""
+        super().__init__(code, message)
+        self.retriable = False
+
+
+class ProducerFencedError(KafkaError):
+    """Another producer with the same transactional id has taken over: this one is at its end.
+
+    Its open transaction is aborted. Close it; do not begin again under this id while the other
+    producer is at work, or the two fence each other for ever.
+    """
+
+    def __init__(self, message: str, code: int = ErrorCode.PRODUCER_FENCED) -> None:
+        """Make the error with a message that names the transactional id."""
+        super().__init__(code, message)
+        self.fatal = True
 
 
 class CommitFailedError(KafkaError):

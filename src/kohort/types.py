@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 
 class TopicPartition(NamedTuple):
@@ -14,8 +14,23 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class ConsumerGroupMetadata(Struct, frozen=True):
+    """As whom a consumer is in its group, for a producer that commits in its name (KIP-447).
+
+    Attributes:
+        group_id: The group.
+        generation_id: Generation, or member epoch (KIP-848); -1 for no member.
+        member_id: Id of the member; empty for none.
+        group_instance_id: Id of a static member, else None.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class OffsetAndMetadata(Struct, frozen=True):
     """A committed position.
 
     Attributes:

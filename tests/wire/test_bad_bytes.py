@@ -31,7 +31,7 @@ from tests.wire.kio_adapter import CASES, MODULES, PAIRED, case_name
 from tests.wire.reference import uvarint
 from tests.wire.values import any_messages
 
-few = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
 each_newest = pytest.mark.parametrize("cls", [*PAIRED, *MODULES], ids=case_name)
 
@@ -218,7 +218,7 @@ def test_a_request_has_a_bounded_number_of_elements() -> None:
 
 
 @message(versions=(0, 0), api_key=-2)
-class TwoArrays(Request[ApiVersionsResponse]):
+class TwoArrays(Request[ApiVersionsResponse], frozen=True, kw_only=True):
     """A request with two arrays."""
 
     groups: tuple[String, ...]

@@ -29,7 +29,7 @@ MESSAGES: list[type[Message]] = [
     client_assignors.ConsumerGroupInstallAssignmentRequest,
     client_assignors.ConsumerGroupInstallAssignmentResponse,
 ]
-OLD = [
+OLD: list[tuple[type[Message], int]] = [
     (ConsumerGroupHeartbeatRequest, 1),
     (ConsumerGroupHeartbeatResponse, 1),
     (ConsumerGroupMemberMetadataValue, 0),

@@ -70,7 +70,7 @@ def test_consumer_groups_are_read_as_written(
 @pytest.mark.parametrize(
     ("value", "version"),
     [
-        (OffsetCommitValue(offset=1, metadata="", commit_timestamp=1), 3),
+        (OffsetCommitValue(offset=1, metadata="", commit_timestamp=1), 4),
         (OffsetCommitValue(offset=1, metadata="", commit_timestamp=1, expire_timestamp=5), 1),
         (
             OffsetCommitValue(offset=1, metadata="", commit_timestamp=1, topic_id=uuid.UUID(int=7)),
@@ -78,7 +78,9 @@ def test_consumer_groups_are_read_as_written(
         ),
     ],
 )
-def test_the_version_written_has_what_is_set(value: OffsetCommitValue, version: int) -> None:
+def test_the_version_written_is_that_of_apache_kafka(
+    value: OffsetCommitValue, version: int
+) -> None:
     _, written = encode_record(POSITION, value)
     assert written is not None
     assert written[:2] == version.to_bytes(2, "big")

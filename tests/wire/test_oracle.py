@@ -30,7 +30,7 @@ from tests.wire.values import messages
 st.register_type_strategy(Records, st.binary(max_size=40).map(Records))
 
 # A case is one message in one version; structures nest, so that building a value takes a while.
-few = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
 
 

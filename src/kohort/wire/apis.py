@@ -1,7 +1,7 @@
 """The requests this package can read and write, by Kafka's API key.
 
-There are dozens, and a client needs one in four: what declares a message is imported when it is
-asked for. A member that starts faster is missed for less time.
+There are dozens, and a client needs one in four. The module of a message is imported on first use,
+so that a restarted member rejoins sooner.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ KAFKA = {
     21: "delete_records.DeleteRecords",
     22: "producer_ids.InitProducerId",
     23: "leader_epochs.OffsetForLeaderEpoch",
+    24: "txn_requests.AddPartitionsToTxn",
+    25: "txn_requests.AddOffsetsToTxn",
+    26: "txn_requests.EndTxn",
+    27: "txn_requests.WriteTxnMarkers",
+    28: "txn_requests.TxnOffsetCommit",
     29: "acls.DescribeAcls",
     30: "acls.CreateAcls",
     31: "acls.DeleteAcls",
@@ -55,6 +60,7 @@ KAFKA = {
     50: "scram.DescribeUserScramCredentials",
     60: "cluster.DescribeCluster",
     61: "transactions.DescribeProducers",
+    65: "transactions.DescribeTransactions",
     66: "transactions.ListTransactions",
     68: "consumer_group.ConsumerGroupHeartbeat",
     69: "consumer_group.ConsumerGroupDescribe",

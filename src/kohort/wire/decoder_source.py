@@ -8,7 +8,6 @@ the end, which the caller refuses.
 
 from __future__ import annotations
 
-from kohort.values import Maker
 from kohort.wire.schema import FieldSpec, Request, Struct, fields_of
 from kohort.wire.source import FIXED, Source, is_fixed, packer, runs, tagged
 
@@ -41,8 +40,11 @@ class DecoderSource(Source):
                 self._field(group[0], local[group[0].name])
         if self.flexible:
             self._tags(tagged(specs), local)
-        values = (local.get(spec.name) or self.bind(spec.default, "default") for spec in specs)
-        self.add(f"{target} = {self.bind(Maker(cls), cls.__name__)}({', '.join(values)})")
+        values = (
+            f"{spec.name}={local.get(spec.name) or self.bind(spec.default, 'default')}"
+            for spec in specs
+        )
+        self.add(f"{target} = {self.bind(cls, cls.__name__)}({', '.join(values)})")
 
     def _fixed(self, group: list[FieldSpec], targets: str) -> None:
         code = packer(group)

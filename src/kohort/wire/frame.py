@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Self, TypeVar
 
+from msgspec import Struct
+
 from kohort.errors import LocalProtocolError, RemoteProtocolError
-from kohort.values import dataclass
 from kohort.wire import codec
 from kohort.wire.apis import request_class
 from kohort.wire.messages.api_versions import ApiVersionsResponse
@@ -29,8 +30,7 @@ _MAX_LENGTH = 0x7FFFFFFF
 _FIRST_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
+class ReceivedRequest(Struct, frozen=True):
     """A request as it came off a connection.
 
     Attributes:

@@ -18,7 +18,7 @@ from kohort.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kohort.wire.schema import ZERO_UUID, Buffer
+from kohort.wire.schema import Buffer
 
 _KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
@@ -67,14 +67,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
 
 
 def _value_version(value: GroupValue) -> int:
-    """Return the newest version without tagged fields, or the one that has what is set.
-
-    So does Kafka: whoever returns to an older broker can read the log.
-    """
+    """Return the version in which Apache Kafka 4.3 writes the value."""
     if isinstance(value, OffsetCommitValue):
-        if value.expire_timestamp != -1:
-            return 1
-        if value.topic_id != ZERO_UUID:
-            return 4
-        return 3
+        return 4 if value.expire_timestamp == -1 else 1
     return 3 if isinstance(value, GroupMetadataValue) else value.max_version

@@ -6,14 +6,13 @@ the numbers here only bound what a well-formed but hostile (or broken) peer can 
 
 from __future__ import annotations
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Bounds on what a peer may send; beyond them it gets a `RemoteProtocolError`.
 
     Attributes:

@@ -1,10 +1,10 @@
-"""How a message is declared: one frozen dataclass, each field annotated with its Kafka type.
+"""How a message is declared: one frozen struct, each field annotated with its Kafka type.
 
 A field's annotation says its type on the wire and, where it is not in every version, the versions
 that have it. The same class serves all versions of a message:
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
-    class HeartbeatRequest(Request["HeartbeatResponse"]):
+    class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True, kw_only=True):
         group_id: String
         generation_id: Int32
         member_id: String
@@ -24,7 +24,6 @@ import inspect
 import types
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING
 from typing import (
     Annotated,
     ClassVar,
@@ -32,13 +31,13 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
-    cast,
-    dataclass_transform,
     get_args,
     get_origin,
 )
 
-from kohort.values import dataclass, defaults, replace
+import msgspec
+
+from kohort.values import defaults, replace
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -46,38 +45,33 @@ EVERY_VERSION = 32767
 ZERO_UUID = uuid.UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A primitive type of Kafka's protocol, by the name Kafka's schemas give it."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """The versions, both ends included, that have a field."""
 
     first: int = 0
     last: int = EVERY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(msgspec.Struct, frozen=True):
     """Marks a tagged field (KIP-482) and gives its number."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ignorable:
+class Ignorable(msgspec.Struct, frozen=True):
     """Marks a field that is dropped silently when a version without it is written."""
 
 
 IGNORABLE = Ignorable()
 
 
-@dataclass(frozen=True, slots=True)
-class NullableSince:
+class NullableSince(msgspec.Struct, frozen=True):
     """Marks a field that may be null only from this version on."""
 
     version: int
@@ -115,13 +109,14 @@ NullableBytes = Annotated[bytes | None, Kind("bytes")]
 Records = Annotated[bytes | bytearray | memoryview | None, Kind("records")]
 
 
-class Struct:
-    """Base of every message and of every structure inside one."""
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every message and of every structure inside one.
 
-    __slots__ = ()
+    Each class says `frozen=True, kw_only=True` once more: its fields are not those of its base.
+    """
 
 
-class Message(Struct):
+class Message(Struct, frozen=True, kw_only=True):
     """A structure that stands on its own: a request, a response, a header, a log record.
 
     Attributes:
@@ -130,8 +125,6 @@ class Message(Struct):
         max_version: Newest version that can be read and written.
         flexible_since: First version with compact lengths and tagged fields (KIP-482).
     """
-
-    __slots__ = ()
 
     api_key: ClassVar[int]
     min_version: ClassVar[int]
@@ -145,27 +138,17 @@ class Message(Struct):
 
 
 R = TypeVar("R", bound=Message)
-C = TypeVar("C", bound=type[Struct])
 M = TypeVar("M", bound=type[Message])
 
 
-class Request(Message, Generic[R]):
+class Request(Message, Generic[R], frozen=True, kw_only=True):
     """A request; its type parameter is the class of its response."""
 
-    __slots__ = ()
 
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def struct(cls: C) -> C:
-    """Declare a structure that occurs inside messages."""
-    return cast("C", dataclass(frozen=True, slots=True, kw_only=True)(cls))
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(
     *, versions: tuple[int, int], flexible_since: int = EVERY_VERSION, api_key: int = -1
 ) -> Callable[[M], M]:
-    """Declare a message.
+    """Say which API a message is, and in which versions.
 
     Args:
         versions: Oldest and newest version, both included.
@@ -174,17 +157,15 @@ def message(
     """
 
     def declare(cls: M) -> M:
-        made = struct(cls)
-        made.api_key = api_key
-        made.min_version, made.max_version = versions
-        made.flexible_since = flexible_since
-        return made
+        cls.api_key = api_key
+        cls.min_version, cls.max_version = versions
+        cls.flexible_since = flexible_since
+        return cls
 
     return declare
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(msgspec.Struct, frozen=True):
     """One field of one structure as one version has it.
 
     Attributes:
@@ -252,7 +233,7 @@ def _field_spec(field: str, default: object, hint: object, version: int) -> Fiel
         array=array,
         nullable=nullable and version >= null_since.version,
         tag=tag.number if tag else None,
-        default=implied if default is MISSING else default,
+        default=implied if default is msgspec.NODEFAULT else default,
         present=versions.first <= version <= versions.last,
         ignorable=_mark(marks, Ignorable) is not None,
     )

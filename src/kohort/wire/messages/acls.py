@@ -12,12 +12,11 @@ from kohort.wire.schema import (
     String,
     Struct,
     message,
-    struct,
 )
 
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
-class DescribeAclsRequest(Request["DescribeAclsResponse"]):
+class DescribeAclsRequest(Request["DescribeAclsResponse"], frozen=True, kw_only=True):
     """Ask which ACLs fit a filter."""
 
     resource_type_filter: Int8
@@ -29,9 +28,8 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     permission_type: Int8
 
 
-@struct
-class AclDescription(Struct):
-    """Who may, or may not, do what."""
+class AclDescription(Struct, frozen=True, kw_only=True):
+    """One permission, or prohibition."""
 
     principal: String
     host: String
@@ -39,8 +37,7 @@ class AclDescription(Struct):
     permission_type: Int8
 
 
-@struct
-class DescribeAclsResource(Struct):
+class DescribeAclsResource(Struct, frozen=True, kw_only=True):
     """The ACLs of one resource."""
 
     resource_type: Int8
@@ -50,7 +47,7 @@ class DescribeAclsResource(Struct):
 
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
-class DescribeAclsResponse(Message):
+class DescribeAclsResponse(Message, frozen=True, kw_only=True):
     """The ACLs that fit."""
 
     throttle_time_ms: Int32 = 0
@@ -59,8 +56,7 @@ class DescribeAclsResponse(Message):
     resources: tuple[DescribeAclsResource, ...]
 
 
-@struct
-class AclCreation(Struct):
+class AclCreation(Struct, frozen=True, kw_only=True):
     """An ACL to create."""
 
     resource_type: Int8
@@ -73,14 +69,13 @@ class AclCreation(Struct):
 
 
 @message(api_key=30, versions=(1, 3), flexible_since=2)
-class CreateAclsRequest(Request["CreateAclsResponse"]):
+class CreateAclsRequest(Request["CreateAclsResponse"], frozen=True, kw_only=True):
     """Create ACLs."""
 
     creations: tuple[AclCreation, ...]
 
 
-@struct
-class AclCreationResult(Struct):
+class AclCreationResult(Struct, frozen=True, kw_only=True):
     """What became of one ACL to create."""
 
     error_code: Int16
@@ -88,15 +83,14 @@ class AclCreationResult(Struct):
 
 
 @message(api_key=30, versions=(1, 3), flexible_since=2)
-class CreateAclsResponse(Message):
+class CreateAclsResponse(Message, frozen=True, kw_only=True):
     """What became of each."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AclCreationResult, ...]
 
 
-@struct
-class DeleteAclsFilter(Struct):
+class DeleteAclsFilter(Struct, frozen=True, kw_only=True):
     """Which ACLs to delete."""
 
     resource_type_filter: Int8
@@ -109,14 +103,13 @@ class DeleteAclsFilter(Struct):
 
 
 @message(api_key=31, versions=(1, 3), flexible_since=2)
-class DeleteAclsRequest(Request["DeleteAclsResponse"]):
+class DeleteAclsRequest(Request["DeleteAclsResponse"], frozen=True, kw_only=True):
     """Delete the ACLs that fit filters."""
 
     filters: tuple[DeleteAclsFilter, ...]
 
 
-@struct
-class DeleteAclsMatchingAcl(Struct):
+class DeleteAclsMatchingAcl(Struct, frozen=True, kw_only=True):
     """An ACL that a filter fitted."""
 
     error_code: Int16
@@ -130,8 +123,7 @@ class DeleteAclsMatchingAcl(Struct):
     permission_type: Int8
 
 
-@struct
-class DeleteAclsFilterResult(Struct):
+class DeleteAclsFilterResult(Struct, frozen=True, kw_only=True):
     """What one filter found."""
 
     error_code: Int16
@@ -140,7 +132,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 @message(api_key=31, versions=(1, 3), flexible_since=2)
-class DeleteAclsResponse(Message):
+class DeleteAclsResponse(Message, frozen=True, kw_only=True):
     """What each filter found."""
 
     throttle_time_ms: Int32 = 0

@@ -13,20 +13,17 @@ from kohort.wire.schema import (
     String,
     Struct,
     message,
-    struct,
 )
 
 
-@struct
-class ReplacedConfig(Struct):
+class ReplacedConfig(Struct, frozen=True, kw_only=True):
     """One of its settings."""
 
     name: String
     value: NullableString
 
 
-@struct
-class ReplacedConfigsResource(Struct):
+class ReplacedConfigsResource(Struct, frozen=True, kw_only=True):
     """A resource, and all the settings that it shall have."""
 
     resource_type: Int8
@@ -35,7 +32,7 @@ class ReplacedConfigsResource(Struct):
 
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
-class AlterConfigsRequest(Request["AlterConfigsResponse"]):
+class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True, kw_only=True):
     """Replace the settings of resources; what is not named goes back to its default."""
 
     resources: tuple[ReplacedConfigsResource, ...]
@@ -43,7 +40,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
-class AlterConfigsResponse(Message):
+class AlterConfigsResponse(Message, frozen=True, kw_only=True):
     """Whether each resource was changed."""
 
     throttle_time_ms: Int32 = 0

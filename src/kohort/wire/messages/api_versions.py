@@ -17,20 +17,18 @@ from kohort.wire.schema import (
     Tag,
     message,
     since,
-    struct,
 )
 
 
 @message(api_key=18, versions=(0, 4), flexible_since=3)
-class ApiVersionsRequest(Request["ApiVersionsResponse"]):
+class ApiVersionsRequest(Request["ApiVersionsResponse"], frozen=True, kw_only=True):
     """Ask which APIs a broker serves; the first request on a connection."""
 
     client_software_name: Annotated[String, since(3), IGNORABLE] = ""
     client_software_version: Annotated[String, since(3), IGNORABLE] = ""
 
 
-@struct
-class ApiVersion(Struct):
+class ApiVersion(Struct, frozen=True, kw_only=True):
     """One API and the versions a broker serves."""
 
     api_key: Int16
@@ -38,8 +36,7 @@ class ApiVersion(Struct):
     max_version: Int16
 
 
-@struct
-class SupportedFeatureKey(Struct):
+class SupportedFeatureKey(Struct, frozen=True, kw_only=True):
     """A feature and the levels a broker supports (KIP-584)."""
 
     name: String
@@ -47,8 +44,7 @@ class SupportedFeatureKey(Struct):
     max_version: Int16
 
 
-@struct
-class FinalizedFeatureKey(Struct):
+class FinalizedFeatureKey(Struct, frozen=True, kw_only=True):
     """A feature level the whole cluster has agreed on."""
 
     name: String
@@ -57,7 +53,7 @@ class FinalizedFeatureKey(Struct):
 
 
 @message(api_key=18, versions=(0, 4), flexible_since=3)
-class ApiVersionsResponse(Message):
+class ApiVersionsResponse(Message, frozen=True, kw_only=True):
     """The APIs a broker serves; its header has no tagged fields in any version."""
 
     error_code: Int16

@@ -18,12 +18,13 @@ from kohort.wire.schema import (
     Struct,
     Uuid,
     message,
-    struct,
 )
 
 
 @message(api_key=30003, versions=(0, 0), flexible_since=0)
-class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"]):
+class ConsumerGroupPrepareAssignmentRequest(
+    Request["ConsumerGroupPrepareAssignmentResponse"], frozen=True, kw_only=True
+):
     """Ask for all that an assignor needs to know of the group."""
 
     group_id: String
@@ -31,8 +32,7 @@ class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignm
     member_epoch: Int32
 
 
-@struct
-class PreparedMember(Struct):
+class PreparedMember(Struct, frozen=True, kw_only=True):
     """A member: what it wants, what its assignor says, and what it is to have now."""
 
     member_id: String
@@ -46,9 +46,8 @@ class PreparedMember(Struct):
     topic_partitions: tuple[TopicPartitions, ...]
 
 
-@struct
-class PreparedTopic(Struct):
-    """A topic that somebody in the group subscribes to."""
+class PreparedTopic(Struct, frozen=True, kw_only=True):
+    """A topic that some member of the group subscribes to."""
 
     topic_id: Uuid
     topic_name: String
@@ -56,7 +55,7 @@ class PreparedTopic(Struct):
 
 
 @message(api_key=30003, versions=(0, 0), flexible_since=0)
-class ConsumerGroupPrepareAssignmentResponse(Message):
+class ConsumerGroupPrepareAssignmentResponse(Message, frozen=True, kw_only=True):
     """The group as the assignor is to see it; nothing else is needed to assign."""
 
     throttle_time_ms: Int32 = 0
@@ -68,8 +67,7 @@ class ConsumerGroupPrepareAssignmentResponse(Message):
     topics: tuple[PreparedTopic, ...] = ()
 
 
-@struct
-class InstalledMember(Struct):
+class InstalledMember(Struct, frozen=True, kw_only=True):
     """What a member is to have, and what is said to its assignor."""
 
     member_id: String
@@ -79,7 +77,9 @@ class InstalledMember(Struct):
 
 
 @message(api_key=30004, versions=(0, 0), flexible_since=0)
-class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignmentResponse"]):
+class ConsumerGroupInstallAssignmentRequest(
+    Request["ConsumerGroupInstallAssignmentResponse"], frozen=True, kw_only=True
+):
     """The assignment for an epoch; or, with an error other than 0, that there is none."""
 
     group_id: String
@@ -91,7 +91,7 @@ class ConsumerGroupInstallAssignmentRequest(Request["ConsumerGroupInstallAssignm
 
 
 @message(api_key=30004, versions=(0, 0), flexible_since=0)
-class ConsumerGroupInstallAssignmentResponse(Message):
+class ConsumerGroupInstallAssignmentResponse(Message, frozen=True, kw_only=True):
     """Whether the assignment is the group's now."""
 
     throttle_time_ms: Int32 = 0

@@ -16,12 +16,11 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
 @message(api_key=60, versions=(0, 2), flexible_since=0)
-class DescribeClusterRequest(Request["DescribeClusterResponse"]):
+class DescribeClusterRequest(Request["DescribeClusterResponse"], frozen=True, kw_only=True):
     """Ask for the brokers of the cluster."""
 
     include_cluster_authorized_operations: Bool
@@ -29,8 +28,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     include_fenced_brokers: Annotated[Bool, since(2)] = False
 
 
-@struct
-class DescribeClusterBroker(Struct):
+class DescribeClusterBroker(Struct, frozen=True, kw_only=True):
     """A broker of the cluster."""
 
     broker_id: Int32
@@ -41,7 +39,7 @@ class DescribeClusterBroker(Struct):
 
 
 @message(api_key=60, versions=(0, 2), flexible_since=0)
-class DescribeClusterResponse(Message):
+class DescribeClusterResponse(Message, frozen=True, kw_only=True):
     """The brokers and the controller."""
 
     throttle_time_ms: Int32 = 0

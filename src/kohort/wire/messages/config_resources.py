@@ -15,19 +15,17 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
 @message(api_key=74, versions=(0, 1), flexible_since=0)
-class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"], frozen=True, kw_only=True):
     """Ask which resources there are; without types, of all."""
 
     resource_types: Annotated[tuple[Int8, ...], since(1)] = ()
 
 
-@struct
-class ConfigResource(Struct):
+class ConfigResource(Struct, frozen=True, kw_only=True):
     """A resource that can have settings of its own."""
 
     resource_name: String
@@ -35,7 +33,7 @@ class ConfigResource(Struct):
 
 
 @message(api_key=74, versions=(0, 1), flexible_since=0)
-class ListConfigResourcesResponse(Message):
+class ListConfigResourcesResponse(Message, frozen=True, kw_only=True):
     """The resources."""
 
     throttle_time_ms: Int32 = 0

@@ -17,12 +17,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class DescribeConfigsResource(Struct):
+class DescribeConfigsResource(Struct, frozen=True, kw_only=True):
     """A resource whose settings are asked for."""
 
     resource_type: Int8
@@ -31,7 +29,7 @@ class DescribeConfigsResource(Struct):
 
 
 @message(api_key=32, versions=(1, 4), flexible_since=4)
-class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"], frozen=True, kw_only=True):
     """Ask for the settings of resources."""
 
     resources: tuple[DescribeConfigsResource, ...]
@@ -39,8 +37,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     include_documentation: Annotated[Bool, since(3)] = False
 
 
-@struct
-class DescribeConfigsSynonym(Struct):
+class DescribeConfigsSynonym(Struct, frozen=True, kw_only=True):
     """Another place that sets the same setting."""
 
     name: String
@@ -48,8 +45,7 @@ class DescribeConfigsSynonym(Struct):
     source: Int8
 
 
-@struct
-class DescribeConfigsResourceResult(Struct):
+class DescribeConfigsResourceResult(Struct, frozen=True, kw_only=True):
     """One setting."""
 
     name: String
@@ -62,8 +58,7 @@ class DescribeConfigsResourceResult(Struct):
     documentation: Annotated[NullableString, since(3), IGNORABLE] = None
 
 
-@struct
-class DescribeConfigsResult(Struct):
+class DescribeConfigsResult(Struct, frozen=True, kw_only=True):
     """The settings of one resource."""
 
     error_code: Int16
@@ -74,15 +69,14 @@ class DescribeConfigsResult(Struct):
 
 
 @message(api_key=32, versions=(1, 4), flexible_since=4)
-class DescribeConfigsResponse(Message):
+class DescribeConfigsResponse(Message, frozen=True, kw_only=True):
     """The settings of each resource."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[DescribeConfigsResult, ...]
 
 
-@struct
-class AlterableConfig(Struct):
+class AlterableConfig(Struct, frozen=True, kw_only=True):
     """What is to become of one setting."""
 
     name: String
@@ -90,8 +84,7 @@ class AlterableConfig(Struct):
     value: NullableString
 
 
-@struct
-class AlterConfigsResource(Struct):
+class AlterConfigsResource(Struct, frozen=True, kw_only=True):
     """A resource, and what is to become of its settings."""
 
     resource_type: Int8
@@ -100,15 +93,16 @@ class AlterConfigsResource(Struct):
 
 
 @message(api_key=44, versions=(0, 1), flexible_since=1)
-class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+class IncrementalAlterConfigsRequest(
+    Request["IncrementalAlterConfigsResponse"], frozen=True, kw_only=True
+):
     """Change single settings of resources (KIP-339)."""
 
     resources: tuple[AlterConfigsResource, ...]
     validate_only: Bool
 
 
-@struct
-class AlterConfigsResourceResponse(Struct):
+class AlterConfigsResourceResponse(Struct, frozen=True, kw_only=True):
     """Whether a resource was changed."""
 
     error_code: Int16
@@ -118,7 +112,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 @message(api_key=44, versions=(0, 1), flexible_since=1)
-class IncrementalAlterConfigsResponse(Message):
+class IncrementalAlterConfigsResponse(Message, frozen=True, kw_only=True):
     """Whether each resource was changed."""
 
     throttle_time_ms: Int32 = 0

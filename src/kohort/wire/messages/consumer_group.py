@@ -25,23 +25,20 @@ from kohort.wire.schema import (
     Uuid,
     message,
     since,
-    struct,
 )
 
 # Kafka gives tags out from 0 on, field by field; it will not come here.
 PRIVATE_TAGS = 10_000
 
 
-@struct
-class TopicPartitions(Struct):
+class TopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic, by its id."""
 
     topic_id: Uuid
     partitions: tuple[Int32, ...]
 
 
-@struct
-class ClientAssignor(Struct):
+class ClientAssignor(Struct, frozen=True, kw_only=True):
     """An assignor that a member can run, and what it wants the one that computes to know.
 
     The metadata has a version; the assignor reads those from the lowest to the highest. A reason
@@ -56,8 +53,7 @@ class ClientAssignor(Struct):
     metadata: Bytes = b""
 
 
-@struct
-class AssignmentMetadata(Struct):
+class AssignmentMetadata(Struct, frozen=True, kw_only=True):
     """What the assignor that computed says to a member's own assignor of that name."""
 
     assignor: String
@@ -66,7 +62,9 @@ class AssignmentMetadata(Struct):
 
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
-class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
+class ConsumerGroupHeartbeatRequest(
+    Request["ConsumerGroupHeartbeatResponse"], frozen=True, kw_only=True
+):
     """Join, stay in, or leave a group; null and -1 stand for what did not change.
 
     The epoch is 0 to join, -1 to leave, -2 for a static member that will come back.
@@ -87,15 +85,14 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     ] = None
 
 
-@struct
-class Assignment(Struct):
+class Assignment(Struct, frozen=True, kw_only=True):
     """The partitions that a member may consume now."""
 
     topic_partitions: tuple[TopicPartitions, ...]
 
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
-class ConsumerGroupHeartbeatResponse(Message):
+class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
     """The member's epoch, and its assignment where that is new to it."""
 
     throttle_time_ms: Int32 = 0
@@ -112,15 +109,16 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)
-class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
+class ConsumerGroupDescribeRequest(
+    Request["ConsumerGroupDescribeResponse"], frozen=True, kw_only=True
+):
     """Ask for groups of the consumer protocol and their members."""
 
     group_ids: tuple[String, ...]
     include_authorized_operations: Bool = False
 
 
-@struct
-class DescribedTopicPartitions(Struct):
+class DescribedTopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic, by id and name."""
 
     topic_id: Uuid
@@ -128,15 +126,13 @@ class DescribedTopicPartitions(Struct):
     partitions: tuple[Int32, ...]
 
 
-@struct
-class DescribedAssignment(Struct):
+class DescribedAssignment(Struct, frozen=True, kw_only=True):
     """What a member has, or will have."""
 
     topic_partitions: tuple[DescribedTopicPartitions, ...]
 
 
-@struct
-class DescribedConsumerMember(Struct):
+class DescribedConsumerMember(Struct, frozen=True, kw_only=True):
     """A member: who it is, what it asks for, what it has and what it is to have."""
 
     member_id: String
@@ -152,8 +148,7 @@ class DescribedConsumerMember(Struct):
     member_type: Annotated[Int8, since(1), IGNORABLE] = -1
 
 
-@struct
-class DescribedConsumerGroup(Struct):
+class DescribedConsumerGroup(Struct, frozen=True, kw_only=True):
     """One group: its epochs, its assignor and its members."""
 
     error_code: Int16
@@ -168,7 +163,7 @@ class DescribedConsumerGroup(Struct):
 
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)
-class ConsumerGroupDescribeResponse(Message):
+class ConsumerGroupDescribeResponse(Message, frozen=True, kw_only=True):
     """The groups asked for."""
 
     throttle_time_ms: Int32 = 0

@@ -23,19 +23,18 @@ from kohort.wire.schema import (
     Tag,
     Uuid,
     message,
-    struct,
 )
 
 
 @message(versions=(3, 3))
-class ConsumerGroupMetadataKey(Message):
+class ConsumerGroupMetadataKey(Message, frozen=True, kw_only=True):
     """Which group."""
 
     group_id: String
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMetadataValue(Message):
+class ConsumerGroupMetadataValue(Message, frozen=True, kw_only=True):
     """The group's epoch, and since Kafka 4.1 a hash of its topics' metadata (KIP-1101)."""
 
     epoch: Int32
@@ -43,22 +42,20 @@ class ConsumerGroupMetadataValue(Message):
 
 
 @message(versions=(4, 4))
-class ConsumerGroupPartitionMetadataKey(Message):
+class ConsumerGroupPartitionMetadataKey(Message, frozen=True, kw_only=True):
     """Which group; no longer written since Kafka 4.1, except to remove it."""
 
     group_id: String
 
 
-@struct
-class PartitionRacks(Struct):
+class PartitionRacks(Struct, frozen=True, kw_only=True):
     """The racks that have a replica of a partition; not used any more."""
 
     partition: Int32
     racks: tuple[String, ...]
 
 
-@struct
-class TopicMetadata(Struct):
+class TopicMetadata(Struct, frozen=True, kw_only=True):
     """A topic as the group last saw it."""
 
     topic_id: Uuid
@@ -68,30 +65,28 @@ class TopicMetadata(Struct):
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupPartitionMetadataValue(Message):
+class ConsumerGroupPartitionMetadataValue(Message, frozen=True, kw_only=True):
     """The topics the group subscribes to, as it last saw them."""
 
     topics: tuple[TopicMetadata, ...]
 
 
 @message(versions=(5, 5))
-class ConsumerGroupMemberMetadataKey(Message):
+class ConsumerGroupMemberMetadataKey(Message, frozen=True, kw_only=True):
     """Which member of which group."""
 
     group_id: String
     member_id: String
 
 
-@struct
-class ClassicProtocol(Struct):
+class ClassicProtocol(Struct, frozen=True, kw_only=True):
     """An assignor that a member of the classic protocol knows, and its subscription."""
 
     name: String
     metadata: Bytes
 
 
-@struct
-class ClassicMemberMetadata(Struct):
+class ClassicMemberMetadata(Struct, frozen=True, kw_only=True):
     """What is kept of a member that speaks the classic protocol in a consumer group."""
 
     session_timeout_ms: Int32
@@ -103,7 +98,7 @@ NO_METADATA = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=()
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMemberMetadataValue(Message):
+class ConsumerGroupMemberMetadataValue(Message, frozen=True, kw_only=True):
     """What a member told about itself; the epoch and the assignment are elsewhere.
 
     `classic_member_metadata` is null for a member of the consumer protocol. Kafka passes over the
@@ -123,14 +118,14 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 @message(versions=(6, 6))
-class ConsumerGroupTargetAssignmentMetadataKey(Message):
+class ConsumerGroupTargetAssignmentMetadataKey(Message, frozen=True, kw_only=True):
     """Which group."""
 
     group_id: String
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMetadataValue(Message):
+class ConsumerGroupTargetAssignmentMetadataValue(Message, frozen=True, kw_only=True):
     """The epoch of the target assignment, and since Kafka 4.3 when it was made (KIP-1263)."""
 
     assignment_epoch: Int32
@@ -138,15 +133,14 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 @message(versions=(7, 7))
-class ConsumerGroupTargetAssignmentMemberKey(Message):
+class ConsumerGroupTargetAssignmentMemberKey(Message, frozen=True, kw_only=True):
     """Which member of which group."""
 
     group_id: String
     member_id: String
 
 
-@struct
-class TargetTopicPartitions(Struct):
+class TargetTopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic that a member is to have."""
 
     topic_id: Uuid
@@ -154,7 +148,7 @@ class TargetTopicPartitions(Struct):
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMemberValue(Message):
+class ConsumerGroupTargetAssignmentMemberValue(Message, frozen=True, kw_only=True):
     """All partitions that a member is to have."""
 
     topic_partitions: tuple[TargetTopicPartitions, ...]
@@ -162,15 +156,14 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
 
 @message(versions=(8, 8))
-class ConsumerGroupCurrentMemberAssignmentKey(Message):
+class ConsumerGroupCurrentMemberAssignmentKey(Message, frozen=True, kw_only=True):
     """Which member of which group."""
 
     group_id: String
     member_id: String
 
 
-@struct
-class OwnedTopicPartitions(Struct):
+class OwnedTopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic that a member has, and since when (KIP-1251).
 
     `assignment_epochs` is as long as `partitions`: the member epoch at which each was assigned.
@@ -182,7 +175,7 @@ class OwnedTopicPartitions(Struct):
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupCurrentMemberAssignmentValue(Message):
+class ConsumerGroupCurrentMemberAssignmentValue(Message, frozen=True, kw_only=True):
     """Where a member is on its way to the target assignment."""
 
     member_epoch: Int32
@@ -193,7 +186,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 @message(versions=(16, 16))
-class ConsumerGroupRegularExpressionKey(Message):
+class ConsumerGroupRegularExpressionKey(Message, frozen=True, kw_only=True):
     """Which regular expression of which group."""
 
     group_id: String
@@ -201,7 +194,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 @message(versions=(0, 0), flexible_since=0)
-class ConsumerGroupRegularExpressionValue(Message):
+class ConsumerGroupRegularExpressionValue(Message, frozen=True, kw_only=True):
     """The topics that a regular expression stood for, and in which view of the cluster."""
 
     topics: tuple[String, ...]

@@ -18,12 +18,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class ConsumerProtocolTopicPartitions(Struct):
+class ConsumerProtocolTopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic."""
 
     topic: String
@@ -31,7 +29,7 @@ class ConsumerProtocolTopicPartitions(Struct):
 
 
 @message(versions=(0, 3))
-class ConsumerProtocolSubscription(Message):
+class ConsumerProtocolSubscription(Message, frozen=True, kw_only=True):
     """What a member subscribes to, and what it owns while it joins."""
 
     topics: tuple[String, ...]
@@ -44,7 +42,7 @@ class ConsumerProtocolSubscription(Message):
 
 
 @message(versions=(0, 3))
-class ConsumerProtocolAssignment(Message):
+class ConsumerProtocolAssignment(Message, frozen=True, kw_only=True):
     """What the leader gives to a member."""
 
     assigned_partitions: tuple[ConsumerProtocolTopicPartitions, ...]

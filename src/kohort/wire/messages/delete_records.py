@@ -11,20 +11,17 @@ from kohort.wire.schema import (
     String,
     Struct,
     message,
-    struct,
 )
 
 
-@struct
-class DeleteRecordsPartition(Struct):
+class DeleteRecordsPartition(Struct, frozen=True, kw_only=True):
     """A partition, and the first offset that is to stay; -1 is the end."""
 
     partition_index: Int32
     offset: Int64
 
 
-@struct
-class DeleteRecordsTopic(Struct):
+class DeleteRecordsTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
@@ -32,15 +29,14 @@ class DeleteRecordsTopic(Struct):
 
 
 @message(api_key=21, versions=(0, 2), flexible_since=2)
-class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"], frozen=True, kw_only=True):
     """Delete the records before an offset."""
 
     topics: tuple[DeleteRecordsTopic, ...]
     timeout_ms: Int32
 
 
-@struct
-class DeleteRecordsPartitionResult(Struct):
+class DeleteRecordsPartitionResult(Struct, frozen=True, kw_only=True):
     """Where a partition begins now."""
 
     partition_index: Int32
@@ -48,8 +44,7 @@ class DeleteRecordsPartitionResult(Struct):
     error_code: Int16
 
 
-@struct
-class DeleteRecordsTopicResult(Struct):
+class DeleteRecordsTopicResult(Struct, frozen=True, kw_only=True):
     """What became of the partitions of one topic."""
 
     name: String
@@ -57,7 +52,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 @message(api_key=21, versions=(0, 2), flexible_since=2)
-class DeleteRecordsResponse(Message):
+class DeleteRecordsResponse(Message, frozen=True, kw_only=True):
     """Where each partition begins now."""
 
     throttle_time_ms: Int32 = 0

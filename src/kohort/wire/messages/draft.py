@@ -7,11 +7,11 @@ the head of each message are in the header of every Kafka request and response.
 
 from __future__ import annotations
 
-from kohort.wire.schema import Int16, Int32, Message, Request, String, Struct, message, struct
+from kohort.wire.schema import Int16, Int32, Message, Request, String, Struct, message
 
 
 @message(api_key=30001, versions=(0, 0))
-class DraftJoinGroupRequest(Request["DraftJoinGroupResponse"]):
+class DraftJoinGroupRequest(Request["DraftJoinGroupResponse"], frozen=True, kw_only=True):
     """Join a group, or join again; without a consumer id: as a new consumer."""
 
     group_id: String
@@ -22,8 +22,7 @@ class DraftJoinGroupRequest(Request["DraftJoinGroupResponse"]):
     consumer_id: String
 
 
-@struct
-class TopicAndPartition(Struct):
+class TopicAndPartition(Struct, frozen=True, kw_only=True):
     """A partition that a consumer owns."""
 
     topic: String
@@ -31,7 +30,7 @@ class TopicAndPartition(Struct):
 
 
 @message(api_key=30001, versions=(0, 0))
-class DraftJoinGroupResponse(Message):
+class DraftJoinGroupResponse(Message, frozen=True, kw_only=True):
     """The new generation, who the consumer is in it, and what it owns."""
 
     error_code: Int16
@@ -42,7 +41,7 @@ class DraftJoinGroupResponse(Message):
 
 
 @message(api_key=30002, versions=(0, 0))
-class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"]):
+class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"], frozen=True, kw_only=True):
     """Say that a consumer is alive."""
 
     group_id: String
@@ -51,7 +50,7 @@ class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"]):
 
 
 @message(api_key=30002, versions=(0, 0))
-class DraftHeartbeatResponse(Message):
+class DraftHeartbeatResponse(Message, frozen=True, kw_only=True):
     """Whether the consumer may go on; ILLEGAL_GENERATION asks it to join again."""
 
     error_code: Int16

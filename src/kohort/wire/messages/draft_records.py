@@ -6,18 +6,17 @@ The version of its key is far above those that Kafka gives out, so Kafka passes 
 from __future__ import annotations
 
 from kohort.wire.messages.draft import TopicAndPartition
-from kohort.wire.schema import Int16, Int32, Message, String, Struct, message, struct
+from kohort.wire.schema import Int16, Int32, Message, String, Struct, message
 
 
 @message(versions=(30001, 30001))
-class DraftGroupKey(Message):
+class DraftGroupKey(Message, frozen=True, kw_only=True):
     """Which group."""
 
     group: String
 
 
-@struct
-class DraftGroupConsumer(Struct):
+class DraftGroupConsumer(Struct, frozen=True, kw_only=True):
     """A consumer of a stored group, and what it owns."""
 
     consumer_id: String
@@ -29,8 +28,7 @@ class DraftGroupConsumer(Struct):
     partitions: tuple[TopicAndPartition, ...]
 
 
-@struct
-class DraftGroupTopic(Struct):
+class DraftGroupTopic(Struct, frozen=True, kw_only=True):
     """How many partitions a topic had when the group's were shared out."""
 
     topic: String
@@ -38,7 +36,7 @@ class DraftGroupTopic(Struct):
 
 
 @message(versions=(0, 0))
-class DraftGroupValue(Message):
+class DraftGroupValue(Message, frozen=True, kw_only=True):
     """A group as it was when it became steady, or when its last consumer was gone."""
 
     generation: Int32

@@ -21,21 +21,18 @@ from kohort.wire.schema import (
     Uuid,
     message,
     since,
-    struct,
     until,
 )
 
 
-@struct
-class ReplicaState(Struct):
+class ReplicaState(Struct, frozen=True, kw_only=True):
     """Identifies a reader that is a broker; consumers leave it out."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
 
 
-@struct
-class FetchPartition(Struct):
+class FetchPartition(Struct, frozen=True, kw_only=True):
     """A partition to read and where to start."""
 
     partition: Int32
@@ -48,8 +45,7 @@ class FetchPartition(Struct):
     high_watermark: Annotated[Int64, since(18), Tag(1), IGNORABLE] = 0x7FFFFFFFFFFFFFFF
 
 
-@struct
-class FetchTopic(Struct):
+class FetchTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic to read."""
 
     topic: Annotated[String, until(12), IGNORABLE] = ""
@@ -57,8 +53,7 @@ class FetchTopic(Struct):
     partitions: tuple[FetchPartition, ...]
 
 
-@struct
-class ForgottenTopic(Struct):
+class ForgottenTopic(Struct, frozen=True, kw_only=True):
     """Partitions that leave a fetch session (KIP-227)."""
 
     topic: Annotated[String, until(12), IGNORABLE] = ""
@@ -67,7 +62,7 @@ class ForgottenTopic(Struct):
 
 
 @message(api_key=1, versions=(4, 18), flexible_since=12)
-class FetchRequest(Request["FetchResponse"]):
+class FetchRequest(Request["FetchResponse"], frozen=True, kw_only=True):
     """Read from partitions, waiting for data if there is too little."""
 
     cluster_id: Annotated[NullableString, since(12), Tag(0), IGNORABLE] = None
@@ -84,40 +79,35 @@ class FetchRequest(Request["FetchResponse"]):
     rack_id: Annotated[String, since(11), IGNORABLE] = ""
 
 
-@struct
-class EpochEndOffset(Struct):
+class EpochEndOffset(Struct, frozen=True, kw_only=True):
     """Where a leader epoch ended."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
-@struct
-class LeaderIdAndEpoch(Struct):
+class LeaderIdAndEpoch(Struct, frozen=True, kw_only=True):
     """The leader of a partition."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
-@struct
-class SnapshotId(Struct):
+class SnapshotId(Struct, frozen=True, kw_only=True):
     """Identifies a snapshot of the metadata log; only brokers use it."""
 
     end_offset: Int64 = -1
     epoch: Int32 = -1
 
 
-@struct
-class AbortedTransaction(Struct):
+class AbortedTransaction(Struct, frozen=True, kw_only=True):
     """A transaction whose records a read-committed reader drops."""
 
     producer_id: Int64
     first_offset: Int64
 
 
-@struct
-class PartitionData(Struct):
+class PartitionData(Struct, frozen=True, kw_only=True):
     """What was read of one partition."""
 
     partition_index: Int32
@@ -133,8 +123,7 @@ class PartitionData(Struct):
     records: Records
 
 
-@struct
-class FetchableTopicResponse(Struct):
+class FetchableTopicResponse(Struct, frozen=True, kw_only=True):
     """What was read of one topic."""
 
     topic: Annotated[String, until(12), IGNORABLE] = ""
@@ -142,8 +131,7 @@ class FetchableTopicResponse(Struct):
     partitions: tuple[PartitionData, ...]
 
 
-@struct
-class NodeEndpoint(Struct):
+class NodeEndpoint(Struct, frozen=True, kw_only=True):
     """The address of a leader, so that a client need not ask again (KIP-951)."""
 
     node_id: Int32
@@ -153,7 +141,7 @@ class NodeEndpoint(Struct):
 
 
 @message(api_key=1, versions=(4, 18), flexible_since=12)
-class FetchResponse(Message):
+class FetchResponse(Message, frozen=True, kw_only=True):
     """Record batches of each partition; the first may start before the offset asked for."""
 
     throttle_time_ms: Int32 = 0

@@ -17,13 +17,12 @@ from kohort.wire.schema import (
     between,
     message,
     since,
-    struct,
     until,
 )
 
 
 @message(api_key=10, versions=(0, 6), flexible_since=3)
-class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"], frozen=True, kw_only=True):
     """Ask which broker coordinates a group or a transactional id."""
 
     key: Annotated[String, until(3)] = ""
@@ -31,8 +30,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     coordinator_keys: Annotated[tuple[String, ...], since(4)] = ()
 
 
-@struct
-class Coordinator(Struct):
+class Coordinator(Struct, frozen=True, kw_only=True):
     """The coordinator of one key."""
 
     key: String
@@ -44,7 +42,7 @@ class Coordinator(Struct):
 
 
 @message(api_key=10, versions=(0, 6), flexible_since=3)
-class FindCoordinatorResponse(Message):
+class FindCoordinatorResponse(Message, frozen=True, kw_only=True):
     """The coordinators; one in the fields of version 3 and before, any number after."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0

@@ -6,18 +6,17 @@ of the key is far above those that Kafka gives out, so Kafka passes over it.
 
 from __future__ import annotations
 
-from kohort.wire.schema import Message, String, Struct, message, struct
+from kohort.wire.schema import Message, String, Struct, message
 
 
 @message(versions=(30002, 30002))
-class GroupConfigKey(Message):
+class GroupConfigKey(Message, frozen=True, kw_only=True):
     """Which group."""
 
     group: String
 
 
-@struct
-class GroupConfigEntry(Struct):
+class GroupConfigEntry(Struct, frozen=True, kw_only=True):
     """One setting, by Kafka's name."""
 
     name: String
@@ -25,7 +24,7 @@ class GroupConfigEntry(Struct):
 
 
 @message(versions=(0, 0))
-class GroupConfigValue(Message):
+class GroupConfigValue(Message, frozen=True, kw_only=True):
     """The settings that a group has of its own."""
 
     configs: tuple[GroupConfigEntry, ...]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from kohort.values import dataclass
+import msgspec
+
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
@@ -27,12 +28,11 @@ from kohort.wire.schema import (
     between,
     message,
     since,
-    struct,
 )
 
 
 @message(versions=(0, 1))
-class OffsetCommitKey(Message):
+class OffsetCommitKey(Message, frozen=True, kw_only=True):
     """Which position: of which group in which partition."""
 
     group: String
@@ -41,7 +41,7 @@ class OffsetCommitKey(Message):
 
 
 @message(versions=(0, 4), flexible_since=4)
-class OffsetCommitValue(Message):
+class OffsetCommitValue(Message, frozen=True, kw_only=True):
     """A stored position."""
 
     offset: Int64
@@ -53,14 +53,13 @@ class OffsetCommitValue(Message):
 
 
 @message(versions=(2, 2))
-class GroupMetadataKey(Message):
+class GroupMetadataKey(Message, frozen=True, kw_only=True):
     """Which group."""
 
     group: String
 
 
-@struct
-class MemberMetadata(Struct):
+class MemberMetadata(Struct, frozen=True, kw_only=True):
     """A member of a stored group; only its subscription for the chosen assignor is kept."""
 
     member_id: String
@@ -74,7 +73,7 @@ class MemberMetadata(Struct):
 
 
 @message(versions=(0, 4), flexible_since=4)
-class GroupMetadataValue(Message):
+class GroupMetadataValue(Message, frozen=True, kw_only=True):
     """A classic group as it was when its members had their assignment, or when it became empty."""
 
     protocol_type: String
@@ -93,9 +92,17 @@ GroupValue: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
-    """One record of the log: which position or group, and what it is now; None: it is gone."""
+class GroupRecord(msgspec.Struct, frozen=True):
+    """One record of the log: which position or group, and what it is now; None: it is gone.
+
+    Attributes:
+        key: What it is about.
+        value: What is known of that.
+        producer_id: The producer in whose transaction a position was stored (KIP-98), else -1.
+        producer_epoch: Its epoch.
+    """
 
     key: GroupKey
     value: GroupValue | None
+    producer_id: int = -1
+    producer_epoch: int = -1

@@ -17,20 +17,18 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
 @message(api_key=15, versions=(0, 6), flexible_since=5)
-class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"], frozen=True, kw_only=True):
     """Ask for the members of groups."""
 
     groups: tuple[String, ...]
     include_authorized_operations: Annotated[Bool, since(3)] = False
 
 
-@struct
-class DescribedGroupMember(Struct):
+class DescribedGroupMember(Struct, frozen=True, kw_only=True):
     """A member, its subscription and its assignment as the protocol's bytes."""
 
     member_id: String
@@ -41,8 +39,7 @@ class DescribedGroupMember(Struct):
     member_assignment: Bytes
 
 
-@struct
-class DescribedGroup(Struct):
+class DescribedGroup(Struct, frozen=True, kw_only=True):
     """One group: its state, protocol and members."""
 
     error_code: Int16
@@ -56,7 +53,7 @@ class DescribedGroup(Struct):
 
 
 @message(api_key=15, versions=(0, 6), flexible_since=5)
-class DescribeGroupsResponse(Message):
+class DescribeGroupsResponse(Message, frozen=True, kw_only=True):
     """The groups, with their members."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
@@ -64,15 +61,14 @@ class DescribeGroupsResponse(Message):
 
 
 @message(api_key=16, versions=(0, 5), flexible_since=3)
-class ListGroupsRequest(Request["ListGroupsResponse"]):
+class ListGroupsRequest(Request["ListGroupsResponse"], frozen=True, kw_only=True):
     """Ask for the groups a broker coordinates, by state (KIP-518) and type (KIP-848)."""
 
     states_filter: Annotated[tuple[String, ...], since(4)] = ()
     types_filter: Annotated[tuple[String, ...], since(5)] = ()
 
 
-@struct
-class ListedGroup(Struct):
+class ListedGroup(Struct, frozen=True, kw_only=True):
     """One group."""
 
     group_id: String
@@ -82,7 +78,7 @@ class ListedGroup(Struct):
 
 
 @message(api_key=16, versions=(0, 5), flexible_since=3)
-class ListGroupsResponse(Message):
+class ListGroupsResponse(Message, frozen=True, kw_only=True):
     """The groups."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
@@ -91,14 +87,13 @@ class ListGroupsResponse(Message):
 
 
 @message(api_key=42, versions=(0, 2), flexible_since=2)
-class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True, kw_only=True):
     """Delete groups that have no members (KIP-229)."""
 
     groups_names: tuple[String, ...]
 
 
-@struct
-class DeletableGroupResult(Struct):
+class DeletableGroupResult(Struct, frozen=True, kw_only=True):
     """What became of one group to delete."""
 
     group_id: String
@@ -106,7 +101,7 @@ class DeletableGroupResult(Struct):
 
 
 @message(api_key=42, versions=(0, 2), flexible_since=2)
-class DeleteGroupsResponse(Message):
+class DeleteGroupsResponse(Message, frozen=True, kw_only=True):
     """What became of each group."""
 
     throttle_time_ms: Int32 = 0

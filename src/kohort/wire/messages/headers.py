@@ -8,7 +8,7 @@ from kohort.wire.schema import Int16, Int32, Message, NullableString, message
 # Version 2 is version 1 and a tag section: the client id keeps its classic encoding there, which no
 # annotation can say. `kohort.wire.frame` adds and skips those tags.
 @message(versions=(1, 1))
-class RequestHeader(Message):
+class RequestHeader(Message, frozen=True, kw_only=True):
     """Version 1 of the header of a request."""
 
     request_api_key: Int16
@@ -18,7 +18,7 @@ class RequestHeader(Message):
 
 
 @message(versions=(0, 1), flexible_since=1)
-class ResponseHeader(Message):
+class ResponseHeader(Message, frozen=True, kw_only=True):
     """Header of a response: the number of the request it answers."""
 
     correlation_id: Int32

@@ -15,12 +15,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class OffsetForLeaderPartition(Struct):
+class OffsetForLeaderPartition(Struct, frozen=True, kw_only=True):
     """A partition and the epoch asked for."""
 
     partition: Int32
@@ -28,8 +26,7 @@ class OffsetForLeaderPartition(Struct):
     leader_epoch: Int32
 
 
-@struct
-class OffsetForLeaderTopic(Struct):
+class OffsetForLeaderTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     topic: String
@@ -37,15 +34,16 @@ class OffsetForLeaderTopic(Struct):
 
 
 @message(api_key=23, versions=(2, 4), flexible_since=4)
-class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
+class OffsetForLeaderEpochRequest(
+    Request["OffsetForLeaderEpochResponse"], frozen=True, kw_only=True
+):
     """Ask where leader epochs ended."""
 
     replica_id: Annotated[Int32, since(3), IGNORABLE] = -2
     topics: tuple[OffsetForLeaderTopic, ...]
 
 
-@struct
-class EpochEndOffset(Struct):
+class EpochEndOffset(Struct, frozen=True, kw_only=True):
     """Where a leader epoch ended."""
 
     error_code: Int16
@@ -54,8 +52,7 @@ class EpochEndOffset(Struct):
     end_offset: Int64 = -1
 
 
-@struct
-class OffsetForLeaderTopicResult(Struct):
+class OffsetForLeaderTopicResult(Struct, frozen=True, kw_only=True):
     """The answers for one topic."""
 
     topic: String
@@ -63,7 +60,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 @message(api_key=23, versions=(2, 4), flexible_since=4)
-class OffsetForLeaderEpochResponse(Message):
+class OffsetForLeaderEpochResponse(Message, frozen=True, kw_only=True):
     """Where they ended."""
 
     throttle_time_ms: Int32 = 0

@@ -16,12 +16,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class ListOffsetsPartition(Struct):
+class ListOffsetsPartition(Struct, frozen=True, kw_only=True):
     """A partition and the timestamp asked for; -1 is the end, -2 the start."""
 
     partition_index: Int32
@@ -29,8 +27,7 @@ class ListOffsetsPartition(Struct):
     timestamp: Int64
 
 
-@struct
-class ListOffsetsTopic(Struct):
+class ListOffsetsTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
@@ -38,7 +35,7 @@ class ListOffsetsTopic(Struct):
 
 
 @message(api_key=2, versions=(1, 11), flexible_since=6)
-class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], frozen=True, kw_only=True):
     """Ask for offsets by timestamp."""
 
     replica_id: Int32
@@ -47,8 +44,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     timeout_ms: Annotated[Int32, since(10), IGNORABLE] = 0
 
 
-@struct
-class ListOffsetsPartitionResponse(Struct):
+class ListOffsetsPartitionResponse(Struct, frozen=True, kw_only=True):
     """The offset found, -1 when none."""
 
     partition_index: Int32
@@ -58,8 +54,7 @@ class ListOffsetsPartitionResponse(Struct):
     leader_epoch: Annotated[Int32, since(4)] = -1
 
 
-@struct
-class ListOffsetsTopicResponse(Struct):
+class ListOffsetsTopicResponse(Struct, frozen=True, kw_only=True):
     """The offsets of one topic."""
 
     name: String
@@ -67,7 +62,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 @message(api_key=2, versions=(1, 11), flexible_since=6)
-class ListOffsetsResponse(Message):
+class ListOffsetsResponse(Message, frozen=True, kw_only=True):
     """The offsets found."""
 
     throttle_time_ms: Annotated[Int32, since(2), IGNORABLE] = 0

@@ -16,20 +16,17 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class AlterReplicaLogDirTopic(Struct):
+class AlterReplicaLogDirTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
     partitions: tuple[Int32, ...]
 
 
-@struct
-class AlterReplicaLogDir(Struct):
+class AlterReplicaLogDir(Struct, frozen=True, kw_only=True):
     """A directory, and what shall be kept there."""
 
     path: String
@@ -37,22 +34,20 @@ class AlterReplicaLogDir(Struct):
 
 
 @message(api_key=34, versions=(1, 2), flexible_since=2)
-class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"], frozen=True, kw_only=True):
     """Move replicas from one directory of a broker to another."""
 
     dirs: tuple[AlterReplicaLogDir, ...]
 
 
-@struct
-class AlterReplicaLogDirPartitionResult(Struct):
+class AlterReplicaLogDirPartitionResult(Struct, frozen=True, kw_only=True):
     """What became of one partition."""
 
     partition_index: Int32
     error_code: Int16
 
 
-@struct
-class AlterReplicaLogDirTopicResult(Struct):
+class AlterReplicaLogDirTopicResult(Struct, frozen=True, kw_only=True):
     """What became of the partitions of one topic."""
 
     topic_name: String
@@ -60,15 +55,14 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 @message(api_key=34, versions=(1, 2), flexible_since=2)
-class AlterReplicaLogDirsResponse(Message):
+class AlterReplicaLogDirsResponse(Message, frozen=True, kw_only=True):
     """What became of each."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AlterReplicaLogDirTopicResult, ...]
 
 
-@struct
-class DescribableLogDirTopic(Struct):
+class DescribableLogDirTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic that are asked about."""
 
     topic: String
@@ -76,14 +70,13 @@ class DescribableLogDirTopic(Struct):
 
 
 @message(api_key=35, versions=(1, 5), flexible_since=2)
-class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], frozen=True, kw_only=True):
     """Ask where a broker keeps partitions, and how large they are; null means all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None
 
 
-@struct
-class DescribeLogDirsPartition(Struct):
+class DescribeLogDirsPartition(Struct, frozen=True, kw_only=True):
     """Size of one partition in bytes."""
 
     partition_index: Int32
@@ -92,16 +85,14 @@ class DescribeLogDirsPartition(Struct):
     is_future_key: Bool
 
 
-@struct
-class DescribeLogDirsTopic(Struct):
+class DescribeLogDirsTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
     partitions: tuple[DescribeLogDirsPartition, ...]
 
 
-@struct
-class DescribeLogDirsResult(Struct):
+class DescribeLogDirsResult(Struct, frozen=True, kw_only=True):
     """What is in one directory, and how large its volume is."""
 
     error_code: Int16
@@ -113,7 +104,7 @@ class DescribeLogDirsResult(Struct):
 
 
 @message(api_key=35, versions=(1, 5), flexible_since=2)
-class DescribeLogDirsResponse(Message):
+class DescribeLogDirsResponse(Message, frozen=True, kw_only=True):
     """What is in each directory."""
 
     throttle_time_ms: Int32 = 0

@@ -18,13 +18,11 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
     until,
 )
 
 
-@struct
-class JoinGroupRequestProtocol(Struct):
+class JoinGroupRequestProtocol(Struct, frozen=True, kw_only=True):
     """An assignor the member knows, and its subscription in that assignor's bytes."""
 
     name: String
@@ -32,7 +30,7 @@ class JoinGroupRequestProtocol(Struct):
 
 
 @message(api_key=11, versions=(0, 9), flexible_since=6)
-class JoinGroupRequest(Request["JoinGroupResponse"]):
+class JoinGroupRequest(Request["JoinGroupResponse"], frozen=True, kw_only=True):
     """Join a group, or join again because it is rebalancing."""
 
     group_id: String
@@ -45,8 +43,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     reason: Annotated[NullableString, since(8), IGNORABLE] = None
 
 
-@struct
-class JoinGroupResponseMember(Struct):
+class JoinGroupResponseMember(Struct, frozen=True, kw_only=True):
     """A member as the leader sees it."""
 
     member_id: String
@@ -55,7 +52,7 @@ class JoinGroupResponseMember(Struct):
 
 
 @message(api_key=11, versions=(0, 9), flexible_since=6)
-class JoinGroupResponse(Message):
+class JoinGroupResponse(Message, frozen=True, kw_only=True):
     """The new generation; only the leader is told the members."""
 
     throttle_time_ms: Annotated[Int32, since(2), IGNORABLE] = 0
@@ -69,8 +66,7 @@ class JoinGroupResponse(Message):
     members: tuple[JoinGroupResponseMember, ...]
 
 
-@struct
-class SyncGroupRequestAssignment(Struct):
+class SyncGroupRequestAssignment(Struct, frozen=True, kw_only=True):
     """The assignment of one member, as the protocol's bytes."""
 
     member_id: String
@@ -78,7 +74,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 @message(api_key=14, versions=(0, 5), flexible_since=4)
-class SyncGroupRequest(Request["SyncGroupResponse"]):
+class SyncGroupRequest(Request["SyncGroupResponse"], frozen=True, kw_only=True):
     """Hand over the assignment (leader), or ask for it (the others)."""
 
     group_id: String
@@ -91,7 +87,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 
 @message(api_key=14, versions=(0, 5), flexible_since=4)
-class SyncGroupResponse(Message):
+class SyncGroupResponse(Message, frozen=True, kw_only=True):
     """The assignment of the member that asked."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
@@ -102,7 +98,7 @@ class SyncGroupResponse(Message):
 
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
-class HeartbeatRequest(Request["HeartbeatResponse"]):
+class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True, kw_only=True):
     """Say that a member is alive, and ask whether the group is rebalancing."""
 
     group_id: String
@@ -112,15 +108,14 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Message, frozen=True, kw_only=True):
     """Whether the member may go on."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
 
 
-@struct
-class MemberIdentity(Struct):
+class MemberIdentity(Struct, frozen=True, kw_only=True):
     """A member that leaves."""
 
     member_id: String
@@ -129,7 +124,7 @@ class MemberIdentity(Struct):
 
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
-class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True, kw_only=True):
     """Take members out of a group; several at once since version 3 (KIP-345)."""
 
     group_id: String
@@ -137,8 +132,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     members: Annotated[tuple[MemberIdentity, ...], since(3)] = ()
 
 
-@struct
-class MemberResponse(Struct):
+class MemberResponse(Struct, frozen=True, kw_only=True):
     """What became of a member that leaves."""
 
     member_id: String
@@ -147,7 +141,7 @@ class MemberResponse(Struct):
 
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
-class LeaveGroupResponse(Message):
+class LeaveGroupResponse(Message, frozen=True, kw_only=True):
     """What became of each member."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0

@@ -20,12 +20,10 @@ from kohort.wire.schema import (
     between,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class MetadataRequestTopic(Struct):
+class MetadataRequestTopic(Struct, frozen=True, kw_only=True):
     """A topic, by name or by id (KIP-516)."""
 
     topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
@@ -33,7 +31,7 @@ class MetadataRequestTopic(Struct):
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
-class MetadataRequest(Request["MetadataResponse"]):
+class MetadataRequest(Request["MetadataResponse"], frozen=True, kw_only=True):
     """Ask for topics: null means all, an empty list none."""
 
     topics: Annotated[tuple[MetadataRequestTopic, ...] | None, NullableSince(1)]
@@ -42,8 +40,7 @@ class MetadataRequest(Request["MetadataResponse"]):
     include_topic_authorized_operations: Annotated[Bool, since(8)] = False
 
 
-@struct
-class MetadataResponseBroker(Struct):
+class MetadataResponseBroker(Struct, frozen=True, kw_only=True):
     """A broker and its address."""
 
     node_id: Int32
@@ -52,8 +49,7 @@ class MetadataResponseBroker(Struct):
     rack: Annotated[NullableString, since(1), IGNORABLE] = None
 
 
-@struct
-class MetadataResponsePartition(Struct):
+class MetadataResponsePartition(Struct, frozen=True, kw_only=True):
     """A partition, its leader and its replicas."""
 
     error_code: Int16
@@ -65,8 +61,7 @@ class MetadataResponsePartition(Struct):
     offline_replicas: Annotated[tuple[Int32, ...], since(5), IGNORABLE] = ()
 
 
-@struct
-class MetadataResponseTopic(Struct):
+class MetadataResponseTopic(Struct, frozen=True, kw_only=True):
     """A topic and its partitions."""
 
     error_code: Int16
@@ -78,7 +73,7 @@ class MetadataResponseTopic(Struct):
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
-class MetadataResponse(Message):
+class MetadataResponse(Message, frozen=True, kw_only=True):
     """Brokers, and the topics asked for."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0

@@ -21,13 +21,11 @@ from kohort.wire.schema import (
     between,
     message,
     since,
-    struct,
     until,
 )
 
 
-@struct
-class OffsetCommitRequestPartition(Struct):
+class OffsetCommitRequestPartition(Struct, frozen=True, kw_only=True):
     """The position of one partition."""
 
     partition_index: Int32
@@ -36,8 +34,7 @@ class OffsetCommitRequestPartition(Struct):
     committed_metadata: NullableString
 
 
-@struct
-class OffsetCommitRequestTopic(Struct):
+class OffsetCommitRequestTopic(Struct, frozen=True, kw_only=True):
     """The positions of one topic."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
@@ -46,7 +43,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
-class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True, kw_only=True):
     """Store positions for a group."""
 
     group_id: String
@@ -57,16 +54,14 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     topics: tuple[OffsetCommitRequestTopic, ...]
 
 
-@struct
-class OffsetCommitResponsePartition(Struct):
+class OffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
     """What became of one position."""
 
     partition_index: Int32
     error_code: Int16
 
 
-@struct
-class OffsetCommitResponseTopic(Struct):
+class OffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
     """What became of one topic's positions."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
@@ -75,23 +70,21 @@ class OffsetCommitResponseTopic(Struct):
 
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
-class OffsetCommitResponse(Message):
+class OffsetCommitResponse(Message, frozen=True, kw_only=True):
     """What became of each position."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: tuple[OffsetCommitResponseTopic, ...]
 
 
-@struct
-class OffsetFetchRequestTopic(Struct):
+class OffsetFetchRequestTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic, up to version 7."""
 
     name: String
     partition_indexes: tuple[Int32, ...]
 
 
-@struct
-class OffsetFetchRequestTopics(Struct):
+class OffsetFetchRequestTopics(Struct, frozen=True, kw_only=True):
     """The partitions of one topic, since version 8."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
@@ -99,8 +92,7 @@ class OffsetFetchRequestTopics(Struct):
     partition_indexes: tuple[Int32, ...]
 
 
-@struct
-class OffsetFetchRequestGroup(Struct):
+class OffsetFetchRequestGroup(Struct, frozen=True, kw_only=True):
     """A group and the partitions asked for."""
 
     group_id: String
@@ -110,7 +102,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 @message(api_key=9, versions=(1, 10), flexible_since=6)
-class OffsetFetchRequest(Request["OffsetFetchResponse"]):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], frozen=True, kw_only=True):
     """Ask for stored positions; null topics mean all, several groups since version 8 (KIP-709)."""
 
     group_id: Annotated[String, until(7)] = ""
@@ -119,8 +111,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     require_stable: Annotated[Bool, since(7)] = False
 
 
-@struct
-class OffsetFetchResponsePartition(Struct):
+class OffsetFetchResponsePartition(Struct, frozen=True, kw_only=True):
     """One position, up to version 7."""
 
     partition_index: Int32
@@ -130,16 +121,14 @@ class OffsetFetchResponsePartition(Struct):
     error_code: Int16
 
 
-@struct
-class OffsetFetchResponseTopic(Struct):
+class OffsetFetchResponseTopic(Struct, frozen=True, kw_only=True):
     """The positions of one topic, up to version 7."""
 
     name: String
     partitions: tuple[OffsetFetchResponsePartition, ...]
 
 
-@struct
-class OffsetFetchResponsePartitions(Struct):
+class OffsetFetchResponsePartitions(Struct, frozen=True, kw_only=True):
     """One position, since version 8."""
 
     partition_index: Int32
@@ -149,8 +138,7 @@ class OffsetFetchResponsePartitions(Struct):
     error_code: Int16
 
 
-@struct
-class OffsetFetchResponseTopics(Struct):
+class OffsetFetchResponseTopics(Struct, frozen=True, kw_only=True):
     """The positions of one topic, since version 8."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
@@ -158,8 +146,7 @@ class OffsetFetchResponseTopics(Struct):
     partitions: tuple[OffsetFetchResponsePartitions, ...]
 
 
-@struct
-class OffsetFetchResponseGroup(Struct):
+class OffsetFetchResponseGroup(Struct, frozen=True, kw_only=True):
     """The positions of one group."""
 
     group_id: String
@@ -168,7 +155,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 @message(api_key=9, versions=(1, 10), flexible_since=6)
-class OffsetFetchResponse(Message):
+class OffsetFetchResponse(Message, frozen=True, kw_only=True):
     """The stored positions; -1 where there is none."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
@@ -177,15 +164,13 @@ class OffsetFetchResponse(Message):
     groups: Annotated[tuple[OffsetFetchResponseGroup, ...], since(8)] = ()
 
 
-@struct
-class OffsetDeleteRequestPartition(Struct):
+class OffsetDeleteRequestPartition(Struct, frozen=True, kw_only=True):
     """A partition whose position is to go."""
 
     partition_index: Int32
 
 
-@struct
-class OffsetDeleteRequestTopic(Struct):
+class OffsetDeleteRequestTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
@@ -193,23 +178,21 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 @message(api_key=47, versions=(0, 0))
-class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"], frozen=True, kw_only=True):
     """Forget positions of a group (KIP-496)."""
 
     group_id: String
     topics: tuple[OffsetDeleteRequestTopic, ...]
 
 
-@struct
-class OffsetDeleteResponsePartition(Struct):
+class OffsetDeleteResponsePartition(Struct, frozen=True, kw_only=True):
     """What became of one partition."""
 
     partition_index: Int32
     error_code: Int16
 
 
-@struct
-class OffsetDeleteResponseTopic(Struct):
+class OffsetDeleteResponseTopic(Struct, frozen=True, kw_only=True):
     """What became of one topic."""
 
     name: String
@@ -217,7 +200,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 @message(api_key=47, versions=(0, 0))
-class OffsetDeleteResponse(Message):
+class OffsetDeleteResponse(Message, frozen=True, kw_only=True):
     """What became of each."""
 
     error_code: Int16

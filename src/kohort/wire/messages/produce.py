@@ -20,21 +20,18 @@ from kohort.wire.schema import (
     Uuid,
     message,
     since,
-    struct,
     until,
 )
 
 
-@struct
-class PartitionProduceData(Struct):
+class PartitionProduceData(Struct, frozen=True, kw_only=True):
     """The batches for one partition."""
 
     index: Int32
     records: Records
 
 
-@struct
-class TopicProduceData(Struct):
+class TopicProduceData(Struct, frozen=True, kw_only=True):
     """The batches for one topic."""
 
     name: Annotated[String, until(12), IGNORABLE] = ""
@@ -43,7 +40,7 @@ class TopicProduceData(Struct):
 
 
 @message(api_key=0, versions=(3, 13), flexible_since=9)
-class ProduceRequest(Request["ProduceResponse"]):
+class ProduceRequest(Request["ProduceResponse"], frozen=True, kw_only=True):
     """Append record batches; with acks 0 there is no response."""
 
     transactional_id: NullableString = None
@@ -52,24 +49,21 @@ class ProduceRequest(Request["ProduceResponse"]):
     topic_data: tuple[TopicProduceData, ...]
 
 
-@struct
-class BatchIndexAndErrorMessage(Struct):
+class BatchIndexAndErrorMessage(Struct, frozen=True, kw_only=True):
     """A record that was refused, and why (KIP-467)."""
 
     batch_index: Int32
     batch_index_error_message: NullableString = None
 
 
-@struct
-class LeaderIdAndEpoch(Struct):
+class LeaderIdAndEpoch(Struct, frozen=True, kw_only=True):
     """The leader of a partition."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
-@struct
-class PartitionProduceResponse(Struct):
+class PartitionProduceResponse(Struct, frozen=True, kw_only=True):
     """Where the batches went, or why not."""
 
     index: Int32
@@ -82,8 +76,7 @@ class PartitionProduceResponse(Struct):
     current_leader: Annotated[LeaderIdAndEpoch, since(10), Tag(0)] = LeaderIdAndEpoch()
 
 
-@struct
-class TopicProduceResponse(Struct):
+class TopicProduceResponse(Struct, frozen=True, kw_only=True):
     """Where one topic's batches went."""
 
     name: Annotated[String, until(12), IGNORABLE] = ""
@@ -91,8 +84,7 @@ class TopicProduceResponse(Struct):
     partition_responses: tuple[PartitionProduceResponse, ...]
 
 
-@struct
-class NodeEndpoint(Struct):
+class NodeEndpoint(Struct, frozen=True, kw_only=True):
     """The address of a leader, so that a client need not ask again (KIP-951)."""
 
     node_id: Int32
@@ -102,7 +94,7 @@ class NodeEndpoint(Struct):
 
 
 @message(api_key=0, versions=(3, 13), flexible_since=9)
-class ProduceResponse(Message):
+class ProduceResponse(Message, frozen=True, kw_only=True):
     """Where each partition's batches went."""
 
     responses: tuple[TopicProduceResponse, ...]

@@ -18,7 +18,7 @@ from kohort.wire.schema import (
 
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)
-class InitProducerIdRequest(Request["InitProducerIdResponse"]):
+class InitProducerIdRequest(Request["InitProducerIdResponse"], frozen=True, kw_only=True):
     """Ask for a producer id."""
 
     transactional_id: NullableString
@@ -30,7 +30,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)
-class InitProducerIdResponse(Message):
+class InitProducerIdResponse(Message, frozen=True, kw_only=True):
     """A producer id and its epoch."""
 
     throttle_time_ms: Int32 = 0

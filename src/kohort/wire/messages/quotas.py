@@ -14,12 +14,10 @@ from kohort.wire.schema import (
     String,
     Struct,
     message,
-    struct,
 )
 
 
-@struct
-class ComponentData(Struct):
+class ComponentData(Struct, frozen=True, kw_only=True):
     """Whose quotas are asked for: exactly this name, the default, or any."""
 
     entity_type: String
@@ -28,31 +26,30 @@ class ComponentData(Struct):
 
 
 @message(api_key=48, versions=(0, 1), flexible_since=1)
-class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
+class DescribeClientQuotasRequest(
+    Request["DescribeClientQuotasResponse"], frozen=True, kw_only=True
+):
     """Ask for quotas."""
 
     components: tuple[ComponentData, ...]
     strict: Bool
 
 
-@struct
-class EntityData(Struct):
+class EntityData(Struct, frozen=True, kw_only=True):
     """A user, a client id or an address that has quotas."""
 
     entity_type: String
     entity_name: NullableString
 
 
-@struct
-class ValueData(Struct):
+class ValueData(Struct, frozen=True, kw_only=True):
     """One quota."""
 
     key: String
     value: Float64
 
 
-@struct
-class EntryData(Struct):
+class EntryData(Struct, frozen=True, kw_only=True):
     """The quotas of one entity."""
 
     entity: tuple[EntityData, ...]
@@ -60,7 +57,7 @@ class EntryData(Struct):
 
 
 @message(api_key=48, versions=(0, 1), flexible_since=1)
-class DescribeClientQuotasResponse(Message):
+class DescribeClientQuotasResponse(Message, frozen=True, kw_only=True):
     """The quotas."""
 
     throttle_time_ms: Int32 = 0

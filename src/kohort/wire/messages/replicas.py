@@ -17,12 +17,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class TopicPartitions(Struct):
+class TopicPartitions(Struct, frozen=True, kw_only=True):
     """Partitions of one topic."""
 
     topic: String
@@ -30,7 +28,7 @@ class TopicPartitions(Struct):
 
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
-class ElectLeadersRequest(Request["ElectLeadersResponse"]):
+class ElectLeadersRequest(Request["ElectLeadersResponse"], frozen=True, kw_only=True):
     """Elect leaders: the preferred replica, or any that lives; null means all partitions."""
 
     election_type: Annotated[Int8, since(1)] = 0
@@ -38,8 +36,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     timeout_ms: Int32 = 60000
 
 
-@struct
-class PartitionResult(Struct):
+class PartitionResult(Struct, frozen=True, kw_only=True):
     """What became of one election."""
 
     partition_id: Int32
@@ -47,8 +44,7 @@ class PartitionResult(Struct):
     error_message: NullableString = None
 
 
-@struct
-class ReplicaElectionResult(Struct):
+class ReplicaElectionResult(Struct, frozen=True, kw_only=True):
     """What became of the elections of one topic."""
 
     topic: String
@@ -56,7 +52,7 @@ class ReplicaElectionResult(Struct):
 
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
-class ElectLeadersResponse(Message):
+class ElectLeadersResponse(Message, frozen=True, kw_only=True):
     """What became of each election."""
 
     throttle_time_ms: Int32 = 0
@@ -64,16 +60,14 @@ class ElectLeadersResponse(Message):
     replica_election_results: tuple[ReplicaElectionResult, ...]
 
 
-@struct
-class ReassignablePartition(Struct):
+class ReassignablePartition(Struct, frozen=True, kw_only=True):
     """The brokers that shall hold a partition; null ends its reassignment."""
 
     partition_index: Int32
     replicas: tuple[Int32, ...] | None = None
 
 
-@struct
-class ReassignableTopic(Struct):
+class ReassignableTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
     name: String
@@ -81,7 +75,9 @@ class ReassignableTopic(Struct):
 
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
-class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
+class AlterPartitionReassignmentsRequest(
+    Request["AlterPartitionReassignmentsResponse"], frozen=True, kw_only=True
+):
     """Move partitions to other brokers."""
 
     timeout_ms: Int32 = 60000
@@ -89,8 +85,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
     topics: tuple[ReassignableTopic, ...]
 
 
-@struct
-class ReassignablePartitionResponse(Struct):
+class ReassignablePartitionResponse(Struct, frozen=True, kw_only=True):
     """Whether the move of a partition was begun."""
 
     partition_index: Int32
@@ -98,8 +93,7 @@ class ReassignablePartitionResponse(Struct):
     error_message: NullableString = None
 
 
-@struct
-class ReassignableTopicResponse(Struct):
+class ReassignableTopicResponse(Struct, frozen=True, kw_only=True):
     """The same for the partitions of one topic."""
 
     name: String
@@ -107,7 +101,7 @@ class ReassignableTopicResponse(Struct):
 
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
-class AlterPartitionReassignmentsResponse(Message):
+class AlterPartitionReassignmentsResponse(Message, frozen=True, kw_only=True):
     """Whether each move was begun."""
 
     throttle_time_ms: Int32 = 0
@@ -117,8 +111,7 @@ class AlterPartitionReassignmentsResponse(Message):
     responses: tuple[ReassignableTopicResponse, ...]
 
 
-@struct
-class ListPartitionReassignmentsTopics(Struct):
+class ListPartitionReassignmentsTopics(Struct, frozen=True, kw_only=True):
     """The partitions of one topic that are asked about."""
 
     name: String
@@ -126,15 +119,16 @@ class ListPartitionReassignmentsTopics(Struct):
 
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
-class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
+class ListPartitionReassignmentsRequest(
+    Request["ListPartitionReassignmentsResponse"], frozen=True, kw_only=True
+):
     """Ask which moves are going on; null means of all partitions."""
 
     timeout_ms: Int32 = 60000
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None
 
 
-@struct
-class OngoingPartitionReassignment(Struct):
+class OngoingPartitionReassignment(Struct, frozen=True, kw_only=True):
     """A move that is going on."""
 
     partition_index: Int32
@@ -143,8 +137,7 @@ class OngoingPartitionReassignment(Struct):
     removing_replicas: tuple[Int32, ...]
 
 
-@struct
-class OngoingTopicReassignment(Struct):
+class OngoingTopicReassignment(Struct, frozen=True, kw_only=True):
     """The moves within one topic."""
 
     name: String
@@ -152,7 +145,7 @@ class OngoingTopicReassignment(Struct):
 
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
-class ListPartitionReassignmentsResponse(Message):
+class ListPartitionReassignmentsResponse(Message, frozen=True, kw_only=True):
     """The moves that are going on."""
 
     throttle_time_ms: Int32 = 0

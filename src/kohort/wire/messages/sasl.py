@@ -19,14 +19,14 @@ from kohort.wire.schema import (
 
 
 @message(api_key=17, versions=(0, 1))
-class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"], frozen=True, kw_only=True):
     """Choose a SASL mechanism."""
 
     mechanism: String
 
 
 @message(api_key=17, versions=(0, 1))
-class SaslHandshakeResponse(Message):
+class SaslHandshakeResponse(Message, frozen=True, kw_only=True):
     """The mechanisms a broker has."""
 
     error_code: Int16
@@ -34,14 +34,14 @@ class SaslHandshakeResponse(Message):
 
 
 @message(api_key=36, versions=(0, 2), flexible_since=2)
-class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], frozen=True, kw_only=True):
     """One message of a SASL exchange."""
 
     auth_bytes: Bytes
 
 
 @message(api_key=36, versions=(0, 2), flexible_since=2)
-class SaslAuthenticateResponse(Message):
+class SaslAuthenticateResponse(Message, frozen=True, kw_only=True):
     """The answer of a SASL exchange."""
 
     error_code: Int16

@@ -12,34 +12,32 @@ from kohort.wire.schema import (
     String,
     Struct,
     message,
-    struct,
 )
 
 
-@struct
-class UserName(Struct):
+class UserName(Struct, frozen=True, kw_only=True):
     """A user."""
 
     name: String
 
 
 @message(api_key=50, versions=(0, 0), flexible_since=0)
-class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
-    """Ask which users have credentials; null or nobody means all."""
+class DescribeUserScramCredentialsRequest(
+    Request["DescribeUserScramCredentialsResponse"], frozen=True, kw_only=True
+):
+    """Ask which users have credentials; null or an empty list means all."""
 
     users: tuple[UserName, ...] | None
 
 
-@struct
-class CredentialInfo(Struct):
+class CredentialInfo(Struct, frozen=True, kw_only=True):
     """One credential."""
 
     mechanism: Int8
     iterations: Int32
 
 
-@struct
-class DescribeUserScramCredentialsResult(Struct):
+class DescribeUserScramCredentialsResult(Struct, frozen=True, kw_only=True):
     """The credentials of one user."""
 
     user: String
@@ -49,7 +47,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 @message(api_key=50, versions=(0, 0), flexible_since=0)
-class DescribeUserScramCredentialsResponse(Message):
+class DescribeUserScramCredentialsResponse(Message, frozen=True, kw_only=True):
     """The users and their credentials."""
 
     throttle_time_ms: Int32 = 0

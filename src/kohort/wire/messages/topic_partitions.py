@@ -13,19 +13,16 @@ from kohort.wire.schema import (
     Struct,
     Uuid,
     message,
-    struct,
 )
 
 
-@struct
-class DescribeTopicPartitionsTopic(Struct):
+class DescribeTopicPartitionsTopic(Struct, frozen=True, kw_only=True):
     """A topic that is asked about."""
 
     name: String
 
 
-@struct
-class Cursor(Struct):
+class Cursor(Struct, frozen=True, kw_only=True):
     """Where a page begins."""
 
     topic_name: String
@@ -33,7 +30,9 @@ class Cursor(Struct):
 
 
 @message(api_key=75, versions=(0, 0), flexible_since=0)
-class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
+class DescribeTopicPartitionsRequest(
+    Request["DescribeTopicPartitionsResponse"], frozen=True, kw_only=True
+):
     """Ask for topics in the order of their names; without names, for all."""
 
     topics: tuple[DescribeTopicPartitionsTopic, ...]
@@ -41,8 +40,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
     cursor: Cursor | None = None
 
 
-@struct
-class DescribeTopicPartitionsResponsePartition(Struct):
+class DescribeTopicPartitionsResponsePartition(Struct, frozen=True, kw_only=True):
     """A partition, its leader and its replicas."""
 
     error_code: Int16
@@ -56,8 +54,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     offline_replicas: tuple[Int32, ...]
 
 
-@struct
-class DescribeTopicPartitionsResponseTopic(Struct):
+class DescribeTopicPartitionsResponseTopic(Struct, frozen=True, kw_only=True):
     """A topic and those of its partitions that are on this page."""
 
     error_code: Int16
@@ -69,7 +66,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 @message(api_key=75, versions=(0, 0), flexible_since=0)
-class DescribeTopicPartitionsResponse(Message):
+class DescribeTopicPartitionsResponse(Message, frozen=True, kw_only=True):
     """One page, and where the next one begins."""
 
     throttle_time_ms: Int32 = 0

@@ -21,29 +21,25 @@ from kohort.wire.schema import (
     Uuid,
     message,
     since,
-    struct,
     until,
 )
 
 
-@struct
-class CreatableReplicaAssignment(Struct):
+class CreatableReplicaAssignment(Struct, frozen=True, kw_only=True):
     """The brokers that shall hold one partition."""
 
     partition_index: Int32
     broker_ids: tuple[Int32, ...]
 
 
-@struct
-class CreatableTopicConfig(Struct):
+class CreatableTopicConfig(Struct, frozen=True, kw_only=True):
     """A setting of a topic to create."""
 
     name: String
     value: NullableString
 
 
-@struct
-class CreatableTopic(Struct):
+class CreatableTopic(Struct, frozen=True, kw_only=True):
     """A topic to create."""
 
     name: String
@@ -54,7 +50,7 @@ class CreatableTopic(Struct):
 
 
 @message(api_key=19, versions=(2, 7), flexible_since=5)
-class CreateTopicsRequest(Request["CreateTopicsResponse"]):
+class CreateTopicsRequest(Request["CreateTopicsResponse"], frozen=True, kw_only=True):
     """Create topics."""
 
     topics: tuple[CreatableTopic, ...]
@@ -62,8 +58,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     validate_only: Bool = False
 
 
-@struct
-class CreatableTopicConfigs(Struct):
+class CreatableTopicConfigs(Struct, frozen=True, kw_only=True):
     """A setting that a created topic has."""
 
     name: String
@@ -73,8 +68,7 @@ class CreatableTopicConfigs(Struct):
     is_sensitive: Bool
 
 
-@struct
-class CreatableTopicResult(Struct):
+class CreatableTopicResult(Struct, frozen=True, kw_only=True):
     """What became of one topic to create."""
 
     name: String
@@ -88,15 +82,14 @@ class CreatableTopicResult(Struct):
 
 
 @message(api_key=19, versions=(2, 7), flexible_since=5)
-class CreateTopicsResponse(Message):
+class CreateTopicsResponse(Message, frozen=True, kw_only=True):
     """What became of each topic to create."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[CreatableTopicResult, ...]
 
 
-@struct
-class DeleteTopicState(Struct):
+class DeleteTopicState(Struct, frozen=True, kw_only=True):
     """A topic to delete, by name or by id."""
 
     name: NullableString = None
@@ -104,7 +97,7 @@ class DeleteTopicState(Struct):
 
 
 @message(api_key=20, versions=(1, 6), flexible_since=4)
-class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"], frozen=True, kw_only=True):
     """Delete topics."""
 
     topics: Annotated[tuple[DeleteTopicState, ...], since(6)] = ()
@@ -112,8 +105,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     timeout_ms: Int32
 
 
-@struct
-class DeletableTopicResult(Struct):
+class DeletableTopicResult(Struct, frozen=True, kw_only=True):
     """What became of one topic to delete."""
 
     name: Annotated[NullableString, NullableSince(6)]
@@ -123,22 +115,20 @@ class DeletableTopicResult(Struct):
 
 
 @message(api_key=20, versions=(1, 6), flexible_since=4)
-class DeleteTopicsResponse(Message):
+class DeleteTopicsResponse(Message, frozen=True, kw_only=True):
     """What became of each topic to delete."""
 
     throttle_time_ms: Int32 = 0
     responses: tuple[DeletableTopicResult, ...]
 
 
-@struct
-class CreatePartitionsAssignment(Struct):
+class CreatePartitionsAssignment(Struct, frozen=True, kw_only=True):
     """The brokers that shall hold one new partition."""
 
     broker_ids: tuple[Int32, ...]
 
 
-@struct
-class CreatePartitionsTopic(Struct):
+class CreatePartitionsTopic(Struct, frozen=True, kw_only=True):
     """A topic and the number of partitions it shall have."""
 
     name: String
@@ -147,7 +137,7 @@ class CreatePartitionsTopic(Struct):
 
 
 @message(api_key=37, versions=(0, 3), flexible_since=2)
-class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True, kw_only=True):
     """Give topics more partitions (KIP-195)."""
 
     topics: tuple[CreatePartitionsTopic, ...]
@@ -155,8 +145,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     validate_only: Bool
 
 
-@struct
-class CreatePartitionsTopicResult(Struct):
+class CreatePartitionsTopicResult(Struct, frozen=True, kw_only=True):
     """What became of one topic to grow."""
 
     name: String
@@ -165,7 +154,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 @message(api_key=37, versions=(0, 3), flexible_since=2)
-class CreatePartitionsResponse(Message):
+class CreatePartitionsResponse(Message, frozen=True, kw_only=True):
     """What became of each topic."""
 
     throttle_time_ms: Int32 = 0

@@ -1,4 +1,4 @@
-"""DescribeProducers and ListTransactions: who writes, and how far they are (KIP-664)."""
+"""What KIP-664 tells of producers: DescribeProducers, DescribeTransactions, ListTransactions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from kohort.wire.schema import (
     Struct,
     message,
     since,
-    struct,
 )
 
 
-@struct
-class DescribeProducersTopic(Struct):
+class DescribeProducersTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic that are asked about."""
 
     name: String
@@ -28,14 +26,13 @@ class DescribeProducersTopic(Struct):
 
 
 @message(api_key=61, versions=(0, 0), flexible_since=0)
-class DescribeProducersRequest(Request["DescribeProducersResponse"]):
+class DescribeProducersRequest(Request["DescribeProducersResponse"], frozen=True, kw_only=True):
     """Ask which idempotent producers write to partitions."""
 
     topics: tuple[DescribeProducersTopic, ...]
 
 
-@struct
-class ProducerState(Struct):
+class ProducerState(Struct, frozen=True, kw_only=True):
     """A producer, and the last that it wrote."""
 
     producer_id: Int64
@@ -46,8 +43,7 @@ class ProducerState(Struct):
     current_txn_start_offset: Int64 = -1
 
 
-@struct
-class DescribeProducersPartition(Struct):
+class DescribeProducersPartition(Struct, frozen=True, kw_only=True):
     """The producers of one partition."""
 
     partition_index: Int32
@@ -56,8 +52,7 @@ class DescribeProducersPartition(Struct):
     active_producers: tuple[ProducerState, ...]
 
 
-@struct
-class DescribeProducersTopicResponse(Struct):
+class DescribeProducersTopicResponse(Struct, frozen=True, kw_only=True):
     """The producers of one topic."""
 
     name: String
@@ -65,7 +60,7 @@ class DescribeProducersTopicResponse(Struct):
 
 
 @message(api_key=61, versions=(0, 0), flexible_since=0)
-class DescribeProducersResponse(Message):
+class DescribeProducersResponse(Message, frozen=True, kw_only=True):
     """The producers."""
 
     throttle_time_ms: Int32 = 0
@@ -73,7 +68,7 @@ class DescribeProducersResponse(Message):
 
 
 @message(api_key=66, versions=(0, 2), flexible_since=0)
-class ListTransactionsRequest(Request["ListTransactionsResponse"]):
+class ListTransactionsRequest(Request["ListTransactionsResponse"], frozen=True, kw_only=True):
     """Ask which transactional producers there are."""
 
     state_filters: tuple[String, ...]
@@ -82,8 +77,7 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     transactional_id_pattern: Annotated[NullableString, since(2)] = None
 
 
-@struct
-class ListedTransaction(Struct):
+class ListedTransaction(Struct, frozen=True, kw_only=True):
     """A transactional producer."""
 
     transactional_id: String
@@ -92,10 +86,47 @@ class ListedTransaction(Struct):
 
 
 @message(api_key=66, versions=(0, 2), flexible_since=0)
-class ListTransactionsResponse(Message):
+class ListTransactionsResponse(Message, frozen=True, kw_only=True):
     """The transactional producers."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
     unknown_state_filters: tuple[String, ...]
     transaction_states: tuple[ListedTransaction, ...]
+
+
+@message(api_key=65, versions=(0, 0), flexible_since=0)
+class DescribeTransactionsRequest(
+    Request["DescribeTransactionsResponse"], frozen=True, kw_only=True
+):
+    """Ask how far transactions are."""
+
+    transactional_ids: tuple[String, ...]
+
+
+class TransactionTopic(Struct, frozen=True, kw_only=True):
+    """Partitions of one topic that take part."""
+
+    topic: String
+    partitions: tuple[Int32, ...]
+
+
+class DescribedTransaction(Struct, frozen=True, kw_only=True):
+    """A transactional producer, and how far its transaction is."""
+
+    error_code: Int16
+    transactional_id: String
+    transaction_state: String = ""
+    transaction_timeout_ms: Int32 = 0
+    transaction_start_time_ms: Int64 = 0
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    topics: tuple[TransactionTopic, ...] = ()
+
+
+@message(api_key=65, versions=(0, 0), flexible_since=0)
+class DescribeTransactionsResponse(Message, frozen=True, kw_only=True):
+    """How far they are."""
+
+    throttle_time_ms: Int32 = 0
+    transaction_states: tuple[DescribedTransaction, ...]

@@ -54,4 +54,5 @@ class EncodedRows:
         producer_id: int = -1,
         producer_epoch: int = -1,
         base_sequence: int = -1,
+        is_transactional: bool = False,
     ) -> memoryview: ...

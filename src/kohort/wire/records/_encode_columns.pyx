@@ -91,6 +91,7 @@ cdef extern from *:
 
 cdef enum:
     HEADER_SIZE = 61
+    TRANSACTIONAL = 0x10
     LENGTH_END = 12
     MAGIC = 2
     CRC_AT = 17
@@ -438,21 +439,22 @@ cdef class EncodedRows:
             PyBuffer_Release(&view)
         return other
 
-    def build(self, codec=None, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
+    def build(self, codec=None, *, int64_t producer_id=-1, int16_t producer_epoch=-1,
+              int32_t base_sequence=-1, bint is_transactional=False):
         """Return the whole batch; see the stub."""
-        numbers = (producer_id, producer_epoch, base_sequence)
+        numbers = (producer_id, producer_epoch, base_sequence, is_transactional)
         if numbers == self._numbers:
             return memoryview(self)
         if self._exports:
             # Somebody may still be sending what was built before.
             return self._copy().build(
-                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-            )
+                producer_id=producer_id, producer_epoch=producer_epoch,
+                base_sequence=base_sequence, is_transactional=is_transactional)
         cdef uint8_t* out = put(self._data, 0, 8)
         out = put(out, HEADER_SIZE - LENGTH_END + self.size, 4)
         out = put(out, 0xFFFFFFFF, 4)
         out = put(out, MAGIC, 1)
-        out = put(self._data + CRC_START, self._codec, 2)
+        out = put(self._data + CRC_START, self._codec | (TRANSACTIONAL if is_transactional else 0), 2)
         out = put(out, self.count - 1, 4)
         out = put(out, <uint64_t>self.base_timestamp, 8)
         out = put(out, <uint64_t>self.max_timestamp, 8)

@@ -7,6 +7,7 @@ numbers are varints; a negative length of a key or a value means null, as in Kaf
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyTypeObject
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -22,6 +23,8 @@ from kohort.wire.records.record import Record
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t size)
+    void PyObject_GC_UnTrack(object instance)
 
 cdef extern from *:
     bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* result) noexcept nogil
@@ -290,11 +293,25 @@ cdef class RecordReader:
         return name
 
 
-cdef object _make = tuple.__new__
+cdef object _Record = Record
 
 
-cdef inline object _new_record(int64_t offset, timestamp, key, value, headers):
-    return _make(Record, (offset, timestamp, key, value, headers))
+cdef inline object _new_record(int64_t offset, timestamp, bytes key, bytes value, tuple headers):
+    cdef object record = PyType_GenericAlloc(<PyTypeObject*>_Record, 5)
+    _put(record, 0, offset)
+    _put(record, 1, timestamp)
+    _put(record, 2, key)
+    _put(record, 3, value)
+    _put(record, 4, headers)
+    # Of bytes, numbers and text there are no cycles: the garbage collector passes over records,
+    # which it would otherwise go through again and again while they wait.
+    PyObject_GC_UnTrack(record)
+    return record
+
+
+cdef inline void _put(object record, Py_ssize_t at, object value) noexcept:
+    Py_INCREF(value)  # the tuple takes this one
+    PyTuple_SET_ITEM(record, at, value)
 
 
 cdef object _malformed(str what, int64_t value):

@@ -1,4 +1,4 @@
-"""Record batches from records and back to records, for whoever wants objects."""
+"""Record batches from records and back to records, as objects."""
 
 from __future__ import annotations
 

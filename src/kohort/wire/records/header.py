@@ -11,8 +11,9 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
+from msgspec import Struct
+
 from kohort.errors import RemoteProtocolError
-from kohort.values import dataclass
 from kohort.wire.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.records._crc32c import crc32c
 from kohort.wire.schema import Buffer
@@ -68,8 +69,7 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(Struct, frozen=True):
     """The fields before the records, by Kafka's names.
 
     Attributes:

@@ -1,0 +1,50 @@
+"""Records of the `__transaction_state` topic: what a transaction coordinator remembers (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kohort.wire.schema import (
+    IGNORABLE,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Tag,
+    message,
+    since,
+)
+
+
+@message(versions=(0, 0))
+class TransactionKey(Message, frozen=True, kw_only=True):
+    """Which producer."""
+
+    transactional_id: String
+
+
+class TransactionPartitions(Struct, frozen=True, kw_only=True):
+    """Partitions of one topic that take part."""
+
+    topic: String
+    partition_ids: tuple[Int32, ...]
+
+
+@message(versions=(0, 1), flexible_since=1)
+class TransactionValue(Message, frozen=True, kw_only=True):
+    """A transactional producer, and how far its transaction is."""
+
+    producer_id: Int64
+    previous_producer_id: Annotated[Int64, since(1), Tag(0), IGNORABLE] = -1
+    next_producer_id: Annotated[Int64, since(1), Tag(1), IGNORABLE] = -1
+    producer_epoch: Int16
+    next_producer_epoch: Annotated[Int16, since(1), Tag(3), IGNORABLE] = -1
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: tuple[TransactionPartitions, ...] | None
+    transaction_last_update_timestamp_ms: Int64
+    transaction_start_timestamp_ms: Int64
+    client_transaction_version: Annotated[Int16, since(1), Tag(2), IGNORABLE] = 0

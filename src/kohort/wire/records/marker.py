@@ -1,0 +1,60 @@
+"""Transaction markers: the control batch that ends a transaction in one partition (KIP-98)."""
+
+from __future__ import annotations
+
+import struct
+
+from msgspec import Struct
+
+from kohort.errors import RemoteProtocolError
+from kohort.wire.records.encode import decode_records, encode_batch
+from kohort.wire.records.record import Record
+from kohort.wire.schema import Buffer
+
+_KEY = struct.Struct(">hh")  # version, type
+_VALUE = struct.Struct(">hi")  # version, epoch of the coordinator
+_ABORT, _COMMIT = 0, 1
+
+
+class Marker(Struct, frozen=True):
+    """The end of a transaction.
+
+    Attributes:
+        producer_id: Whose transaction ends.
+        producer_epoch: Its epoch; batches of earlier ones are refused from here on.
+        committed: Whether what it wrote counts.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+
+def encode_marker(marker: Marker, timestamp: int) -> bytes:
+    """Return a control batch of one record at offset 0, of a coordinator with epoch 0.
+
+    Args:
+        marker: What it says.
+        timestamp: Milliseconds since 1970.
+    """
+    key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
+    return encode_batch(
+        [Record(0, timestamp, key, _VALUE.pack(0, 0))],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def committed_by(batch: Buffer) -> bool | None:
+    """Return whether a control batch commits or aborts; None: it is of another kind.
+
+    Raises:
+        RemoteProtocolError: It is no batch of one sound control record.
+    """
+    records = decode_records(batch)
+    if len(records) != 1 or records[0].key is None or len(records[0].key) < _KEY.size:
+        raise RemoteProtocolError("a control batch has one record, whose key says its type")
+    kind = _KEY.unpack_from(records[0].key)[1]
+    return {_ABORT: False, _COMMIT: True}.get(kind)
