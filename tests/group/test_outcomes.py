@@ -14,9 +14,9 @@ import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.consumer.group import GroupState
 from kohort.group.coordinator.consumer.group import MemberState as ConsumerState
+from kohort.group.coordinator.dispatch import requests
 from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.requests import ROUTES
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.member.classic.machine import MemberState
 from kohort.group.member.consumer.machine import MemberState as ConsumerMemberState
@@ -52,7 +52,7 @@ def test_a_shard_is_asked_everything_in_every_state() -> None:
     for make in shard.SITUATIONS.values():
         asked = {type(event) for _, event, _ in shard.cases(make())}
         assert asked == {*SHARD.total, *SHARD.local}
-    assert {type(request) for request in shard.requests()} == set(ROUTES)
+    assert {type(request) for request in shard.requests()} == requests()
 
 
 def test_consumer_groups_are_asked_in_every_state() -> None:

@@ -20,9 +20,19 @@ from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.session import MemberState as ConsumerState
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.group.transactions.table import TRANSACTION
+from kohort.group.transactions.transaction import TransactionState
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagrams"
-TABLES = [SHARD, CLASSIC_GROUP, CLASSIC_MEMBER, DRAFT_GROUP, DRAFT_MEMBER, CONSUMER_MEMBER]
+TABLES = [
+    SHARD,
+    CLASSIC_GROUP,
+    CLASSIC_MEMBER,
+    DRAFT_GROUP,
+    DRAFT_MEMBER,
+    CONSUMER_MEMBER,
+    TRANSACTION,
+]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -36,6 +46,7 @@ def test_every_state_answers_every_trigger(table: Table[Any, Any]) -> None:
     ("table", "start"),
     [
         (CLASSIC_GROUP, GroupState.DEAD),
+        (TRANSACTION, TransactionState.DEAD),
         (CLASSIC_MEMBER, MemberState.UNSUBSCRIBED),
         (CONSUMER_MEMBER, ConsumerState.UNSUBSCRIBED),
     ],

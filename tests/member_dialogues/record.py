@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.dialogues.files import STEP, kafka_version, report, rewrite
+from tests.coordinator_dialogues.files import STEP, kafka_version, report, rewrite
 from tests.member_dialogues import script
 from tests.member_dialogues.brokers import java_on_kafka, ours_on_kafka
 from tests.member_dialogues.runner import Outcome

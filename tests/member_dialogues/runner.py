@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import cast
 
 from kohort.client.admin_values import GroupDescription
-from tests.dialogues.toml import Value, render
+from tests.coordinator_dialogues.toml import Value, render
 from tests.member_dialogues.applications import Event, Host
 from tests.member_dialogues.observer import Observer
 from tests.member_dialogues.ours import names
@@ -27,7 +27,7 @@ ASK_AGAIN_S = 0.05
 
 # What a poll ends at by itself; everything else is seen by all members together.
 ENDS = re.compile(r"revoked|assigned|lost|error|read \d+")
-# Who only polls, and whose lines are a matter of timing and left out.
+# Members that only poll; their lines depend on timing and are left out.
 ALONG = "along"
 ASIDE = "aside"
 # Whose lines are what the coordinator says.

@@ -31,7 +31,7 @@ Steps of one application, which has the name of its consumer (a client id):
 else, until all is as it says: a number of partitions that were assigned in this step, and one
 generation for all; something the application was told or met (`revoked`, `assigned`, `lost`,
 `error`) or `read 3` records in all, after which it polls no more; `hold` in the listener, from
-which `release = "a"` in a later poll lets it go. Who polls `aside` is not looked at. With
+which `release = "a"` in a later poll lets it go. Members that poll `aside` are not looked at. With
 `group = "PreparingRebalance"`, or `group = 2` members, the coordinator has to say so, too.
 
 Steps of nobody: `await = { members = 2, state = "Stable" }` for what the coordinator says of the
@@ -40,7 +40,7 @@ group, `describe = {}` for what it says now, `joined = {}` for what members said
 `elapse_ms` where nothing shows that time has passed.
 
 `N.answer` and `recorded` are written by `make record`, which runs the dialogues with Kafka's own
-KafkaConsumer on a live Kafka; see `tests/dialogues/script.py` for `recorded`.
+KafkaConsumer on a live Kafka; see `tests/coordinator_dialogues/script.py` for `recorded`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from tests.dialogues import files as data_files
-from tests.dialogues.toml import Value, render
+from tests.coordinator_dialogues import files as data_files
+from tests.coordinator_dialogues.toml import Value, render
 from tests.member_dialogues.settings import CLIENTS, KAFKA
 
 DATA = Path(__file__).parent / "data"

@@ -14,6 +14,7 @@ from kohort.group.machine import Decision, Row, Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.group.transactions.table import TRANSACTION
 
 S = TypeVar("S", bound=Enum)
 D = TypeVar("D", bound=Decision[Enum])
@@ -82,13 +83,30 @@ def _linked(found: re.Match[str]) -> str:
     return f"[{found[0]}](../{document}#{found[0].lower()})"
 
 
+INDEX = """# Diagrams
+
+The state machines, drawn from their transition tables by `python tools/diagrams.py`:
+
+- at the coordinator: [the shard](coordinator-shard.md), which holds groups;
+  [a classic group](classic-group.md); [a group of the draft protocol](draft-group.md);
+  [a transactional producer](transaction.md);
+- in the client: [the classic member](classic-member.md);
+  [the member of KIP-848](consumer-member.md);
+  [the member of the draft protocol](draft-member.md).
+
+[The architecture](../architecture.md) says how a machine runs.
+"""
+
+
 def pages() -> Mapping[str, str]:
     """Return the text of each file, by its name."""
     return {
+        "README.md": INDEX,
         "coordinator-shard.md": page(SHARD),
         "classic-group.md": page(CLASSIC_GROUP),
         "classic-member.md": page(CLASSIC_MEMBER),
         "consumer-member.md": page(CONSUMER_MEMBER),
         "draft-group.md": page(DRAFT_GROUP),
         "draft-member.md": page(DRAFT_MEMBER),
+        "transaction.md": page(TRANSACTION),
     }

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
-    from kohort.group.coordinator.consumer.jobs import ConsumerJob
-    from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
+    from kohort.group.coordinator.jobs import DraftAssignmentJob, Job
     from kohort.wire.messages.group_records import GroupRecord
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer to a request, to be released once the records beside it are in the log.
 
     Attributes:
@@ -35,8 +34,7 @@ class Reply:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """A request of a member to its coordinator.
 
     Attributes:
@@ -50,8 +48,7 @@ class Send:
     timeout_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Callback:
+class Callback(Struct, frozen=True):
     """A call into the application, to be made from inside its poll.
 
     Attributes:
@@ -73,8 +70,7 @@ class Callback:
     assignment: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentJob:
+class AssignmentJob(Struct, frozen=True):
     """Work for the leader: share the partitions out; may be done anywhere.
 
     Attributes:
@@ -91,8 +87,7 @@ class AssignmentJob:
     partitions: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionJob:
+class SubscriptionJob(Struct, frozen=True):
     """Ask each assignor what the leader should know of this member; may be done anywhere.
 
     Assignors are the application's code, which no machine calls. The result is what each of them
@@ -111,8 +106,7 @@ MemberJob: TypeAlias = AssignmentJob | SubscriptionJob
 """Work of a member; `JobDone` reports the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effects(Generic[T]):
+class Effects(Struct, Generic[T], frozen=True):
     """What a decision leads to.
 
     The shell appends `records` as one batch and applies them, installs `session`, then lets
@@ -122,7 +116,7 @@ class Effects(Generic[T]):
         session: The machine's session state after this.
         records: Records for the group log (coordinator).
         replies: Answers to requests, this one's or parked ones' (coordinator).
-        observed: What happened, for whoever watches.
+        observed: What happened, for listeners.
         sends: Requests to the coordinator (member).
         callbacks: Calls into the application, in order (member).
         jobs: Slow work (member).
@@ -142,4 +136,4 @@ class Effects(Generic[T]):
     find_coordinator: bool = False
     raised: tuple[KohortError, ...] = ()
     draft_jobs: tuple[DraftAssignmentJob, ...] = ()
-    consumer_jobs: tuple[ConsumerJob, ...] = ()
+    consumer_jobs: tuple[Job, ...] = ()

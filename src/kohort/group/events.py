@@ -1,6 +1,6 @@
 """What the machines report: observed facts, with their cause, generation and time.
 
-A fact says what one machine did or saw; nobody's opinion, nothing inferred. Together they make the
+A fact says what one machine did or saw; nothing is inferred. Together they make the
 ownership timeline. `now` is the time, in milliseconds, that the machine was told by its shell.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from msgspec import Struct
+
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 
 
 class Cause(Enum):
@@ -29,8 +30,7 @@ class Cause(Enum):
     COORDINATOR_UNLOADED = "the coordinator moved away"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupEvent:
+class GroupEvent(Struct, frozen=True, kw_only=True):
     """Base of all facts.
 
     Attributes:
@@ -50,8 +50,7 @@ class GroupEvent:
 # ------------------------------------------------------------------- reported by the coordinator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStateChanged(GroupEvent):
+class GroupStateChanged(GroupEvent, frozen=True, kw_only=True):
     """The group went from one state to another; names as Kafka's tools print them."""
 
     generation: int
@@ -59,8 +58,7 @@ class GroupStateChanged(GroupEvent):
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberJoined(GroupEvent):
+class MemberJoined(GroupEvent, frozen=True, kw_only=True):
     """A member was added."""
 
     member: str
@@ -69,8 +67,7 @@ class MemberJoined(GroupEvent):
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberLeft(GroupEvent):
+class MemberLeft(GroupEvent, frozen=True, kw_only=True):
     """A member was removed, and why."""
 
     member: str
@@ -78,8 +75,7 @@ class MemberLeft(GroupEvent):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceStarted(GroupEvent):
+class RebalanceStarted(GroupEvent, frozen=True, kw_only=True):
     """A rebalance began.
 
     Attributes:
@@ -95,8 +91,7 @@ class RebalanceStarted(GroupEvent):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationStarted(GroupEvent):
+class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
     """All members are known: a new generation has begun and waits for its assignment."""
 
     generation: int
@@ -105,8 +100,7 @@ class GenerationStarted(GroupEvent):
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned(GroupEvent):
+class Assigned(GroupEvent, frozen=True, kw_only=True):
     """The group has its assignment; with KIP-848 its members have yet to get there.
 
     Attributes:
@@ -119,13 +113,12 @@ class Assigned(GroupEvent):
     assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentAsked(GroupEvent):
+class AssignmentAsked(GroupEvent, frozen=True, kw_only=True):
     """A member was asked to make the assignment of the group (KIP-848).
 
     Attributes:
         generation: Epoch of the group.
-        member: Who was asked.
+        member: The member that was asked.
         assignor: By which of its assignors.
     """
 
@@ -134,13 +127,12 @@ class AssignmentAsked(GroupEvent):
     assignor: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignorFellBack(GroupEvent):
+class AssignorFellBack(GroupEvent, frozen=True, kw_only=True):
     """No member made the assignment, so the coordinator's own assignor does.
 
     Attributes:
         generation: Epoch of the group.
-        member: Who was asked, empty when nobody was.
+        member: The member that was asked; empty when none was.
         assignor: By which of its assignors.
         reason: What went wrong.
     """
@@ -151,8 +143,7 @@ class AssignorFellBack(GroupEvent):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberReconciled(GroupEvent):
+class MemberReconciled(GroupEvent, frozen=True, kw_only=True):
     """A member took a step towards what the group's assignment gives it (KIP-848).
 
     Attributes:
@@ -166,8 +157,7 @@ class MemberReconciled(GroupEvent):
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsCommitted(GroupEvent):
+class OffsetsCommitted(GroupEvent, frozen=True, kw_only=True):
     """Positions were stored."""
 
     member: str
@@ -175,13 +165,11 @@ class OffsetsCommitted(GroupEvent):
     offsets: tuple[tuple[TopicPartition, OffsetAndMetadata], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDeleted(GroupEvent):
+class GroupDeleted(GroupEvent, frozen=True, kw_only=True):
     """The group and its positions are gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolChanged(GroupEvent):
+class ProtocolChanged(GroupEvent, frozen=True, kw_only=True):
     """The group goes on under another protocol, with the members it has (KIP-848).
 
     Attributes:
@@ -204,8 +192,7 @@ class Ownership(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnershipChanged(GroupEvent):
+class OwnershipChanged(GroupEvent, frozen=True, kw_only=True):
     """A member's own partitions changed, after its application was told.
 
     Attributes:
@@ -221,8 +208,7 @@ class OwnershipChanged(GroupEvent):
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStateChanged(GroupEvent):
+class MemberStateChanged(GroupEvent, frozen=True, kw_only=True):
     """A member went from one state to another."""
 
     member: str
@@ -232,8 +218,7 @@ class MemberStateChanged(GroupEvent):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFailed(GroupEvent):
+class MemberFailed(GroupEvent, frozen=True, kw_only=True):
     """A member cannot go on, and why."""
 
     member: str
@@ -241,12 +226,11 @@ class MemberFailed(GroupEvent):
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignorUnsupported(GroupEvent):
+class AssignorUnsupported(GroupEvent, frozen=True, kw_only=True):
     """The coordinator asks no member for an assignment: its own assignor makes it (K60).
 
     Attributes:
-        member: Who has assignors of its own.
+        member: The member with its own assignors.
         assignors: Their names.
     """
 

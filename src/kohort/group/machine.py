@@ -1,7 +1,7 @@
 """How every machine of this package is written: a table of rows, and effects as its only output.
 
-A machine is asked `decide(event, now)` and answers with `Effects`, changing nothing. Whoever drives
-it (the *shell*) appends the effects' records to a log, applies them, installs the session and only
+A machine is asked `decide(event, now)` and answers with `Effects`, changing nothing. The *shell*
+that drives it appends the effects' records to a log, applies them, installs the session and only
 then lets replies and sends go. Each machine is one `Table`: in this state, upon this trigger, if
 this holds, do that. The table is what runs, what the diagrams show, and what the tests enumerate.
 """
@@ -14,10 +14,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.errors import LocalProtocolError
 from kohort.group.heap import drop, put
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.group.heap import Node
@@ -45,8 +45,23 @@ class Decision(Protocol[S_co]):
 D = TypeVar("D", bound="Decision[Enum]")
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[S, D]):
+class Refusing(Decision[S_co], Protocol[S_co]):
+    """A decision that can turn a request down; the table says why before it is asked to.
+
+    Attributes:
+        why: What the guard of the row that refuses has found: the error.
+    """
+
+    why: object
+
+    def refuse(self, arrived: object) -> None:
+        """Answer a request with the error in `why`."""
+
+
+N = TypeVar("N", bound="Refusing[Enum]")
+
+
+class Row(Struct, Generic[S, D], frozen=True):
     """One line of a table.
 
     Attributes:
@@ -57,15 +72,17 @@ class Row(Generic[S, D]):
         guard: Whether the row applies; None: always. The first row that applies is taken.
         rule: The rules it follows, by their ids (docs/rules.md) or KIPs.
         again: Whether the trigger is then put to the state that the row ended in.
+        refuses: Whether the guard finds an error, with which the row answers; see `refuse`.
     """
 
     states: tuple[S, ...]
     trigger: type[object]
     handler: Callable[[D, object], None]
     to: tuple[S, ...] = ()
-    guard: Callable[[D, object], bool] | None = None
+    guard: Callable[[D, object], object] | None = None
     rule: str = ""
     again: bool = False
+    refuses: bool = False
 
     @property
     def action(self) -> str:
@@ -94,10 +111,47 @@ def row(
         trigger=trigger,
         handler=cast("Callable[[D, object], None]", handler),
         to=to if isinstance(to, tuple) else (to,),
-        guard=cast("Callable[[D, object], bool] | None", when),
+        guard=cast("Callable[[D, object], object] | None", when),
         rule=rule,
         again=again,
     )
+
+
+def refuse(
+    states: S | tuple[S, ...],
+    trigger: type[object],
+    why: Callable[[N, E], object | None],
+    *,
+    rule: str = "",
+) -> Row[S, N]:
+    """Write a row that turns a request down, and leaves the state as it is.
+
+    Args:
+        states: The states it holds in.
+        trigger: Class of the request.
+        why: Returns the error to answer with; None: the row does not apply.
+        rule: The rules it follows.
+    """
+    return Row(
+        states=states if isinstance(states, tuple) else (states,),
+        trigger=trigger,
+        handler=_refuse,
+        guard=cast("Callable[[N, object], object]", why),
+        rule=rule,
+        refuses=True,
+    )
+
+
+def _refuse(decision: Refusing[Enum], event: object) -> None:
+    decision.refuse(event)
+
+
+_refuse.__name__ = "refuse"  # as documents and reports call it
+
+
+def never(_decision: object, event: object) -> None:
+    """What a row does whose trigger cannot come in these states, which a total table must name."""
+    raise AssertionError(f"{type(event).__name__} came in a state that has none: {event}")
 
 
 class TableError(Exception):
@@ -191,7 +245,10 @@ class Table(Generic[S, D]):
         """
         before = decision.state
         for line in self._index.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
-            if line.guard is None or line.guard(decision, event):
+            found = line.guard is None or line.guard(decision, event)
+            if found:
+                if line.refuses:
+                    decision.why = found  # type: ignore[attr-defined]  # `refuse` writes such rows for `Refusing` alone
                 line.handler(decision, event)
                 after = decision.state
                 if after is not before and after not in line.to:
@@ -209,8 +266,7 @@ def _place(state: Enum, line: Row[S, D]) -> str:
 K = TypeVar("K", bound=tuple[str, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines(Generic[K]):
+class Deadlines(Struct, Generic[K], frozen=True):
     """Which key is due when; an immutable value.
 
     Setting, cancelling and asking for the next one are O(log n), amortised.

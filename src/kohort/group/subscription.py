@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire import consumer_protocol
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -23,8 +24,7 @@ SUBSCRIPTION_VERSION = 3
 ASSIGNMENT_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """What a member asks for when it joins.
 
     Attributes:

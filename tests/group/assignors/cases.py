@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kohort.group.assignors import ClusterView, RackedClusterView, Subscription
 from kohort.group.assignors.ownership import settle_claims
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 RACKS = ("east", "north", "west")
 
@@ -34,7 +35,7 @@ class Case:
 
     @property
     def owner(self) -> dict[TopicPartition, str]:
-        """Who may keep each partition."""
+        """The members that may keep each partition."""
         return {
             partition: member
             for member, owned in settle_claims(self.subscriptions).items()
@@ -92,7 +93,7 @@ def large_case(rng: random.Random, members: int, topics: int, partitions: int) -
 def random_claims(
     rng: random.Random, owners: list[str], sizes: Mapping[str, int]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Who says to own what: mostly one for each partition, with favourites, sometimes several."""
+    """Claims of ownership: mostly one for each partition, with favourites, sometimes several."""
     claims: dict[str, set[TopicPartition]] = {owner: set() for owner in owners}
     weights = [rng.choice([0.1, 1, 1, 4]) for _ in owners]
     owned, twice = rng.choice([0, 0.5, 0.9, 1]), rng.choice([0, 0, 0.2])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import pytest
 
 from kohort.group.assignors import ClusterView, Subscription
 from kohort.group.assignors.problem import build, by_member, solve
 from kohort.types import TopicPartition
+from kohort.values import replace
 from tests.group.assignors.cases import Case, large_case, score
 from tests.group.assignors.exact import by_squares, optimum
 

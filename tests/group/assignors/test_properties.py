@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -29,6 +28,7 @@ from kohort.group.assignors.ownership import without_moving
 from kohort.group.assignors.problem import build, by_member, solve
 from kohort.group.assignors.sticky import decode_user_data, encode_user_data
 from kohort.types import TopicPartition
+from kohort.values import replace
 from tests.group.assignors.cases import Case, random_case, score, settled
 
 ALL = sorted(BUILTIN_ASSIGNORS.values(), key=lambda assignor: assignor.name)

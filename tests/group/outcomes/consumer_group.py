@@ -6,18 +6,17 @@ Such a group has no stored state (K15); the situations are its states, and those
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from kohort.group.coordinator.consumer.group import Member
-from kohort.group.coordinator.consumer.jobs import NewTarget
-from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import JobDone, ShardEvent, Tick, TopicsChanged
-from kohort.group.coordinator.records import LogState
-from kohort.group.coordinator.session import ShardSession
+from kohort.group.coordinator.jobs import NewTarget
+from kohort.group.coordinator.state import LogState, ShardSession
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.group.subscription import Subscription, encode_subscription
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -38,9 +37,9 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from kohort.wire.schema import Message
-from tests.group.consumer_dialogue import Held
-from tests.group.dialogue import GROUP, WALL
-from tests.group.migration.dialogue import MixedDialogue
+from tests.group.coordinator.consumer.consumer_dialogue import Held
+from tests.group.coordinator.dialogue import GROUP, WALL
+from tests.group.coordinator.migration.dialogue import MixedDialogue
 from tests.group.outcomes.shard_parts import asked, led_to
 
 _POSITION = {TopicPartition("t", 0): OffsetAndMetadata(7)}

@@ -22,7 +22,7 @@ from kohort.group.member.events import (
     Unsubscribed,
 )
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
-from tests.group.consumer_member import (
+from tests.group.member.consumer.consumer_member import (
     INTERVAL_MS,
     MEMBER_ID,
     NAMES,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from msgspec import Struct
+
+from kohort.group.coordinator import dispatch
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.coordinator.events import (
     Deadline,
@@ -20,8 +22,11 @@ from kohort.group.coordinator.events import (
     Unload,
 )
 from kohort.group.coordinator.session import ShardDecision
+from kohort.group.coordinator.state import ShardSession
+from kohort.group.effects import Effects
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -38,7 +43,7 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from kohort.wire.schema import Message
-from tests.group.dialogue import GROUP, WALL, Dialogue
+from tests.group.coordinator.dialogue import GROUP, WALL, Dialogue
 from tests.group.outcomes.shard_parts import ASKED, led_to
 
 S = GroupState
@@ -46,8 +51,7 @@ WEEK = 7 * 24 * 3_600_000
 RANGE = (("range", b"m"),)
 
 
-@dataclass
-class Situation:
+class Situation(Struct):
     """A group, the ids of its leader and of its static follower "s1", and of one on its way."""
 
     talk: Dialogue
@@ -244,12 +248,13 @@ def outcome(now: Situation, case: Case) -> str:
         deadlines = session.deadlines.cancel(cast("Deadline", case.event))
         session = replace(session, deadlines=deadlines)
     decision = ShardDecision(shard.config, shard.log, session, now.talk.now, WALL + 2 * WEEK)
-    decision.run_group(GROUP, case.trigger, case.event)
+    dispatch.run_group(decision, GROUP, case.trigger, case.event)
     log = shard.log
     for record in decision.records:
         log = log.apply(record)
-    parts = [decision.session.group(log, GROUP).state.value]
-    parts += led_to(session, decision.effects())
+    effects = cast("Effects[ShardSession]", decision.effects())
+    parts = [effects.session.group(log, GROUP).state.value]
+    parts += led_to(session, effects)
     return "; ".join(parts)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from kohort.group.coordinator.draft import jobs
+from kohort.group.coordinator import jobs
 from kohort.group.coordinator.draft.group import DraftState
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
-from kohort.group.coordinator.draft.router import group_of
+from kohort.group.coordinator.draft.kind import group_of
 from kohort.group.coordinator.events import (
     Deadline,
     JoinExpired,
@@ -17,8 +16,10 @@ from kohort.group.coordinator.events import (
     Tick,
     Unload,
 )
+from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupRequestProtocol
@@ -28,8 +29,8 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from kohort.wire.schema import Message
-from tests.group.dialogue import GROUP, WALL
-from tests.group.draft_dialogue import DraftDialogue
+from tests.group.coordinator.dialogue import GROUP, WALL
+from tests.group.coordinator.draft.draft_dialogue import DraftDialogue
 from tests.group.outcomes.shard_parts import asked, led_to
 
 _POSITION = {TopicPartition("flights", 0): OffsetAndMetadata(7)}

@@ -27,7 +27,6 @@ from kohort.wire.messages.draft import (
     TopicAndPartition,
 )
 from kohort.wire.schema import Message
-from tests.group.draft_world import GROUP, Application, DraftWorld
 from tests.group.outcomes.parts import (
     DELAYS,
     FLIGHTS,
@@ -37,6 +36,7 @@ from tests.group.outcomes.parts import (
     common_cases,
     outcome,
 )
+from tests.group.together.draft_world import GROUP, Application, DraftWorld
 
 CODES = (
     ErrorCode.NONE,

@@ -37,7 +37,7 @@ from tests.group.outcomes.parts import (
     common_cases,
     outcome,
 )
-from tests.group.world import Application, World
+from tests.group.together.world import Application, World
 
 S = MemberState
 CODES = (

@@ -90,7 +90,7 @@ def clocks(
     for key, due in sorted(member.session.deadlines.due_times().items()):
         alone = another()
         only: Deadlines[Any] = Deadlines()
-        alone.install(replace(member.session, deadlines=only.set(key, due)))  # type: ignore[type-var]  # sessions are dataclasses, which a protocol cannot say
+        alone.install(replace(member.session, deadlines=only.set(key, due)))  # type: ignore[type-var]  # sessions are structs, which a protocol cannot say
         found[f"{key.kind} is due"] = outcome(alone, Tick(), due, standing)
     return found
 

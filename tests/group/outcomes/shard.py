@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kohort.errors import LocalProtocolError
-from kohort.group.coordinator.consumer.jobs import NewTarget
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.coordinator.events import (
     JobDone,
     LoadFinished,
@@ -17,6 +15,7 @@ from kohort.group.coordinator.events import (
     TopicsDeleted,
     Unload,
 )
+from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone, NewTarget
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.member.commits import CommitIdentity, commit_request
@@ -54,9 +53,10 @@ from kohort.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 from kohort.wire.schema import Message
-from tests.group.consumer_dialogue import ConsumerDialogue
-from tests.group.dialogue import GROUP, WALL
+from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
+from tests.group.coordinator.dialogue import GROUP, WALL
 from tests.group.outcomes.shard_parts import asked, led_to
 
 CONSUMERS, WAITING = "consumers", "waiting"
@@ -123,6 +123,9 @@ def requests() -> Iterator[Message]:
     yield HeartbeatRequest(group_id=GROUP, member_id="who", generation_id=1)
     yield LeaveGroupRequest(group_id=GROUP, members=())
     yield commit_request(GROUP, CommitIdentity("", -1), None, _POSITION)
+    yield TxnOffsetCommitRequest(
+        transactional_id="x", group_id=GROUP, producer_id=1, producer_epoch=0, topics=()
+    )
     yield OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=GROUP, topics=None),))
     yield OffsetDeleteRequest(group_id=GROUP, topics=())
     yield DescribeGroupsRequest(groups=(GROUP,))

@@ -7,11 +7,11 @@ from typing import Any
 
 from kohort.errors import error_name
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.session import ShardSession
+from kohort.group.coordinator.state import ShardSession
 from kohort.group.effects import Effects
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
-from tests.group.dialogue import WALL
+from tests.group.coordinator.dialogue import WALL
 
 ASKED = 1_000
 """Token of the request that a case is about; those that a situation parked have smaller ones."""

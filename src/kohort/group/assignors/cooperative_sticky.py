@@ -22,7 +22,7 @@ from kohort.types import TopicPartition
 class CooperativeStickyAssignor(Assignor):
     """Kafka's `cooperative-sticky`, but optimal: even loads, then the fewest moves, then racks.
 
-    A partition that moves goes to nobody in the rebalance that takes it from its owner; its owner
+    A moving partition has no owner after the rebalance that takes it from its old one; its owner
     joins again without it, and the rebalance that follows gives it to the new one (L24).
     """
 

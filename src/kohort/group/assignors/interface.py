@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar
 
+from msgspec import Struct
+
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
 class RebalanceProtocol(Enum):
@@ -37,8 +38,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
     return RebalanceProtocol.EAGER if common else None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """What one member gets.
 
     Attributes:
@@ -50,9 +50,8 @@ class Assignment:
     user_data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadata:
-    """Who a member is (KIP-447).
+class GroupMetadata(Struct, frozen=True, kw_only=True):
+    """The identity of a member (KIP-447).
 
     Attributes:
         group_id: Its group.
@@ -67,8 +66,7 @@ class GroupMetadata:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(Struct, frozen=True):
     """What an assignor sees of the cluster.
 
     Attributes:
@@ -128,7 +126,7 @@ class Assignor(ABC):
 
         Args:
             assignment: All its partitions, and what the leader's assignor said.
-            metadata: Who the member is in this generation.
+            metadata: The member's identity in this generation.
         """
 
 
@@ -161,6 +159,6 @@ def member_order(
 
 
 def subscribed_topics(cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """Return the topics that somebody subscribes to and that exist, in order."""
+    """Return the existing topics with a subscriber, in order."""
     topics = {topic for entry in subscriptions.values() for topic in entry.topics}
     return java_sorted(topic for topic in topics if cluster.partitions.get(topic))

@@ -1,4 +1,4 @@
-"""Who owns what before an assignment is made: claims that contradict each other are settled.
+"""Ownership before an assignment is made: contradicting claims are settled.
 
 Members say what they own when they join (KIP-429), and since which generation (KIP-792). A member
 that missed a rebalance may still claim what another one owns by now: the newer claim holds.
@@ -35,8 +35,8 @@ def settle_claims(
     """Return what each member really owns (KIP-792); no partition has two owners.
 
     Of several claims to a partition the one of the highest generation holds; if there are two of
-    that generation, nobody owns it (L21). Who holds a claim but does not subscribe to the topic any
-    more keeps nothing (L23), and an older claim is no better for that.
+    that generation, nobody owns it (L21). A member that no longer subscribes to the topic keeps
+    nothing of it (L23), and an older claim is no better for that.
 
     Args:
         subscriptions: What each member said, by member id.
@@ -78,7 +78,7 @@ def without_moving(
 ) -> dict[str, list[TopicPartition]]:
     """Return the part of an assignment that a cooperative group may take up at once (L24).
 
-    A partition that another member still reads must be given up first. It goes to nobody now; its
+    A partition that another member still reads must be given up first. It is left out now; its
     owner gives it up and joins again, and in the rebalance that follows it is free.
 
     Args:

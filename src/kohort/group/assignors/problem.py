@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, repeat
 
+from msgspec import Struct
+
 from kohort.group.assignors import _border
 from kohort.group.assignors._flow import Flow
 from kohort.group.assignors.interface import ClusterView, java_sorted, member_order
@@ -21,7 +23,6 @@ from kohort.group.assignors.racks import racks_that_count
 from kohort.group.assignors.server import PartitionRacks
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 NOBODY = -1
 
@@ -29,8 +30,7 @@ NOBODY = -1
 _AT_ONCE = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classes:
+class Classes(Struct, frozen=True, kw_only=True):
     """The partitions by class, and who may have each class.
 
     Attributes:
@@ -50,19 +50,18 @@ class Classes:
     far: array[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """Partitions to be shared out.
 
     Attributes:
         members: Member ids.
-        topics: Topics that exist and that somebody wants.
+        topics: Existing topics that some member wants.
         starts: Where the partitions of each topic start, and where the last one's end.
-        classes: Who may have what.
+        classes: Which members may have which partitions.
         owner: For each partition the member that may keep it, or NOBODY.
         claimed: For each partition whether any member says it owns it.
         pairs: For each partition its name if a member that says it owns it gave it one, else None;
-            a million of them are not made anew.
+            a million of them are not recreated.
     """
 
     members: tuple[str, ...]
@@ -163,12 +162,11 @@ def with_names(
     return dict(zip(members, lists, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """Who wants what. Members that want the same have one wish.
+class Wishes(Struct, frozen=True, kw_only=True):
+    """The topics that members subscribe to. Members that want the same have one wish.
 
     Attributes:
-        topics: Topics that exist and that somebody wants.
+        topics: Existing topics that some member wants.
         numbers: Their numbers by name.
         of_member: The wish of each member.
         start: Where the topics of each wish start, and where the last one's end.
@@ -198,7 +196,7 @@ class Wishes:
             rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
         ]
         if b"" in rows:
-            # Nobody wants some of them: once more, without these.
+            # Some have no subscriber: once more, without these.
             counts = {
                 name: cluster.partitions[name]
                 for name, row in zip(topics, row_of, strict=True)
@@ -221,7 +219,7 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
     wishes: list[frozenset[str]] = []
     by_hash: dict[int, int] = {}
     of_member = array("i")
-    # Whoever calls an assignor directly may give another kind of collection.
+    # Direct callers of an assignor may pass another kind of collection.
     for topics in map(frozenset, wanted):
         known = by_hash.setdefault(hash(topics), len(wishes))
         # `topics` on the left: it is gone through in order, and looked up in what is in the cache.
@@ -241,7 +239,7 @@ def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) ->
 
 
 def _one_each(count: int) -> array[int]:
-    """Return what `turned` is told when nobody shares a list with another one."""
+    """Return the argument of `turned` when no two members share a list."""
     return array("i", range(count))
 
 

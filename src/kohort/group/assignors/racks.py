@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+
+from msgspec import field
 
 from kohort.group.assignors.interface import ClusterView
 from kohort.group.assignors.server import PartitionRacks
 from kohort.group.subscription import Subscription
-from kohort.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class RackedClusterView(ClusterView):
+class RackedClusterView(ClusterView, frozen=True):
     """What an assignor sees of a cluster whose brokers say in which rack they are.
 
     Attributes:

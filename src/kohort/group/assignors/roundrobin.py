@@ -23,7 +23,7 @@ class RoundRobinAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of each member; who does not want a topic is passed over."""
+        """Return the partitions of each member; members that do not want a topic are skipped."""
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
         turns = cycle(member_order(subscriptions))
         for topic in subscribed_topics(cluster, subscriptions):

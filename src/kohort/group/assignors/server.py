@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
+
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 PartitionRacks = Mapping[str, Sequence[frozenset[str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSubscription:
+class MemberSubscription(Struct, frozen=True, kw_only=True):
     """What the coordinator knows of a member when it makes a target assignment.
 
     Attributes:

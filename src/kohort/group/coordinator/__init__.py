@@ -1,4 +1,12 @@
-"""The coordinator of groups: one `Shard` for each partition of `__consumer_offsets`."""
+"""The coordinator of groups: one `Shard` for each partition of `__consumer_offsets`.
+
+The way of a request, to be read in this order: `shard` puts it to the table of `lifecycle`; where
+the shard is ready, `dispatch` finds the kind of its group (`kinds`, whose terms are in `kind`) and
+what that kind has for it. A classic heartbeat then goes on in `classic.kind`, `classic.table` and
+`classic.sync`, one of the consumer protocol in `consumer.kind` and `consumer.heartbeat`. What all
+kinds serve alike is in `services`. The log state is in `records`, the session state in `session`,
+both with what each kind keeps in `state`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,6 @@ from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.config import CoordinatorConfig
-    from kohort.group.coordinator.consumer.topics import TopicsImage, TopicView
     from kohort.group.coordinator.events import (
         JobDone,
         RequestArrived,
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
         Unload,
     )
     from kohort.group.coordinator.shard import Shard
+    from kohort.group.coordinator.topics import TopicsImage, TopicView
 
 __all__ = [
     "CoordinatorConfig",
@@ -43,10 +51,10 @@ __getattr__ = importer(
         "Shard": ".shard",
         "ShardEvent": ".events",
         "Tick": ".events",
-        "TopicView": ".consumer.topics",
+        "TopicView": ".topics",
         "TopicsChanged": ".events",
         "TopicsDeleted": ".events",
-        "TopicsImage": ".consumer.topics",
+        "TopicsImage": ".topics",
         "Unload": ".events",
     },
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorConfig:
+class CoordinatorConfig(Struct, frozen=True, kw_only=True):
     """Limits and times of group coordination; the defaults are Kafka's.
 
     Attributes:

@@ -6,80 +6,97 @@ outside sees it change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Generic, TypeVar, cast
 
+from msgspec import Struct, field
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator import refusals
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.events import Deadline, RequestArrived
-from kohort.group.coordinator.group import Group
-from kohort.group.coordinator.offsets import commit as offsets
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.events import Deadline, RequestArrived, Unload
+from kohort.group.coordinator.kind import Group, Serve
+from kohort.group.coordinator.records import GroupLog, GroupsPart
+from kohort.group.coordinator.session import LiveGroup, SessionState, ShardDecision
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage
 from kohort.group.effects import Reply
 from kohort.group.events import (
+    Assigned,
     Cause,
     GroupEvent,
     GroupStateChanged,
+    MemberJoined,
     MemberLeft,
+    RebalanceStarted,
 )
 from kohort.group.machine import Deadlines, Decision, Row, row
-from kohort.values import dataclass, replace
+from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.messages.offsets import OffsetCommitRequest
-from kohort.wire.schema import Message
+from kohort.wire.schema import Message, Request
 
 # KIP-800: what a client says is cut by the client; one that does not must not fill our memory.
 REASON_MAX = 255
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=LiveGroup)
 S = TypeVar("S", bound=Enum)
 C = TypeVar("C", bound=Decision[Enum])
 R = TypeVar("R", bound=Message)
+V = TypeVar("V")
 
 
-@dataclass(slots=True)
-class GroupDecision(Generic[G]):
-    """One group, and what is to be done about it.
+class GroupDecision(Struct):
+    """One group of any kind, and what is to be done about it.
 
     Attributes:
+        group_id: Id of the group.
         config: Settings of the coordinator.
         log: Log state before this event.
         now: Time of the event in milliseconds.
         wall_ms: Time of day of the event.
-        group: The group as it will be.
         deadlines: The shard's deadlines as they will be.
+        topics: The topics of the cluster.
         records: Records to append.
         replies: Answers to release after that.
         observed: What happened.
+        why: Why a request is refused, once a row has found out.
     """
 
+    group_id: str
     config: CoordinatorConfig
-    log: LogState
+    log: GroupLog
     now: int
     wall_ms: int
-    group: G
     deadlines: Deadlines[Deadline]
+    topics: TopicsImage = NO_TOPICS
     records: list[GroupRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
+    why: object = None
 
-    def enter(self, state: Enum) -> None:
-        """Change the group's state, and say so."""
-        before, self.group = self.group.state, replace(self.group, state=state)
-        self.observed.append(
-            GroupStateChanged(
-                group=self.group.group_id,
-                now=self.now,
-                generation=self.group.generation,
-                before=before.value,
-                after=state.value,
-            )
-        )
+    @property
+    def existing(self) -> Group:
+        """The group, which is known to be there."""
+        raise NotImplementedError
+
+    def write(self, records: Iterable[GroupRecord]) -> None:
+        """Append records."""
+        self.records.extend(records)
+
+    def ended(self) -> None:
+        """Drop what is known of the group beyond the log; its tombstones are written already."""
 
     def reply(self, token: int, response: Message, version: int) -> None:
         """Answer a request."""
         self.replies.append(Reply(token, response, version))
+
+    def refuse(self, arrived: object) -> None:
+        """Answer a request with the error in `why`, and nothing else."""
+        event = cast("RequestArrived[Message]", arrived)
+        code = self.why if isinstance(self.why, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
+        request = cast("Request[Message]", event.request)
+        self.reply(event.token, refusals.refuse(request, event.version, code), event.version)
 
     def start(self, deadline: Deadline, delay_ms: int) -> None:
         """Let a deadline run from now, in place of the same one that may be running."""
@@ -89,11 +106,40 @@ class GroupDecision(Generic[G]):
         """Stop a deadline, if it runs."""
         self.deadlines = self.deadlines.cancel(deadline)
 
+    # ------------------------------------------------------------------------------- facts
+
+    def say_state(self, generation: int, before: str, after: str) -> None:
+        """Report that the group is in another state."""
+        self.observed.append(
+            GroupStateChanged(
+                group=self.group_id,
+                now=self.now,
+                generation=generation,
+                before=before,
+                after=after,
+            )
+        )
+
+    def say_joined(
+        self, member_id: str, client_id: str, client_host: str, instance_id: str | None = None
+    ) -> None:
+        """Report a new member."""
+        self.observed.append(
+            MemberJoined(
+                group=self.group_id,
+                now=self.now,
+                member=member_id,
+                client_id=client_id,
+                client_host=client_host,
+                group_instance_id=instance_id,
+            )
+        )
+
     def say_left(self, member_id: str, cause: Cause, reason: str = "") -> None:
         """Report that a member is gone."""
         self.observed.append(
             MemberLeft(
-                group=self.group.group_id,
+                group=self.group_id,
                 now=self.now,
                 member=member_id,
                 cause=cause,
@@ -101,13 +147,106 @@ class GroupDecision(Generic[G]):
             )
         )
 
-    def store(self, commit: RequestArrived[OffsetCommitRequest]) -> None:
-        """Write positions to the log (C52), and answer."""
-        most = self.config.offset_metadata_max_bytes
-        result = offsets.store(commit.request, most, self.now, self.wall_ms)
-        self.records.extend(result.records)
-        self.reply(commit.token, result.response, commit.version)
-        self.observed.extend(result.observed)
+    def say_rebalance(
+        self, generation: int, cause: Cause, member_id: str = "", reason: str = ""
+    ) -> None:
+        """Report that a rebalance begins."""
+        self.observed.append(
+            RebalanceStarted(
+                group=self.group_id,
+                now=self.now,
+                generation=generation,
+                member=member_id,
+                cause=cause,
+                reason=reason[:REASON_MAX],
+            )
+        )
+
+    def say_assigned(
+        self, generation: int, assignments: Iterable[tuple[str, tuple[TopicPartition, ...]]]
+    ) -> None:
+        """Report what each member is to have."""
+        self.observed.append(
+            Assigned(
+                group=self.group_id,
+                now=self.now,
+                generation=generation,
+                assignments=tuple(assignments),
+            )
+        )
+
+    # ------------------------------------------------------------------------------- the end
+
+    def hand_over(self, shard: ShardDecision) -> None:
+        """Let the shard have the deadlines and the effects."""
+        if self.deadlines is not shard.session.deadlines:
+            shard.session = replace(shard.session, deadlines=self.deadlines)
+        shard.records += self.records
+        shard.replies += self.replies
+        shard.observed += self.observed
+
+
+class LiveGroupDecision(GroupDecision, Generic[G], kw_only=True):
+    """One group that rebalances in generations, and what is to be done about it.
+
+    Attributes:
+        group: The group as it will be.
+    """
+
+    group: G
+
+    def enter(self, state: Enum) -> None:
+        """Change the group's state, and say so."""
+        before, self.group = self.group.state, replace(self.group, state=state)
+        self.say_state(self.group.generation, before.value, state.value)
+
+
+class LiveKind(Generic[G]):
+    """What those kinds have alike whose groups live in the session, and rest in the log.
+
+    Args:
+        live: Groups that have members or wait for some.
+        stored: Groups as last written.
+        run: Puts an event to one group, and takes over what it leads to.
+        triggers: The requests and deadlines that mean something to a group.
+    """
+
+    def __init__(
+        self,
+        live: GroupsPart[G],
+        stored: GroupsPart[V],
+        run: Callable[[ShardDecision, str, type[object], object], None],
+        triggers: Iterable[type[object]],
+    ) -> None:
+        self._live, self._stored, self._run = live, cast("GroupsPart[object]", stored), run
+        self.serves: Mapping[type[object], Serve] = {each: self._serve(each) for each in triggers}
+
+    def _serve(self, trigger: type[object]) -> Serve:
+        run = self._run
+        return lambda shard, group_id, event: run(shard, group_id, trigger, event)
+
+    def lives(self, session: SessionState, group_id: str) -> bool:
+        """Whether a group has members, or waits for some."""
+        return group_id in self._live.of(session)
+
+    def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
+        """Whether there is such a group, beyond positions."""
+        return group_id in self._live.of(session) or group_id in self._stored.of(log)
+
+    def ids(self, session: SessionState, log: GroupLog) -> Collection[str]:
+        """Return the ids of all groups."""
+        return {*self._live.of(session), *self._stored.of(log)}
+
+    def unload(self, shard: ShardDecision, event: Unload) -> None:
+        """C73, D1: answer whoever waits."""
+        for group_id in sorted(self._live.of(shard.session)):
+            self._run(shard, group_id, Unload, event)
+
+
+def refuse_unknown(decision: GroupDecision, arrived: RequestArrived[Message]) -> None:
+    """Refuse a request where nobody is a member."""
+    decision.why = ErrorCode.UNKNOWN_MEMBER_ID
+    decision.refuse(arrived)
 
 
 def on(

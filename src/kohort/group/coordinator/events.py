@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from kohort.group.coordinator.draft.jobs import DraftJobDone
-from kohort.values import dataclass
+from msgspec import Struct
+
+from kohort.group.coordinator.jobs import DraftJobDone, MatchedTopics, NewTarget
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.wire.schema import Message
-
-if TYPE_CHECKING:
-    from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
-    from kohort.group.coordinator.consumer.topics import TopicsImage
 
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestArrived(Generic[R_co]):
+class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
     """A request came in.
 
     Attributes:
@@ -41,8 +38,7 @@ class RequestArrived(Generic[R_co]):
     regex_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed: the earliest deadline, if it is due, is dealt with.
 
     One tick deals with one deadline. The shell repeats it until `next_deadline()` is in the future.
@@ -51,8 +47,7 @@ class Tick:
     wall_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsDeleted:
+class TopicsDeleted(Struct, frozen=True):
     """Topics are gone, and with them the positions in them (C61).
 
     It writes to the log, so only a shard that has read its log takes it.
@@ -61,15 +56,13 @@ class TopicsDeleted:
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsChanged:
+class TopicsChanged(Struct, frozen=True):
     """The topics of the cluster are these now; also told before the shard loads."""
 
     topics: TopicsImage
 
 
-@dataclass(frozen=True, slots=True)
-class JobDone:
+class JobDone(Struct, frozen=True):
     """A job of `Effects.consumer_jobs` is done.
 
     Attributes:
@@ -85,18 +78,15 @@ class JobDone:
     wall_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadStarted:
+class LoadStarted(Struct, frozen=True):
     """The shard begins to read its log."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFinished:
+class LoadFinished(Struct, frozen=True):
     """All records of the log were applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unload:
+class Unload(Struct, frozen=True):
     """The shard is no longer responsible, or its log failed."""
 
 
@@ -126,7 +116,7 @@ class SessionExpired(NamedTuple):
 
 
 class PendingExpired(NamedTuple):
-    """Who was told its member id did not come back with it in time (KIP-394)."""
+    """A client that was given a member id did not come back with it in time (KIP-394)."""
 
     group_id: str
     member_id: str

@@ -9,13 +9,8 @@ from __future__ import annotations
 from immutables import Map
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator import requests
-from kohort.group.coordinator.consumer import route
-from kohort.group.coordinator.draft import router as draft_router
-from kohort.group.coordinator.draft.jobs import DraftJobDone
+from kohort.group.coordinator import dispatch
 from kohort.group.coordinator.events import (
-    ConsumerAssignmentExpired,
-    ConsumerDeadline,
     JobDone,
     LoadFinished,
     LoadStarted,
@@ -26,9 +21,11 @@ from kohort.group.coordinator.events import (
     TopicsDeleted,
     Unload,
 )
-from kohort.group.coordinator.offsets.fold import offset_tombstone
+from kohort.group.coordinator.jobs import DraftJobDone
+from kohort.group.coordinator.kinds import KINDS
+from kohort.group.coordinator.records import offset_tombstone
 from kohort.group.coordinator.session import Lifecycle, ShardDecision
-from kohort.group.effects import Reply
+from kohort.group.coordinator.topics import NO_TOPICS
 from kohort.group.machine import Deadlines, Row, Table, row
 from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
@@ -47,56 +44,48 @@ def start_catch_up(decision: ShardDecision, _event: LoadStarted) -> None:
 def become_ready(decision: ShardDecision, event: LoadFinished) -> None:
     """C72: bring every group that has members back to life."""
     decision.session = replace(decision.session, lifecycle=READY)
-    for group_id, stored in sorted(decision.log.groups.items()):
-        if stored.members:
-            live = decision.session.group(decision.log, group_id)
-            groups = decision.session.groups.set(group_id, live)
-            decision.session = replace(decision.session, groups=groups)
-            decision.run_group(group_id, LoadFinished, event)
-    draft_router.load_finished(decision, event)
-    route.start_sessions(decision)
+    dispatch.load(decision, event)
     watch_retention(decision)
 
 
 def answer(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """Answer, and see to it that what was stored will be looked at again some day (C60)."""
-    requests.answer(decision, arrived)
+    dispatch.answer(decision, arrived)
     watch_retention(decision)
 
 
 def watch_retention(decision: ShardDecision) -> None:
     """C60: start the clock as soon as there is something that can become too old."""
-    holds_something = (
-        decision.records
-        or decision.log.groups
-        or decision.log.offsets
-        or decision.log.consumer_groups
-    )
-    if holds_something and decision.session.deadlines.get(_RETENTION_CHECK) is None:
+    if decision.session.deadlines.get(_RETENTION_CHECK) is None and _holds_something(decision):
         at = decision.now + decision.config.offsets_retention_check_interval_ms
         deadlines = decision.session.deadlines.set(_RETENTION_CHECK, at)
         decision.session = replace(decision.session, deadlines=deadlines)
 
 
+def _holds_something(decision: ShardDecision) -> bool:
+    log, session = decision.log, decision.session
+    if decision.records or log.offsets or log.pending:
+        return True
+    kinds = (kind for kind in KINDS.all if KINDS.takes(kind, RetentionCheckDue))
+    return any(kind.ids(session, log) for kind in kinds)
+
+
 def go_down(decision: ShardDecision, event: Unload) -> None:
     """C73: answer whoever waits, forget everything that is not in the log."""
-    for group_id in sorted(decision.session.groups):
-        decision.run_group(group_id, Unload, event)
-    draft_router.unload(decision, event)
-    route.release(decision)
+    dispatch.unload(decision, event)
     decision.session = replace(
-        decision.session, lifecycle=DOWN, groups=Map(), deadlines=Deadlines()
+        decision.session, lifecycle=DOWN, deadlines=Deadlines(), topics=NO_TOPICS, parts=Map()
     )
 
 
 def refuse_down(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C3: somebody else coordinates this group."""
-    requests.refuse_all(decision, arrived, ErrorCode.NOT_COORDINATOR)
+    dispatch.refuse_all(decision, arrived, ErrorCode.NOT_COORDINATOR)
 
 
 def refuse_loading(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C3: come back in a moment."""
-    requests.refuse_all(decision, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    dispatch.refuse_all(decision, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def is_heartbeat(_decision: ShardDecision, arrived: RequestArrived[Message]) -> bool:
@@ -106,8 +95,7 @@ def is_heartbeat(_decision: ShardDecision, arrived: RequestArrived[Message]) -> 
 
 def accept_blindly(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """C44: nobody is sent away only because the shard does not know its members yet."""
-    response = HeartbeatResponse(error_code=ErrorCode.NONE)
-    decision.replies.append(Reply(arrived.token, response, arrived.version))
+    decision.reply(arrived, HeartbeatResponse(error_code=ErrorCode.NONE))
 
 
 def let_expire(decision: ShardDecision, tick: Tick) -> None:
@@ -121,33 +109,30 @@ def let_expire(decision: ShardDecision, tick: Tick) -> None:
     decision.session = replace(decision.session, deadlines=deadlines)
     if isinstance(deadline, RetentionCheckDue):
         check_retention(decision)
-    elif isinstance(deadline, ConsumerAssignmentExpired):
-        route.expire_assignment(decision, deadline)
-    elif isinstance(deadline, ConsumerDeadline):
-        route.expire(decision, deadline)
     else:
-        decision.run_group(deadline.group_id, type(deadline), deadline)
+        dispatch.run_group(decision, deadline.group_id, type(deadline), deadline)
 
 
 def check_retention(decision: ShardDecision) -> None:
     """C60: let each group drop what is too old, and look again after the interval."""
-    for group_id in decision.session.group_ids(decision.log):
-        decision.run_group(group_id, RetentionCheckDue, RetentionCheckDue(group_id))
+    for group_id in KINDS.ids(decision.session, decision.log):
+        dispatch.run_group(decision, group_id, RetentionCheckDue, RetentionCheckDue(group_id))
     watch_retention(decision)
 
 
 def forget_topics(decision: ShardDecision, deleted: TopicsDeleted) -> None:
     """C61: positions in a topic that is gone mean nothing, even if one of that name comes again."""
-    for group_id, offsets in sorted(decision.log.offsets.items()):
-        for partition in sorted(offsets):
+    log = decision.log
+    for group_id in sorted({*log.offsets, *log.pending}):
+        for partition in log.known_offsets_of(group_id):
             if partition.topic in deleted.topics:
                 decision.records.append(offset_tombstone(group_id, partition))
 
 
 def take_topics(decision: ShardDecision, changed: TopicsChanged) -> None:
     """K14, D14: consumer groups look at their next heartbeat, draft groups at once."""
-    route.take_topics(decision, changed)
-    draft_router.look_at_topics(decision, changed)
+    decision.session = replace(decision.session, topics=changed.topics)
+    dispatch.hear(decision, changed)
 
 
 _ARRIVED = RequestArrived
@@ -161,8 +146,8 @@ ROWS: tuple[Row[Lifecycle, ShardDecision], ...] = (
     row(READY, _ARRIVED, answer, rule="C60"),
     # A shard that is away has neither deadlines nor jobs: nothing of these is due or waited for.
     row(ANY, Tick, let_expire),
-    row(ANY, DraftJobDone, draft_router.finish_job, rule="D5"),
-    row(ANY, JobDone, route.finish_job, rule="K11 K50"),
+    row(ANY, DraftJobDone, dispatch.hear, rule="D5"),
+    row(ANY, JobDone, dispatch.hear, rule="K11 K50"),
     row(ANY, TopicsChanged, take_topics, rule="K14 D14"),
     row(READY, TopicsDeleted, forget_topics, rule="C61"),
 )

@@ -1,121 +1,278 @@
 """Log state: what the records of the group log add up to.
 
-`LogState.apply` is its only writer, while the coordinator runs and while it loads, so a reloaded
-coordinator has the same log state as the one that wrote the log.
+Positions are the same for every kind of group, so they stand here. What else the log says is the
+business of the kinds: each has a `Part`, of which only it knows the type. `state.LogState` has all
+of them by name.
 """
 
 from __future__ import annotations
 
-from typing import cast
+import uuid
+from typing import Generic, Protocol, TypeVar, cast
 
 from immutables import Map
+from msgspec import Struct
 
-from kohort.group.coordinator.classic import fold
-from kohort.group.coordinator.classic.fold import StoredGroup
-from kohort.group.coordinator.consumer import configs
-from kohort.group.coordinator.consumer import fold as consumer_fold
-from kohort.group.coordinator.consumer.group import ConsumerGroup
-from kohort.group.coordinator.draft import fold as draft_fold
-from kohort.group.coordinator.draft.fold import StoredDraftGroup
-from kohort.group.coordinator.offsets.fold import StoredOffset, stored_offset
-from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
-from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
-from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
-from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
+from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.group_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kohort.wire.schema import ZERO_UUID
+
+V = TypeVar("V")
+
+
+class HasParts(Protocol):
+    """Log state, or session state."""
+
+    @property
+    def parts(self) -> Map[str, object]:
+        """What each kind keeps, by the name of its part."""
+
+
+H = TypeVar("H", bound=HasParts)
+
+
+class Part(Generic[V]):
+    """What one kind of group keeps in the log state or in the session state; a key with a type.
+
+    Args:
+        name: Its name; a kind has at most one part of a name in each of the two.
+        empty: What is there before anything was kept.
+    """
+
+    def __init__(self, name: str, empty: V) -> None:
+        self._name = name
+        self._empty = empty
+
+    def of(self, whole: HasParts) -> V:
+        """Return the part."""
+        return whole.parts.get(self._name, self._empty)  # type: ignore[return-value]  # the only writer is `put`
+
+    def put(self, whole: H, value: V) -> H:
+        """Return the state with another value of the part; nothing is kept of an empty one.
+
+        So two states are equal that know the same, however they came to it.
+        """
+        if value != self._empty:
+            parts = whole.parts.set(self._name, value)
+        elif self._name in whole.parts:
+            parts = whole.parts.delete(self._name)
+        else:
+            return whole
+        return replace(whole, parts=parts)  # type: ignore[type-var]  # states are structs, which a protocol cannot say
+
+
+class GroupsPart(Part[Map[str, V]], Generic[V]):
+    """A part that has one entry for each group.
+
+    Args:
+        name: Its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Map())
+
+    def with_entry(self, whole: H, group_id: str, value: V | None) -> H:
+        """Return the state with another entry of a group; None: with none."""
+        known = self.of(whole)
+        if value is not None:
+            return self.put(whole, known.set(group_id, value))
+        return self.put(whole, known.delete(group_id)) if group_id in known else whole
+
+
+class StoredOffset(Struct, frozen=True):
+    """A position in the log.
+
+    Attributes:
+        offset: Offset of the next record to read.
+        leader_epoch: Leader epoch of the last record read, -1 when unknown.
+        metadata: Text beside it.
+        commit_timestamp: When it was stored, in milliseconds since 1970.
+        expire_timestamp: When it ends by the wish of an old client (KIP-211), -1 for none.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int = -1
+
 
 Offsets = Map[TopicPartition, StoredOffset]
 NO_OFFSETS: Offsets = Map()
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """The fold of the log.
+class TransactionEnd(Struct, frozen=True):
+    """What a transaction's marker in the log says: the positions of a producer count, or go."""
+
+    producer_id: int
+    committed: bool
+
+
+class PendingOffset(Struct, frozen=True):
+    """A position stored in a transaction that has not ended (C54).
 
     Attributes:
-        groups: Classic groups as last written.
-        offsets: Positions of each group that has any.
-        draft_groups: Groups of the draft protocol as last written.
-        consumer_groups: Groups of the consumer protocol (KIP-848).
-        group_configs: What groups have set otherwise than the broker; they need not exist.
+        producer_id: Whose transaction it is.
+        stored: The position; None: a later one counts, however the transaction ends.
     """
 
-    groups: Map[str, StoredGroup] = Map()
-    offsets: Map[str, Offsets] = Map()
-    draft_groups: Map[str, StoredDraftGroup] = Map()
-    consumer_groups: Map[str, ConsumerGroup] = Map()
-    group_configs: Map[str, configs.GroupConfigs] = Map()
+    producer_id: int
+    stored: StoredOffset | None
 
-    def knows(self, group_id: str) -> bool:
-        """Whether there is such a group; one that only has positions is a group too (C50)."""
-        return (
-            group_id in self.groups or group_id in self.offsets or group_id in self.consumer_groups
-        )
+
+PendingOffsets = Map[TopicPartition, tuple[PendingOffset, ...]]
+NO_PENDING: PendingOffsets = Map()
+
+
+class GroupLog(Struct, frozen=True):
+    """The fold of the log; a value.
+
+    Attributes:
+        offsets: Positions of each group that has any.
+        pending: Of each group those in transactions, of each partition in the order of the log.
+        parts: What each kind of group has read of its own.
+    """
+
+    offsets: Map[str, Offsets] = Map()
+    pending: Map[str, PendingOffsets] = Map()
+    parts: Map[str, object] = Map()
 
     def offsets_of(self, group_id: str) -> Offsets:
         """Return the positions of a group, empty when it has none."""
         return self.offsets.get(group_id, NO_OFFSETS)
 
-    def apply(self, record: GroupRecord) -> LogState:
-        """Return the state after one more record. A tombstone for nothing is legal (B2)."""
-        key, value = record.key, record.value
-        if isinstance(key, OffsetCommitKey):
-            return self._with_offset(key, value if isinstance(value, OffsetCommitValue) else None)
-        if isinstance(key, DraftGroupKey):
-            return self._with_draft_group(
-                key, value if isinstance(value, DraftGroupValue) else None
-            )
-        if isinstance(key, GroupConfigKey):
-            return self._with_config(key, value if isinstance(value, GroupConfigValue) else None)
-        if not isinstance(key, GroupMetadataKey):
-            return self._with_consumer_group(key, cast("ConsumerGroupValue | None", value))
-        if isinstance(value, GroupMetadataValue):
-            group = fold.stored_group(value)
-            return replace(self, groups=self.groups.set(key.group, group))
-        if key.group in self.groups:
-            return replace(self, groups=self.groups.delete(key.group))
-        return self
+    def pending_of(self, group_id: str) -> PendingOffsets:
+        """Return the positions of a group in transactions that have not ended."""
+        return self.pending.get(group_id, NO_PENDING)
 
-    def _with_consumer_group(
-        self, key: ConsumerGroupKey, value: ConsumerGroupValue | None
-    ) -> LogState:
-        groups = self.consumer_groups
-        before = groups.get(key.group_id)
-        after = consumer_fold.apply(before, key, value)
-        if after is before:
-            return self
-        if after is None:
-            return replace(self, consumer_groups=groups.delete(key.group_id))
-        return replace(self, consumer_groups=groups.set(key.group_id, after))
+    def known_offsets_of(self, group_id: str) -> list[TopicPartition]:
+        """Return the partitions in which a group has a position, one in a transaction included."""
+        return sorted({*self.offsets_of(group_id), *self.pending_of(group_id)})
 
-    def _with_config(self, key: GroupConfigKey, value: GroupConfigValue | None) -> LogState:
-        known = self.group_configs
-        if value is not None:
-            return replace(self, group_configs=known.set(key.group, configs.fold(value)))
-        return replace(self, group_configs=known.delete(key.group)) if key.group in known else self
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether a group has any position, one in a transaction included."""
+        return group_id in self.offsets or group_id in self.pending
 
-    def _with_draft_group(self, key: DraftGroupKey, value: DraftGroupValue | None) -> LogState:
-        groups = self.draft_groups
-        if value is not None:
-            return replace(self, draft_groups=groups.set(key.group, draft_fold.stored_group(value)))
-        return replace(self, draft_groups=groups.delete(key.group)) if key.group in groups else self
 
-    def _with_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> LogState:
-        partition = TopicPartition(key.topic, key.partition)
-        offsets = self.offsets_of(key.group)
-        if value is not None:
-            offsets = offsets.set(partition, stored_offset(value))
-        elif partition in offsets:
-            offsets = offsets.delete(partition)
-        else:
-            return self
-        if offsets:
-            return replace(self, offsets=self.offsets.set(key.group, offsets))
-        return replace(self, offsets=self.offsets.delete(key.group))
+L = TypeVar("L", bound=GroupLog)
+
+
+def fold_offset(log: L, record: GroupRecord) -> L:
+    """Add the record of a position (C70). A tombstone for nothing is legal (B2)."""
+    key, value = cast("OffsetCommitKey", record.key), record.value
+    partition, stored = TopicPartition(key.topic, key.partition), None
+    if isinstance(value, OffsetCommitValue):
+        stored = _stored(value)
+        if record.producer_id >= 0:
+            return _with_pending(log, key.group, partition, record.producer_id, stored)
+    if key.group in log.pending:
+        log = _outdated(log, key.group, partition, gone=stored is None)
+    return _with_offset(log, key.group, partition, stored)
+
+
+def _with_offset(
+    log: L, group_id: str, partition: TopicPartition, stored: StoredOffset | None
+) -> L:
+    offsets = log.offsets_of(group_id)
+    if stored is not None:
+        offsets = offsets.set(partition, stored)
+    elif partition in offsets:
+        offsets = offsets.delete(partition)
+    else:
+        return log
+    if offsets:
+        return replace(log, offsets=log.offsets.set(group_id, offsets))
+    return replace(log, offsets=log.offsets.delete(group_id))
+
+
+def _put_pending(
+    log: L, group_id: str, partition: TopicPartition, pending: tuple[PendingOffset, ...]
+) -> L:
+    known = log.pending_of(group_id)
+    if pending:
+        known = known.set(partition, pending)
+    elif partition in known:
+        known = known.delete(partition)
+    if known:
+        return replace(log, pending=log.pending.set(group_id, known))
+    return replace(log, pending=log.pending.delete(group_id)) if group_id in log.pending else log
+
+
+def _with_pending(
+    log: L, group_id: str, partition: TopicPartition, producer_id: int, stored: StoredOffset
+) -> L:
+    before = log.pending_of(group_id).get(partition, ())
+    others = tuple(each for each in before if each.producer_id != producer_id)
+    return _put_pending(log, group_id, partition, (*others, PendingOffset(producer_id, stored)))
+
+
+def _outdated(log: L, group_id: str, partition: TopicPartition, *, gone: bool) -> L:
+    """Have no transaction set a position back that was stored after its own, or removed."""
+    before = log.pending_of(group_id).get(partition, ())
+    kept = () if gone else tuple(replace(each, stored=None) for each in before)
+    return _put_pending(log, group_id, partition, kept) if kept != before else log
+
+
+def fold_end(log: L, end: TransactionEnd) -> L:
+    """C54: have the positions of a transaction count, or drop them."""
+    for group_id, pending in log.pending.items():
+        for partition, entries in pending.items():
+            for at, each in enumerate(entries):
+                if each.producer_id == end.producer_id:
+                    log = _ended(log, group_id, partition, at, committed=end.committed)
+    return log
+
+
+def _ended(log: L, group_id: str, partition: TopicPartition, at: int, *, committed: bool) -> L:
+    entries = log.pending_of(group_id)[partition]
+    stored, earlier = entries[at].stored, entries[:at]
+    if committed and stored is not None:
+        earlier = tuple(replace(each, stored=None) for each in earlier)
+        log = _with_offset(log, group_id, partition, stored)
+    return _put_pending(log, group_id, partition, (*earlier, *entries[at + 1 :]))
+
+
+def _stored(value: OffsetCommitValue) -> StoredOffset:
+    return StoredOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+    )
+
+
+def offset_record(
+    group_id: str,
+    partition: TopicPartition,
+    position: OffsetAndMetadata,
+    wall_ms: int,
+    expire_timestamp: int = -1,
+    topic_id: uuid.UUID = ZERO_UUID,
+) -> GroupRecord:
+    """Return the record that stores a position.
+
+    The id says which topic of this name is meant, as Kafka does since 4.1 where a broker knows it.
+    """
+    return GroupRecord(
+        OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition),
+        OffsetCommitValue(
+            offset=position.offset,
+            leader_epoch=position.leader_epoch,
+            metadata=position.metadata,
+            commit_timestamp=wall_ms,
+            expire_timestamp=expire_timestamp,
+            topic_id=topic_id,
+        ),
+    )
+
+
+def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
+    """Return the record that forgets a position."""
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    return GroupRecord(key, None)

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer import configs, describe
+from kohort.errors import ErrorCode, clipped
+from kohort.group.coordinator.events import RequestArrived
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from kohort.wire.messages.configs import IncrementalAlterConfigsRequest
+from kohort.wire.messages.configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribedConsumerGroup,
 )
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
@@ -59,9 +65,22 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from kohort.wire.messages.txn_requests import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
+
+
+# KIP-430: a set of bits by AclOperation. Nobody is kept from anything here, so it is all that Kafka
+# knows of groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+# KIP-1043: from this version on a group that does not exist is an error.
+_NOT_FOUND_SINCE = 6
 
 
 def refuse(request: Request[R], version: int, code: ErrorCode) -> R:
@@ -71,6 +90,22 @@ def refuse(request: Request[R], version: int, code: ErrorCode) -> R:
         KeyError: The request is not of the group APIs.
     """
     return cast("R", _REFUSALS[type(request)](request, version, code))
+
+
+def refused_with(code: ErrorCode) -> Callable[[RequestArrived[Message]], Message]:
+    """Return what answers a request with an error."""
+    return lambda arrived: refuse(cast("Request[Message]", arrived.request), arrived.version, code)
+
+
+def needs_group_id(arrived: RequestArrived[Message]) -> ErrorCode | None:
+    """C4: the membership APIs, and OffsetDelete, need a group id."""
+    group_id = arrived.request.group_id  # type: ignore[attr-defined]  # see `group_id_of`
+    return None if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def group_id_of(arrived: RequestArrived[Message]) -> str:
+    """Return the group that a request is for, of those requests that are for one group."""
+    return arrived.request.group_id  # type: ignore[attr-defined,no-any-return]  # it is for one group
 
 
 def join_refused(
@@ -157,7 +192,37 @@ def _consumer_describe_refused(
     request: ConsumerGroupDescribeRequest, _version: int, code: ErrorCode
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(
-        groups=tuple(describe.failed(group_id, code) for group_id in request.group_ids)
+        groups=tuple(consumer_describe_failed(group_id, code) for group_id in request.group_ids)
+    )
+
+
+def consumer_describe_failed(
+    group_id: str, code: ErrorCode, message: str | None = None
+) -> DescribedConsumerGroup:
+    """Return what says nothing of a consumer group but an error."""
+    return DescribedConsumerGroup(
+        error_code=code,
+        error_message=clipped(message),
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+
+
+def not_found(group_id: str, version: int, message: str) -> DescribedGroup:
+    """Return what DescribeGroups says of a group that is not there, or is no classic one."""
+    newer = version >= _NOT_FOUND_SINCE
+    return DescribedGroup(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
+        error_message=clipped(message) if newer else None,
+        group_id=group_id,
+        group_state="Dead",
+        protocol_type="",
+        protocol_data="",
+        members=(),
     )
 
 
@@ -178,6 +243,43 @@ def _draft_join_refused(
     )
 
 
+def altered(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None = None
+) -> AlterConfigsResourceResponse:
+    """Return what became of the settings of one group."""
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _alter_refused(
+    request: IncrementalAlterConfigsRequest, _version: int, code: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    responses = (altered(resource, code) for resource in request.resources)
+    return IncrementalAlterConfigsResponse(responses=tuple(responses))
+
+
+def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    """Refuse a commit in a transaction: the error stands at every partition."""
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=code
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
 _Refusal = Callable[[Message, int, ErrorCode], Message]
 _REFUSALS: dict[type[Message], _Refusal] = {
     JoinGroupRequest: cast("_Refusal", join_refused),
@@ -186,6 +288,9 @@ _REFUSALS: dict[type[Message], _Refusal] = {
     LeaveGroupRequest: lambda _request, _version, code: LeaveGroupResponse(error_code=code),
     OffsetCommitRequest: lambda request, _version, code: commit_refused(
         cast("OffsetCommitRequest", request), code
+    ),
+    TxnOffsetCommitRequest: lambda request, _version, code: txn_commit_refused(
+        cast("TxnOffsetCommitRequest", request), code
     ),
     OffsetDeleteRequest: lambda _request, _version, code: OffsetDeleteResponse(
         error_code=code, topics=()
@@ -205,11 +310,12 @@ _REFUSALS: dict[type[Message], _Refusal] = {
         ConsumerGroupInstallAssignmentResponse(error_code=code)
     ),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
-    IncrementalAlterConfigsRequest: lambda request, _version, code: configs.refuse_alter(
-        cast("IncrementalAlterConfigsRequest", request), code
-    ),
+    IncrementalAlterConfigsRequest: cast("_Refusal", _alter_refused),
     # C59: a shard that is not loaded has nothing to list, which is no error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(
         error_code=ErrorCode.NONE, groups=()
     ),
 }
+
+REFUSABLE = frozenset(_REFUSALS) - {ListGroupsRequest}
+"""The requests of the group APIs that have an answer which is an error."""

@@ -19,8 +19,9 @@ from __future__ import annotations
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import LoadFinished, LoadStarted, ShardEvent
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.records import LogState
-from kohort.group.coordinator.session import Lifecycle, ShardDecision, ShardSession
+from kohort.group.coordinator.records import TransactionEnd
+from kohort.group.coordinator.session import Lifecycle, ShardDecision
+from kohort.group.coordinator.state import LogState, ShardSession
 from kohort.group.effects import Effects
 from kohort.group.events import GroupEvent
 from kohort.wire.messages.group_records import GroupRecord
@@ -56,7 +57,7 @@ class Shard:
         """
         self.install(self.decide(LoadStarted(), 0).session)
 
-    def apply(self, record: GroupRecord) -> None:
+    def apply(self, record: GroupRecord | TransactionEnd) -> None:
         """Add a record to the log state; nothing else changes it, live or at reload."""
         self.log = self.log.apply(record)
 
@@ -83,7 +84,7 @@ class Shard:
         """
         decision = ShardDecision(self.config, self.log, self.session, now)
         SHARD.run(decision, type(event), event)
-        return decision.effects()
+        return decision.effects()  # type: ignore[return-value]  # its session is a later value of ours
 
     def install(self, session: ShardSession) -> None:
         """Take over the session state of effects whose records are in the log and applied."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from msgspec import Struct
+
 from kohort.errors import ErrorCode
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,8 +16,7 @@ from kohort.wire.messages.offsets import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CommitIdentity:
+class CommitIdentity(Struct, frozen=True):
     """As whom a commit was made."""
 
     member_id: str
@@ -44,11 +44,7 @@ _RETRIED = frozenset(
     }
 )
 _FENCED = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 FIRST_HEARTBEAT_PART = 16
 """What kohort's own members use as `first_heartbeat_part`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConfig:
+class MemberConfig(Struct, frozen=True, kw_only=True):
     """How a member behaves; the defaults are those of Kafka's Java consumer.
 
     Attributes:

@@ -7,15 +7,15 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from msgspec import Struct
+
 from kohort.group.member.commits import CommitIdentity
-from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 # ---------------------------------------------------------------------------- from the application
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
+class Subscribed(Struct, frozen=True):
     """The application wants these topics.
 
     Attributes:
@@ -27,18 +27,15 @@ class Subscribed:
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribed:
+class Unsubscribed(Struct, frozen=True):
     """The application wants no topics any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Struct, frozen=True):
     """The application called poll: it is alive."""
 
 
-@dataclass(frozen=True, slots=True)
-class RejoinAsked:
+class RejoinAsked(Struct, frozen=True):
     """Somebody wants a rebalance (KIP-568): the application, or the leader when topics changed."""
 
     reason: str
@@ -52,8 +49,7 @@ class GroupMembershipOperation(Enum):
     REMAIN_IN_GROUP = "nothing is said that would make the group rebalance now"
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """The application is done.
 
     Attributes:
@@ -63,8 +59,7 @@ class Closing:
     operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackDone:
+class CallbackDone(Struct, frozen=True):
     """The application's listener has returned, or failed, which changes nothing (L6)."""
 
     token: int
@@ -74,8 +69,7 @@ class CallbackDone:
 # ---------------------------------------------------------------------------------- from the shell
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorKnown:
+class CoordinatorKnown(Struct, frozen=True):
     """The look-up that was asked for has found the coordinator.
 
     Attributes:
@@ -86,8 +80,7 @@ class CoordinatorKnown:
     asks_members: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LookupFailed:
+class LookupFailed(Struct, frozen=True):
     """The look-up has failed.
 
     Attributes:
@@ -99,23 +92,20 @@ class LookupFailed:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorLost:
+class CoordinatorLost(Struct, frozen=True):
     """The connection to the coordinator is gone, or a request of the shell was told so."""
 
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseArrived:
+class ResponseArrived(Struct, frozen=True):
     """The answer to a `Send`."""
 
     token: int
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(Struct, frozen=True):
     """A `Send` has no answer, and will not get one.
 
     Attributes:
@@ -129,15 +119,13 @@ class RequestFailed:
     error_code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsNamed:
+class TopicsNamed(Struct, frozen=True):
     """The shell has learned names of topics (KIP-848 assigns topics by their ids)."""
 
     names: Mapping[UUID, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAnswered:
+class CommitAnswered(Struct, frozen=True):
     """An OffsetCommit was answered.
 
     Attributes:
@@ -149,8 +137,7 @@ class CommitAnswered:
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobDone:
+class JobDone(Struct, frozen=True):
     """The assignors have done a job, or failed.
 
     Attributes:
@@ -165,8 +152,7 @@ class JobDone:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed: the earliest deadline, if it is due, is dealt with."""
 
 
@@ -191,8 +177,7 @@ MemberEvent: TypeAlias = (
 # ------------------------------------------------------------- what the table calls by other names
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswered:
+class HeartbeatAnswered(Struct, frozen=True):
     """A heartbeat was answered.
 
     Attributes:
@@ -202,8 +187,7 @@ class HeartbeatAnswered:
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class StaleReport:
+class StaleReport(Struct, frozen=True):
     """An answer or result that nobody waits for any more."""
 
     token: int

@@ -22,7 +22,7 @@ from kohort.wire.messages.membership import JoinGroupResponseMember
 
 _NOTHING = Assignment(frozenset())
 # What Kafka's coordinator can write as one record, by its default `message.max.bytes`.
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 # KAFKA-13406: where claims contradict each other, this one knows better than the check.
 _KNOWS_THE_RULE = "cooperative-sticky"
@@ -66,7 +66,7 @@ def compute(
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
     """
     if isinstance(job, SubscriptionJob):
-        return words(job, assignors)
+        return subscription_user_data(job, assignors)
     assignment = assignors[job.assignor].assign_with_user_data(cluster, job.subscriptions)
     given = {member: assignment.get(member, _NOTHING) for member in job.subscriptions}
     _check_wanted(job, given)
@@ -79,17 +79,19 @@ def compute(
     }
 
 
-def words(job: SubscriptionJob, assignors: Mapping[str, Assignor]) -> dict[str, bytes]:
+def subscription_user_data(
+    job: SubscriptionJob, assignors: Mapping[str, Assignor]
+) -> dict[str, bytes]:
     """Ask the assignors what the leader should know of this member; the quiet ones are left out.
 
     Raises:
         LocalProtocolError: An assignor raised, or said what cannot be sent; it is named.
     """
-    said = {name: _word(name, each, job.topics) for name, each in assignors.items()}
+    said = {name: _user_data(name, each, job.topics) for name, each in assignors.items()}
     return {name: data for name, data in said.items() if data is not None}
 
 
-def _word(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes | None:
+def _user_data(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes | None:
     where = f"subscription_user_data of assignor {name}"
     try:
         data: object = assignor.subscription_user_data(wanted)
@@ -99,8 +101,8 @@ def _word(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes | None
         return None
     if not isinstance(data, bytes):
         raise LocalProtocolError(f"{where} returned {type(data).__name__}, not bytes or None")
-    if len(data) > _MOST_BYTES:
-        raise LocalProtocolError(f"{where} returned {len(data)} bytes, more than {_MOST_BYTES}")
+    if len(data) > _MAX_BYTES:
+        raise LocalProtocolError(f"{where} returned {len(data)} bytes, more than {_MAX_BYTES}")
     return data
 
 

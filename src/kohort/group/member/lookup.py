@@ -36,9 +36,8 @@ def look_up_later(decision: MemberDecision[S], _event: object = None) -> None:
     """
     if decision.runs(LOOKUP_DUE):
         return
-    failures = decision.session.failures + 1
-    decision.session = replace(decision.session, looking_up=False, failures=failures)
-    decision.start(LOOKUP_DUE, decision.config.backoff_ms(failures))
+    decision.session = replace(decision.session, looking_up=False)
+    decision.back_off(LOOKUP_DUE)
 
 
 def note_coordinator(decision: MemberDecision[S], _event: object = None) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from kohort.errors import ConfigError
 from kohort.group.assignors.interface import Assignor
-from kohort.values import dataclass
 
 _LONGEST_NAME = 32_767
 _HIGHEST_VERSION = 32_767
 _OURS = "kohort.group.assignors."
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """One assignor as the member's machine knows it.
 
     Attributes:
@@ -56,7 +56,7 @@ def _offer(assignor: Assignor) -> Offer:
     return Offer(name, version, assignor if is_own else None, not (is_own or is_quiet))
 
 
-def own_words(offers: Iterable[Offer], topics: frozenset[str]) -> dict[str, bytes]:
+def own_user_data(offers: Iterable[Offer], topics: frozenset[str]) -> dict[str, bytes]:
     """Return what this package's own assignors say to the leader, by their names."""
     said = {each.name: each.own.subscription_user_data(topics) for each in offers if each.own}
     return {name: data for name, data in said.items() if data is not None}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import field
+from abc import abstractmethod
 from enum import Enum
 from typing import Generic, TypeVar
+from uuid import UUID
+
+from msgspec import Struct, field
 
 from kohort.errors import KohortError
 from kohort.group.effects import Callback, Effects, MemberJob, Send
@@ -13,17 +15,34 @@ from kohort.group.events import GroupEvent, MemberStateChanged, Ownership, Owner
 from kohort.group.machine import Deadlines
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
-from kohort.values import dataclass, replace
+from kohort.group.subscription import NO_GENERATION
+from kohort.values import replace
+from kohort.wire.schema import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session(ABC):
+class Sent(Struct, frozen=True):
+    """A request on its way, and who the member was when it was sent.
+
+    Attributes:
+        token: Its number.
+        member_id: The member's id.
+        generation: The generation or epoch in it.
+    """
+
+    token: int
+    member_id: str
+    generation: int
+
+
+class Session(Struct, frozen=True, kw_only=True):
     """The part of what a member knows that is the same in every protocol; a value.
 
     Attributes:
         state: Its state, of the protocol's own.
         member_id: Its id in the group; empty when it has none.
         topics: What the application subscribes to.
+        request: The request on its way that is no heartbeat, if the protocol has any.
+        heartbeat: The heartbeat on its way.
         coordinator_known: Whether requests can be sent.
         looking_up: Whether the shell looks for the coordinator.
         callback: The call into the application that has not returned.
@@ -35,6 +54,8 @@ class Session(ABC):
     state: Enum
     member_id: str = ""
     topics: frozenset[str] = frozenset()
+    request: Sent | None = None
+    heartbeat: Sent | None = None
     coordinator_known: bool = False
     looking_up: bool = False
     callback: Callback | None = None
@@ -47,21 +68,43 @@ class Session(ABC):
     def generation(self) -> int:
         """The generation or epoch that it is a member in, -1 when it is in none."""
 
+    @property
+    def is_member(self) -> bool:
+        """Whether it belongs to a generation or has an epoch, as far as it knows."""
+        return bool(self.member_id) and self.generation != NO_GENERATION
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request on its way, and who the member was when it was sent."""
+    @property
+    def unnamed(self) -> frozenset[UUID]:
+        """Topics that it knows by id only (KIP-848), until `TopicsNamed` brings their names."""
+        return frozenset()
 
-    token: int
-    member_id: str
-    generation: int
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Numbers of the requests that it waits for the answers of."""
+        return tuple(sent.token for sent in (self.request, self.heartbeat) if sent is not None)
+
+    @property
+    def holds_its_place(self) -> bool:
+        """Whether nobody else is given what it owns before it has let go."""
+        return self.is_member
 
 
-S = TypeVar("S", bound=Session)
+def revoked_or_lost(session: Session) -> Ownership:
+    """Return what happens to partitions that the application gives up now.
+
+    They are *revoked* while the member has its place in the group: the coordinator gives them to
+    nobody before it has let go, so the application can still commit. They are *lost* once it was
+    removed, has left or has failed: another member may read them already, and a commit would be
+    refused. A classic member asks once more when the call has ended: what the application was told
+    to give up has become lost if the member was removed meanwhile.
+    """
+    return Ownership.REVOKED if session.holds_its_place else Ownership.LOST
 
 
-@dataclass(slots=True)
-class MemberDecision(Generic[S]):
+S_co = TypeVar("S_co", bound=Session, covariant=True)
+
+
+class MemberDecision(Struct, Generic[S_co]):
     """What one event does to a member, while its handlers run.
 
     Attributes:
@@ -78,7 +121,7 @@ class MemberDecision(Generic[S]):
     """
 
     config: MemberConfig
-    session: S
+    session: S_co
     now: int
     sends: list[Send] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
@@ -87,6 +130,11 @@ class MemberDecision(Generic[S]):
     raised: list[KohortError] = field(default_factory=list)
     observed: list[GroupEvent] = field(default_factory=list)
     late_ms: int = 0
+
+    @property
+    def state(self) -> Enum:
+        """The member's state."""
+        return self.session.state
 
     def enter(self, state: Enum, reason: str = "") -> None:
         """Change the state, and say so."""
@@ -111,6 +159,12 @@ class MemberDecision(Generic[S]):
         self.session = replace(self.session, next_token=token + 1)
         return token
 
+    def send(self, request: Message, timeout_ms: int | None = None) -> Sent:
+        """Send a request, and return what to remember of it."""
+        sent = Sent(self.token(), self.session.member_id, self.session.generation)
+        self.sends.append(Send(sent.token, request, timeout_ms))
+        return sent
+
     def say_told(self, callback: Callback, change: Ownership) -> None:
         """Report that the application was told of a change, and what it was."""
         self.observed.append(
@@ -129,6 +183,15 @@ class MemberDecision(Generic[S]):
         deadlines = self.session.deadlines.set(deadline, self.now + delay_ms)
         self.session = replace(self.session, deadlines=deadlines)
 
+    def back_off(self, deadline: MemberDeadline) -> None:
+        """Count a failure, and let a deadline run that ends after a wait.
+
+        Each failure in a row makes the wait longer (KIP-580).
+        """
+        failures = self.session.failures + 1
+        self.session = replace(self.session, failures=failures)
+        self.start(deadline, self.config.backoff_ms(failures))
+
     def runs(self, deadline: MemberDeadline) -> bool:
         """Whether a deadline runs."""
         return self.session.deadlines.get(deadline) is not None
@@ -141,7 +204,7 @@ class MemberDecision(Generic[S]):
         if left is not running:
             self.session = replace(self.session, deadlines=left)
 
-    def effects(self) -> Effects[S]:
+    def effects(self) -> Effects[S_co]:
         """Return what the event leads to."""
         return Effects(
             self.session,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kohort.group.coordinator.classic import fold
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.coordinator.decision import GroupDecision
-from kohort.values import dataclass
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, group_record
+from kohort.group.coordinator.decision import LiveGroupDecision
+from kohort.group.coordinator.events import PendingExpired
 
 
-@dataclass(slots=True)
-class ClassicDecision(GroupDecision[ClassicGroup]):
+class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
     """One group, and what is to be done about it."""
 
     @property
@@ -17,6 +15,17 @@ class ClassicDecision(GroupDecision[ClassicGroup]):
         """The group's state."""
         return self.group.state
 
+    @property
+    def existing(self) -> ClassicGroup:
+        """The group; one that is not there is `DEAD`."""
+        return self.group
+
     def write_group(self, assignments: dict[str, bytes]) -> None:
         """Append the group with these assignments to the log."""
-        self.records.append(fold.group_record(self.group, assignments, self.wall_ms))
+        self.records.append(group_record(self.group, assignments, self.wall_ms))
+
+    def ended(self) -> None:
+        """C57, C60: nobody comes back with an id that was given out."""
+        for member_id in self.group.pending:
+            self.cancel(PendingExpired(self.group.group_id, member_id))
+        self.enter(GroupState.DEAD)

@@ -1,4 +1,4 @@
-"""Classic groups in the log: the values, and the records that hold them (C70, C72).
+"""Classic groups in the log: the values, and how records add up to them (C70, C72).
 
 Only the subscription for the chosen assignor is written, so after a load a member that joins again
 with its whole list counts as changed (KAFKA-2017).
@@ -6,23 +6,16 @@ with its whole list counts as changed (KAFKA-2017).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import cast
 
 from immutables import Map
+from msgspec import Struct
 
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
-from kohort.group.coordinator.classic.group import Protocol as AssignorProtocol
-from kohort.values import dataclass
-from kohort.wire.messages.group_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    GroupRecord,
-    MemberMetadata,
-)
+from kohort.group.coordinator.records import GroupsPart, L
+from kohort.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredMember(Struct, frozen=True):
     """A member in the log."""
 
     member_id: str
@@ -35,8 +28,7 @@ class StoredMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
+class StoredGroup(Struct, frozen=True):
     """A group in the log: as it was when it last became stable or empty."""
 
     protocol_type: str
@@ -78,59 +70,14 @@ def stored_group(value: GroupMetadataValue) -> StoredGroup:
     )
 
 
-def loaded_group(group_id: str, stored: StoredGroup) -> ClassicGroup:
-    """Return the live group for one in the log: stable if it has members, else empty (C72)."""
-    group = ClassicGroup(
-        group_id=group_id,
-        state=GroupState.STABLE if stored.members else GroupState.EMPTY,
-        generation=stored.generation,
-        protocol_type=stored.protocol_type,
-        protocol=stored.protocol,
-        leader=stored.leader,
-    )
-    for _, entry in sorted(stored.members.items()):
-        group = group.with_member(_loaded_member(entry, stored.protocol or ""))
-    return group
+STORED: GroupsPart[StoredGroup] = GroupsPart("classic")
 
 
-def _loaded_member(entry: StoredMember, protocol: str) -> Member:
-    return Member(
-        member_id=entry.member_id,
-        group_instance_id=entry.group_instance_id,
-        client_id=entry.client_id,
-        client_host=entry.client_host,
-        rebalance_timeout_ms=entry.rebalance_timeout_ms,
-        session_timeout_ms=entry.session_timeout_ms,
-        protocols=(AssignorProtocol(protocol, entry.subscription),),
-    )
-
-
-def group_record(
-    group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms: int
-) -> GroupRecord:
-    """Return the record of a group whose members have these assignments."""
-    members = tuple(
-        MemberMetadata(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout=member.rebalance_timeout_ms,
-            session_timeout=member.session_timeout_ms,
-            subscription=member.metadata(group.protocol),
-            assignment=assignments.get(member.member_id, b""),
-        )
-        for member in group.sorted_members()
-    )
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type,
-        generation=group.generation,
-        protocol=group.protocol,
-        leader=group.leader,
-        current_state_timestamp=wall_ms,
-        members=members,
-    )
-    return GroupRecord(GroupMetadataKey(group=group.group_id), value)
+def apply(log: L, record: GroupRecord) -> L:
+    """Add the record of a group, or forget it."""
+    key, value = cast("GroupMetadataKey", record.key), record.value
+    stored = stored_group(value) if isinstance(value, GroupMetadataValue) else None
+    return STORED.with_entry(log, key.group, stored)
 
 
 def group_tombstone(group_id: str) -> GroupRecord:

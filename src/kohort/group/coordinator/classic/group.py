@@ -3,21 +3,43 @@
 All values. A method that changes something returns the changed group; maps are persistent, so that
 costs O(log n) whatever the size of the group.
 
-Assignments are not here: they are log state, written with the record that makes the group stable.
+Assignments are not here: they are log state (`fold`), written with the record that makes the group
+stable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from immutables import Map
+from msgspec import Struct
 
-from kohort.group.coordinator.group import Group, Parked
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.classic.fold import STORED, StoredGroup, StoredMember, group_tombstone
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.records import GroupLog, GroupsPart
+from kohort.group.coordinator.refusals import not_found
+from kohort.group.coordinator.session import LiveGroup, Parked
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.group.machine import State
-from kohort.values import dataclass, replace
+from kohort.group.subscription import PROTOCOL_TYPE
+from kohort.values import replace
+from kohort.wire.consumer_protocol import subscribed_topics
+from kohort.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    MemberMetadata,
+)
+from kohort.wire.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
+from kohort.wire.messages.membership import JoinGroupRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
+from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 V = TypeVar("V")
+
+_GROUP_ID_NOT_FOUND_SINCE = 9
 
 
 class GroupState(State):
@@ -30,16 +52,14 @@ class GroupState(State):
     STABLE = "Stable"
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
+class Protocol(Struct, frozen=True):
     """An assignor that a member knows, and its subscription in that assignor's bytes."""
 
     name: str
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A member of a classic group.
 
     Attributes:
@@ -74,8 +94,7 @@ class Member:
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroup(Group):
+class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
     """A classic group.
 
     Attributes:
@@ -172,6 +191,137 @@ class ClassicGroup(Group):
             unsynced=_without(self.unsynced, member_id),
         )
 
+    # ------------------------------------------------------------------- what all kinds are asked
+
+    def commit_error(
+        self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
+    ) -> ErrorCode | None:
+        """C50, C51: what a fenced member commits must not count (it may not own the partitions).
+
+        A commit that claims no generation is of a tool, or of a consumer without a group. Whoever
+        assigns partitions by hand still may store positions under a group's name.
+        """
+        request = commit.request
+        generation = request.generation_id_or_member_epoch
+        if generation < 0 and self.state in (GroupState.DEAD, GroupState.EMPTY):
+            return None
+        if self.state is GroupState.DEAD:
+            newer = commit.version >= _GROUP_ID_NOT_FOUND_SINCE
+            return ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
+        error = generation_error(self, request.member_id, request.group_instance_id, generation)
+        if error is None and self.state is GroupState.COMPLETING_REBALANCE:
+            # Between two generations it is not known who will own what.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return error
+
+    def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+        """C53: a member that is named has to be one, and of this generation."""
+        generation = request.generation_id
+        named = generation >= 0 or request.member_id or request.group_instance_id is not None
+        if not named or (generation < 0 and self.state in (GroupState.DEAD, GroupState.EMPTY)):
+            return None
+        if self.state is GroupState.DEAD:
+            return ErrorCode.ILLEGAL_GENERATION
+        return generation_error(self, request.member_id, request.group_instance_id, generation)
+
+    def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
+        """C55: everybody is told the positions of a classic group."""
+        return None
+
+    def deletion_error(self) -> ErrorCode | None:
+        """C57: a group with members is in use."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return None if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def offset_deletion_error(self) -> ErrorCode | None:
+        """C56: where the members are not consumers, nobody knows which positions they need."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        in_use = self.state is not GroupState.EMPTY and self.protocol_type != PROTOCOL_TYPE
+        return ErrorCode.NON_EMPTY_GROUP if in_use else None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, or may (C56, C61).
+
+        Metadata that cannot be read keeps every topic. A group that is not of consumers subscribes
+        to nothing that the coordinator knows of. A member whose first join is parked counts only
+        from the next generation on, unless there is no other.
+        """
+        if self.protocol_type != PROTOCOL_TYPE or not self.members:
+            return False
+        members = [member for member in self.members.values() if not member.is_new]
+        if not members:
+            return True
+        metadata = (member.metadata(self.protocol) for member in members)
+        return any(topics is None or topic in topics for topics in map(subscribed_topics, metadata))
+
+    @property
+    def may_expire(self) -> bool:
+        """C60: not during a rebalance, nor with members that are not consumers."""
+        are_consumers = self.protocol_type == PROTOCOL_TYPE
+        return self.state is GroupState.EMPTY or (self.state is GroupState.STABLE and are_consumers)
+
+    def unused_since(self, log: GroupLog) -> int | None:
+        """C60: without members, positions go some time after the last member did."""
+        stored = STORED.of(log).get(self.group_id)
+        if self.state is not GroupState.EMPTY or stored is None or not stored.protocol_type:
+            return None
+        return stored.state_timestamp if stored.state_timestamp >= 0 else None
+
+    def is_in(self, log: GroupLog) -> bool:
+        """Whether a record of it was written."""
+        return self.group_id in STORED.of(log)
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """Return the record that forgets it."""
+        return (group_tombstone(self.group_id),)
+
+    def described(self, log: GroupLog, version: int) -> DescribedGroup:
+        """C58: what its members asked for is shown only while it is stable.
+
+        What they got last is shown always, also while they join again.
+        """
+        if self.state is GroupState.DEAD:
+            return not_found(self.group_id, version, f"Group {self.group_id} not found.")
+        stable = self.state is GroupState.STABLE
+        stored = STORED.of(log).get(self.group_id)
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=self.group_id,
+            group_state=self.state.value,
+            protocol_type=self.protocol_type,
+            protocol_data=(self.protocol or "") if stable else "",
+            members=tuple(
+                _described(member, stored, member.metadata(self.protocol) if stable else b"")
+                for member in self.sorted_members()
+            ),
+        )
+
+    def listed(self) -> ListedGroup:
+        """C59: return its entry in a list."""
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type,
+            group_state=self.state.value,
+            group_type="classic",
+        )
+
+
+LIVE: GroupsPart[ClassicGroup] = GroupsPart("classic")
+"""Groups that have members or wait for some; all others are in the log as they are."""
+
+
+def _described(member: Member, stored: StoredGroup | None, metadata: bytes) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=metadata,
+        member_assignment=stored.assignment_of(member.member_id) if stored else b"",
+    )
+
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
     return entries.delete(key) if key in entries else entries
@@ -187,3 +337,126 @@ def _recount(
     for name in {protocol.name for protocol in come}:
         support = support.set(name, support.get(name, 0) + 1)
     return support
+
+
+# ------------------------------------------------------------------------------ who is the sender
+
+
+def member_error(
+    group: ClassicGroup, member_id: str, group_instance_id: str | None
+) -> ErrorCode | None:
+    """Return why a sender is not the member it says it is, None if it is (C18)."""
+    if group_instance_id is not None:
+        holder = group.static.get(group_instance_id)
+        if holder is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if holder != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return None
+
+
+def generation_error(
+    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int
+) -> ErrorCode | None:
+    """Return as `member_error`, then whether the generation is another one."""
+    error = member_error(group, member_id, group_instance_id)
+    if error is None and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+# ----------------------------------------------------------------- which assignor the group uses
+
+
+def is_consistent(group: ClassicGroup, request: JoinGroupRequest) -> bool:
+    """Whether a join fits the group: same type, and an assignor that all members know (C13).
+
+    A group without members needs a type and an assignor, and takes any.
+    """
+    names = {protocol.name for protocol in request.protocols}
+    if group.state is GroupState.EMPTY or not group.members:
+        return bool(request.protocol_type and names)
+    return request.protocol_type == group.protocol_type and not names.isdisjoint(candidates(group))
+
+
+def candidates(group: ClassicGroup) -> frozenset[str]:
+    """Return the assignors that every member knows."""
+    everybody = len(group.members)
+    return frozenset(name for name, count in group.support.items() if count == everybody)
+
+
+def choose(group: ClassicGroup) -> str:
+    """Return the assignor with most votes (C24).
+
+    Each member votes for the first of its list that everybody knows. Kafka leaves open who wins a
+    tie; here it is the name that sorts first, so that the same group always chooses the same.
+    """
+    known = candidates(group)
+    votes = dict.fromkeys(known, 0)
+    for member in group.members.values():
+        votes[_vote((protocol.name for protocol in member.protocols), known)] += 1
+    return min(votes, key=lambda name: (-votes[name], name))
+
+
+def _vote(names: Iterable[str], known: frozenset[str]) -> str:
+    return next(name for name in names if name in known)
+
+
+# ------------------------------------------------------------------------------------- the log
+
+
+def loaded_group(group_id: str, stored: StoredGroup) -> ClassicGroup:
+    """Return the live group for one in the log: stable if it has members, else empty (C72)."""
+    group = ClassicGroup(
+        group_id=group_id,
+        state=GroupState.STABLE if stored.members else GroupState.EMPTY,
+        generation=stored.generation,
+        protocol_type=stored.protocol_type,
+        protocol=stored.protocol,
+        leader=stored.leader,
+    )
+    for _, entry in sorted(stored.members.items()):
+        group = group.with_member(_loaded_member(entry, stored.protocol or ""))
+    return group
+
+
+def _loaded_member(entry: StoredMember, protocol: str) -> Member:
+    return Member(
+        member_id=entry.member_id,
+        group_instance_id=entry.group_instance_id,
+        client_id=entry.client_id,
+        client_host=entry.client_host,
+        rebalance_timeout_ms=entry.rebalance_timeout_ms,
+        session_timeout_ms=entry.session_timeout_ms,
+        protocols=(Protocol(protocol, entry.subscription),),
+    )
+
+
+def group_record(
+    group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms: int
+) -> GroupRecord:
+    """Return the record of a group whose members have these assignments."""
+    members = tuple(
+        MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(group.protocol),
+            assignment=assignments.get(member.member_id, b""),
+        )
+        for member in group.sorted_members()
+    )
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=wall_ms,
+        members=members,
+    )
+    return GroupRecord(GroupMetadataKey(group=group.group_id), value)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic import protocol_choice, rebalance
+from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import (
     ClassicGroup,
     GroupState,
     Member,
     Protocol,
+    is_consistent,
+    member_error,
 )
-from kohort.group.coordinator.classic.identity import member_error
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import PendingExpired, RequestArrived, SessionExpired
-from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import join_refused
-from kohort.group.events import Cause, MemberJoined
+from kohort.group.coordinator.session import Parked
+from kohort.group.events import Cause
 from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest
 
@@ -55,27 +56,18 @@ def is_session_timeout_allowed(config: CoordinatorConfig, request: JoinGroupRequ
     return shortest <= request.session_timeout_ms <= longest
 
 
-def has_bad_session_timeout(decision: ClassicDecision, join: Join) -> bool:
-    """C10."""
-    return not is_session_timeout_allowed(decision.config, join.request)
-
-
-def refuse_session_timeout(decision: ClassicDecision, join: Join) -> None:
+def session_timeout_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
     """C10: a group cannot watch over a member that wants to be silent for so long, or so short."""
-    _refuse(decision, join, ErrorCode.INVALID_SESSION_TIMEOUT)
+    allowed = is_session_timeout_allowed(decision.config, join.request)
+    return None if allowed else ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 # --------------------------------------------------------------------------------- a group is made
 
 
-def has_member_id(_decision: ClassicDecision, join: Join) -> bool:
-    """Whether the sender says it is a member already."""
-    return bool(join.request.member_id)
-
-
-def refuse_unknown(decision: ClassicDecision, join: Join) -> None:
+def member_id_error(_decision: ClassicDecision, join: Join) -> ErrorCode | None:
     """C11: no such group, so no such member; it joins again as a new one."""
-    _refuse(decision, join, ErrorCode.UNKNOWN_MEMBER_ID)
+    return ErrorCode.UNKNOWN_MEMBER_ID if join.request.member_id else None
 
 
 def create_group(decision: ClassicDecision, _join: Join) -> None:
@@ -87,14 +79,13 @@ def create_group(decision: ClassicDecision, _join: Join) -> None:
 # ------------------------------------------------------------------------------------ group is full
 
 
-def is_too_large(decision: ClassicDecision, join: Join) -> bool:
-    """Whether one member wants more room than any may have."""
-    return member_of(join).size > decision.config.group_member_max_bytes
+def size_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
+    """C14: one member wants more room than any may have.
 
-
-def refuse_too_large(decision: ClassicDecision, join: Join) -> None:
-    """Kafka fails when it writes the group, and with it all members; here only the sender does."""
-    _refuse(decision, join, ErrorCode.MESSAGE_TOO_LARGE)
+    Kafka fails when it writes the group, and with it all members; here only the sender does.
+    """
+    too_large = member_of(join).size > decision.config.group_member_max_bytes
+    return ErrorCode.MESSAGE_TOO_LARGE if too_large else None
 
 
 def is_full(decision: ClassicDecision, join: Join) -> bool:
@@ -129,14 +120,10 @@ def refuse_full(decision: ClassicDecision, join: Join) -> None:
 # ------------------------------------------------------------------------------------ bad protocols
 
 
-def is_inconsistent(decision: ClassicDecision, join: Join) -> bool:
-    """C13: whether group and member have no assignor in common."""
-    return not protocol_choice.is_consistent(decision.group, join.request)
-
-
-def refuse_inconsistent(decision: ClassicDecision, join: Join) -> None:
-    """C13."""
-    _refuse(decision, join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+def protocol_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
+    """C13: group and member have no assignor in common."""
+    consistent = is_consistent(decision.group, join.request)
+    return None if consistent else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 # -------------------------------------------------------------------------------------- new members
@@ -186,16 +173,8 @@ def add_member(decision: ClassicDecision, join: Join) -> None:
     if group.initial:
         decision.group = group = replace(group, member_added=True)
     decision.group = park_join(_typed(group, join).with_member(member), join, member.member_id)
-    decision.observed.append(
-        MemberJoined(
-            group=group.group_id,
-            now=decision.now,
-            member=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            group_instance_id=member.group_instance_id,
-        )
-    )
+    instance = member.group_instance_id
+    decision.say_joined(member.member_id, member.client_id, member.client_host, instance)
     decision.start(
         SessionExpired(group.group_id, member.member_id), decision.config.new_member_join_timeout_ms
     )
@@ -237,17 +216,8 @@ def park_join(group: ClassicGroup, join: Join, member_id: str) -> ClassicGroup:
 # ------------------------------------------------------------------------------------ known members
 
 
-def is_stranger(decision: ClassicDecision, join: Join) -> bool:
-    """C18: whether the sender is not the member it says it is."""
-    return _stranger_error(decision, join) is not None
-
-
-def refuse_stranger(decision: ClassicDecision, join: Join) -> None:
-    """C18."""
-    _refuse(decision, join, _stranger_error(decision, join) or ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def _stranger_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
+def identity_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
+    """C18: the sender is not the member it says it is."""
     request = join.request
     if not request.member_id:
         return None

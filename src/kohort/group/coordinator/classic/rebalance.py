@@ -5,10 +5,8 @@ from __future__ import annotations
 from immutables import Map
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic import protocol_choice
 from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member
-from kohort.group.coordinator.decision import REASON_MAX
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Member, choose
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -16,9 +14,9 @@ from kohort.group.coordinator.events import (
     SessionExpired,
     SyncExpired,
 )
-from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
-from kohort.group.events import Cause, GenerationStarted, RebalanceStarted
+from kohort.group.coordinator.session import Parked
+from kohort.group.events import Cause, GenerationStarted
 from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupResponse, JoinGroupResponseMember
 
@@ -42,16 +40,7 @@ def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str
     _send_back_syncing(decision)
     decision.cancel(SyncExpired(decision.group.group_id))
     initial = decision.state is EMPTY
-    decision.observed.append(
-        RebalanceStarted(
-            group=decision.group.group_id,
-            now=decision.now,
-            generation=decision.group.generation,
-            member=member_id,
-            cause=cause,
-            reason=reason[:REASON_MAX],
-        )
-    )
+    decision.say_rebalance(decision.group.generation, cause, member_id, reason)
     decision.enter(PREPARING)
     decision.group = replace(decision.group, initial=initial)
     if initial:
@@ -156,7 +145,7 @@ def _begin_generation(decision: ClassicDecision) -> None:
     group = replace(
         group,
         generation=group.generation + 1,
-        protocol=protocol_choice.choose(group),
+        protocol=choose(group),
         leader=leader,
         unsynced=Map(dict.fromkeys(group.members)),
         syncing=Map(),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic import protocol_choice, rebalance
+from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.decision import ClassicDecision
+from kohort.group.coordinator.classic.fold import STORED
+from kohort.group.coordinator.classic.group import choose
 from kohort.group.coordinator.classic.join import Join, member_of, park_join
 from kohort.group.coordinator.events import SessionExpired
-from kohort.group.events import Cause, MemberJoined
+from kohort.group.events import Cause
 from kohort.values import replace
 
 # KIP-814: from this version on the leader can be told to leave the assignment as it is.
@@ -26,7 +28,7 @@ def returns_unchanged(decision: ClassicDecision, join: Join) -> bool:
         return False
     old_id = decision.group.static[join.request.group_instance_id or ""]
     renewed = replace(member_of(join), member_id=old_id)
-    return protocol_choice.choose(decision.group.with_member(renewed)) == decision.group.protocol
+    return choose(decision.group.with_member(renewed)) == decision.group.protocol
 
 
 def swap_quietly(decision: ClassicDecision, join: Join) -> None:
@@ -39,7 +41,7 @@ def swap_quietly(decision: ClassicDecision, join: Join) -> None:
     old_id = decision.group.static[join.request.group_instance_id or ""]
     new_id = _swap(decision, join)
     group = decision.group
-    stored = decision.log.groups[group.group_id]
+    stored = STORED.of(decision.log)[group.group_id]
     assignments = {member_id: stored.assignment_of(member_id) for member_id in group.members}
     assignments[new_id] = stored.assignment_of(old_id)
     decision.write_group(assignments)
@@ -85,15 +87,6 @@ def _swap(decision: ClassicDecision, join: Join) -> str:
         group = replace(group, unsynced=group.unsynced.set(member.member_id, None))
     decision.group = group
     decision.say_left(old_id, Cause.MEMBER_REPLACED)
-    decision.observed.append(
-        MemberJoined(
-            group=group.group_id,
-            now=decision.now,
-            member=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            group_instance_id=instance,
-        )
-    )
+    decision.say_joined(member.member_id, member.client_id, member.client_host, instance)
     rebalance.restart_session(decision, member)
     return member.member_id

@@ -1,4 +1,4 @@
-"""SyncGroup (C40-C43)."""
+"""SyncGroup (C40-C43), and the signs of life: Heartbeat (C44) and OffsetCommit (C51)."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from typing import TypeAlias
 from immutables import Map
 
 from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.group.coordinator import services
 from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.coordinator.classic.identity import generation_error
+from kohort.group.coordinator.classic.fold import STORED
+from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, generation_error
 from kohort.group.coordinator.events import RequestArrived, SyncExpired
-from kohort.group.coordinator.group import Parked
 from kohort.group.coordinator.refusals import sync_refused
-from kohort.group.events import Assigned
+from kohort.group.coordinator.session import Parked
 from kohort.group.subscription import PROTOCOL_TYPE, decode_assignment
 from kohort.types import TopicPartition
 from kohort.values import replace
-from kohort.wire.messages.membership import SyncGroupRequest, SyncGroupResponse
+from kohort.wire.messages.membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 Sync: TypeAlias = RequestArrived[SyncGroupRequest]
+Heartbeat: TypeAlias = RequestArrived[HeartbeatRequest]
+
+_ALIVE = HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
-def is_refused(decision: ClassicDecision, sync: Sync) -> bool:
+def sync_error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
     """C40: whether the sender, its generation or its protocol is not the group's."""
-    return _error(decision, sync) is not None
-
-
-def refuse(decision: ClassicDecision, sync: Sync) -> None:
-    """C40: also in a group without members, which has none that could ask."""
-    _answer_error(decision, sync, _error(decision, sync) or ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def _error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
     group, request = decision.group, sync.request
     error = generation_error(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -45,13 +44,9 @@ def _error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
     return None if same_type and same_name else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def _answer_error(decision: ClassicDecision, sync: Sync, code: ErrorCode) -> None:
-    decision.reply(sync.token, sync_refused(code), sync.version)
-
-
 def send_back(decision: ClassicDecision, sync: Sync) -> None:
     """C41: the next rebalance has begun already: join again."""
-    _answer_error(decision, sync, ErrorCode.REBALANCE_IN_PROGRESS)
+    decision.reply(sync.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), sync.version)
 
 
 def is_leader(decision: ClassicDecision, sync: Sync) -> bool:
@@ -93,7 +88,7 @@ def tell_assignment(decision: ClassicDecision, sync: Sync) -> None:
     """C41: the assignment is known already."""
     member_id = sync.request.member_id
     _note_synced(decision, member_id)
-    stored = decision.log.groups[decision.group.group_id].assignment_of(member_id)
+    stored = STORED.of(decision.log)[decision.group.group_id].assignment_of(member_id)
     decision.reply(sync.token, _assignment(decision.group, stored), sync.version)
 
 
@@ -120,14 +115,8 @@ def _report(decision: ClassicDecision, assignments: dict[str, bytes]) -> None:
     if decision.group.protocol_type != PROTOCOL_TYPE:
         return
     read = ((member_id, _partitions(data)) for member_id, data in sorted(assignments.items()))
-    decision.observed.append(
-        Assigned(
-            group=decision.group.group_id,
-            now=decision.now,
-            generation=decision.group.generation,
-            assignments=tuple((name, parts) for name, parts in read if parts is not None),
-        )
-    )
+    given = ((name, partitions) for name, partitions in read if partitions is not None)
+    decision.say_assigned(decision.group.generation, given)
 
 
 def _partitions(data: bytes) -> tuple[TopicPartition, ...] | None:
@@ -135,3 +124,43 @@ def _partitions(data: bytes) -> tuple[TopicPartition, ...] | None:
         return tuple(sorted(decode_assignment(data)[0]))
     except RemoteProtocolError:
         return None
+
+
+# --------------------------------------------------------------------------------------- Heartbeat
+
+
+def heartbeat_error(decision: ClassicDecision, heartbeat: Heartbeat) -> ErrorCode | None:
+    """C18, C44: whether it is of a stranger, or of an older generation."""
+    request = heartbeat.request
+    return generation_error(
+        decision.group, request.member_id, request.group_instance_id, request.generation_id
+    )
+
+
+def accept(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
+    """C44: also before the assignment is there: the member has done its part."""
+    rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
+    decision.reply(heartbeat.token, _ALIVE, heartbeat.version)
+
+
+def call_back(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
+    """C44: alive, and asked to join again."""
+    rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
+    response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    decision.reply(heartbeat.token, response, heartbeat.version)
+
+
+# ------------------------------------------------------------------------------------ OffsetCommit
+
+
+def create_and_store(decision: ClassicDecision, commit: services.Commit) -> None:
+    """C50: the positions make the group."""
+    services.store(decision, commit)
+    if decision.records:
+        decision.enter(GroupState.EMPTY)
+
+
+def store_and_stay(decision: ClassicDecision, commit: services.Commit) -> None:
+    """C51: a commit also says that the member is alive."""
+    rebalance.restart_session(decision, decision.group.members[commit.request.member_id])
+    services.store(decision, commit)

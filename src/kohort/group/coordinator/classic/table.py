@@ -9,22 +9,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kohort.group.coordinator.classic import (
-    commit,
-    delete,
-    expiry,
-    heartbeat,
-    join,
-    leave,
-    offset_delete,
-    retention,
-    sync,
-    unload,
-)
+from kohort.group.coordinator import services
+from kohort.group.coordinator.classic import expiry, join, leave, sync
 from kohort.group.coordinator.classic import static_members as static
 from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import GroupState
-from kohort.group.coordinator.decision import on
+from kohort.group.coordinator.decision import on, refuse_unknown
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -35,7 +25,7 @@ from kohort.group.coordinator.events import (
     SyncExpired,
     Unload,
 )
-from kohort.group.machine import Row, Table, row
+from kohort.group.machine import Row, Table, never, refuse, row
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -63,12 +53,12 @@ Rows: TypeAlias = tuple[Row[GroupState, ClassicDecision], ...]
 
 _JOIN = JoinGroupRequest
 JOIN_ROWS: Rows = (
-    on(ANY, _JOIN, join.refuse_session_timeout, when=join.has_bad_session_timeout, rule="C10"),
-    on(ANY, _JOIN, join.refuse_too_large, when=join.is_too_large, rule="C14"),
-    on(DEAD, _JOIN, join.refuse_unknown, when=join.has_member_id, rule="C11"),
+    refuse(ANY, _JOIN, join.session_timeout_error, rule="C10"),
+    refuse(ANY, _JOIN, join.size_error, rule="C14"),
+    refuse(DEAD, _JOIN, join.member_id_error, rule="C11"),
     on(DEAD, _JOIN, join.create_group, to=EMPTY, again=True, rule="C11"),
     on(EXISTS, _JOIN, join.refuse_full, when=join.is_full, to=REBALANCE, rule="C14 KIP-389"),
-    on(EXISTS, _JOIN, join.refuse_inconsistent, when=join.is_inconsistent, rule="C13"),
+    refuse(EXISTS, _JOIN, join.protocol_error, rule="C13"),
     on(EXISTS, _JOIN, join.hand_out_member_id, when=join.needs_member_id, rule="C15 KIP-394"),
     on(EXISTS, _JOIN, join.add_member, when=join.is_new, to=REBALANCE, rule="C15 C17 C20"),
     on(STABLE, _JOIN, static.swap_quietly, when=static.returns_unchanged, rule="C31"),
@@ -82,7 +72,7 @@ JOIN_ROWS: Rows = (
     ),
     on(PREPARING, _JOIN, static.swap, when=static.returns, to=COMPLETING, rule="C32"),
     # From here on the sender has a member id.
-    on(HAS_MEMBERS, _JOIN, join.refuse_stranger, when=join.is_stranger, rule="C18"),
+    refuse(HAS_MEMBERS, _JOIN, join.identity_error, rule="C18"),
     on(PREPARING, _JOIN, join.rejoin, to=COMPLETING, rule="C19"),
     on(STABLE, _JOIN, join.rejoin_leader, when=join.is_leader, to=REBALANCE, rule="C19"),
     on(
@@ -94,13 +84,13 @@ JOIN_ROWS: Rows = (
         rule="C19",
     ),
     on((COMPLETING, STABLE), _JOIN, join.tell_generation, rule="C19"),
-    on(EMPTY, _JOIN, join.refuse_stranger, rule="C18 C19"),
+    on(EMPTY, _JOIN, refuse_unknown, rule="C18 C19"),
 )
 
 _SYNC = SyncGroupRequest
 SYNC_ROWS: Rows = (
-    on((DEAD, EMPTY), _SYNC, sync.refuse, rule="C40"),
-    on(HAS_MEMBERS, _SYNC, sync.refuse, when=sync.is_refused, rule="C18 C40"),
+    on((DEAD, EMPTY), _SYNC, refuse_unknown, rule="C40"),
+    refuse(HAS_MEMBERS, _SYNC, sync.sync_error, rule="C18 C40"),
     on(PREPARING, _SYNC, sync.send_back, rule="C41"),
     on(COMPLETING, _SYNC, sync.assign, when=sync.is_leader, to=STABLE, rule="C41 C43"),
     on(COMPLETING, _SYNC, sync.park, rule="C41"),
@@ -109,9 +99,10 @@ SYNC_ROWS: Rows = (
 
 _BEAT = HeartbeatRequest
 HEARTBEAT_ROWS: Rows = (
-    on(PREPARING, _BEAT, heartbeat.call_back, when=heartbeat.is_current, rule="C44"),
-    on((COMPLETING, STABLE), _BEAT, heartbeat.accept, when=heartbeat.is_current, rule="C44"),
-    on(ANY, _BEAT, heartbeat.refuse, rule="C18 C44"),
+    on((DEAD, EMPTY), _BEAT, refuse_unknown, rule="C44"),
+    refuse(HAS_MEMBERS, _BEAT, sync.heartbeat_error, rule="C18 C44"),
+    on(PREPARING, _BEAT, sync.call_back, rule="C44"),
+    on((COMPLETING, STABLE), _BEAT, sync.accept, rule="C44"),
 )
 
 LEAVE_ROWS: Rows = (
@@ -121,41 +112,37 @@ LEAVE_ROWS: Rows = (
 
 _COMMIT = OffsetCommitRequest
 COMMIT_ROWS: Rows = (
-    on(DEAD, _COMMIT, commit.refuse_unknown, when=commit.has_generation, rule="C50"),
-    on(DEAD, _COMMIT, commit.create_and_store, to=EMPTY, rule="C50"),
-    on(EMPTY, _COMMIT, commit.store, when=commit.is_simple, rule="C51"),
-    on(EMPTY, _COMMIT, commit.refuse, rule="C51"),
-    on(HAS_MEMBERS, _COMMIT, commit.refuse, when=commit.is_refused, rule="C18 C51"),
-    on(COMPLETING, _COMMIT, commit.send_back, rule="C51"),
-    on((PREPARING, STABLE), _COMMIT, commit.store_and_stay, rule="C51"),
+    refuse(ANY, _COMMIT, services.commit_error, rule="C18 C50 C51"),
+    on(HAS_MEMBERS, _COMMIT, sync.store_and_stay, rule="C51 C52"),
+    on(DEAD, _COMMIT, sync.create_and_store, to=EMPTY, rule="C50"),
+    on(EMPTY, _COMMIT, services.store, rule="C51 C52"),
 )
 
+_DELETE = DeleteGroupsRequest
 DELETE_ROWS: Rows = (
-    on(DEAD, DeleteGroupsRequest, delete.refuse_unknown, rule="C57"),
-    on(EMPTY, DeleteGroupsRequest, delete.delete, to=DEAD, rule="C57"),
-    on(HAS_MEMBERS, DeleteGroupsRequest, delete.refuse, rule="C57"),
+    refuse(ANY, _DELETE, services.deletion_error, rule="C57"),
+    on(EMPTY, _DELETE, services.delete, to=DEAD, rule="C57 KIP-229"),
+    on((DEAD, *HAS_MEMBERS), _DELETE, never),
 )
 
 _FORGET = OffsetDeleteRequest
 OFFSET_DELETE_ROWS: Rows = (
-    on(DEAD, _FORGET, offset_delete.refuse_unknown, rule="C56"),
-    on(EMPTY, _FORGET, offset_delete.delete, rule="C56"),
-    on(HAS_MEMBERS, _FORGET, offset_delete.refuse, when=offset_delete.is_of_others, rule="C56"),
-    on(HAS_MEMBERS, _FORGET, offset_delete.delete, rule="C56 KIP-496"),
+    refuse(ANY, _FORGET, services.offset_deletion_error, rule="C56"),
+    on(EXISTS, _FORGET, services.delete_offsets, rule="C56 KIP-496"),
+    on(DEAD, _FORGET, never),
 )
 
 _CHECK = RetentionCheckDue
 RETENTION_ROWS: Rows = (
-    row(EMPTY, _CHECK, retention.expire, to=DEAD, rule="C60 KIP-211"),
-    row(STABLE, _CHECK, retention.expire_unread, when=retention.are_consumers, rule="C60"),
-    row((DEAD, PREPARING, COMPLETING, STABLE), _CHECK, retention.keep, rule="C60"),
+    row(EMPTY, _CHECK, services.expire, to=DEAD, rule="C60 KIP-211"),
+    row((DEAD, *HAS_MEMBERS), _CHECK, services.expire, rule="C60"),
 )
 
 EXPIRY_ROWS: Rows = (
-    row((DEAD, EMPTY), SessionExpired, expiry.never),
+    row((DEAD, EMPTY), SessionExpired, never),
     row(HAS_MEMBERS, SessionExpired, expiry.spare, when=expiry.is_parked, rule="C17 C43"),
     row(HAS_MEMBERS, SessionExpired, expiry.expire_member, to=REBALANCE, rule="C46"),
-    row(DEAD, PendingExpired, expiry.never),
+    row(DEAD, PendingExpired, never),
     row((EMPTY, COMPLETING, STABLE), PendingExpired, expiry.expire_pending, rule="C15"),
     row(
         PREPARING,
@@ -165,7 +152,7 @@ EXPIRY_ROWS: Rows = (
         rule="C15 C16",
     ),
     row(PREPARING, JoinExpired, expiry.expire_join, to=ENDED, rule="C21 C22 C23"),
-    row((DEAD, EMPTY, COMPLETING, STABLE), JoinExpired, expiry.never),
+    row((DEAD, EMPTY, COMPLETING, STABLE), JoinExpired, never),
     row(
         PREPARING,
         InitialDelayExpired,
@@ -173,16 +160,16 @@ EXPIRY_ROWS: Rows = (
         to=ENDED,
         rule="C20 KIP-134",
     ),
-    row((DEAD, EMPTY, COMPLETING, STABLE), InitialDelayExpired, expiry.never),
+    row((DEAD, EMPTY, COMPLETING, STABLE), InitialDelayExpired, never),
     row((COMPLETING, STABLE), SyncExpired, expiry.expire_sync, to=REBALANCE, rule="C42"),
-    row((DEAD, EMPTY, PREPARING), SyncExpired, expiry.never),
+    row((DEAD, EMPTY, PREPARING), SyncExpired, never),
 )
 
 LIFECYCLE_ROWS: Rows = (
-    row(ANY, LoadFinished, unload.shrink, when=unload.is_too_large, to=PREPARING, rule="C72"),
-    row(ANY, LoadFinished, unload.begin_again, when=unload.was_never_led, to=PREPARING, rule="K47"),
-    row(ANY, LoadFinished, unload.restart_sessions, rule="C72"),
-    row(ANY, Unload, unload.release, to=DEAD, rule="C73"),
+    row(ANY, LoadFinished, expiry.shrink, when=expiry.is_too_large, to=PREPARING, rule="C72"),
+    row(ANY, LoadFinished, expiry.begin_again, when=expiry.was_never_led, to=PREPARING, rule="K47"),
+    row(ANY, LoadFinished, expiry.restart_sessions, rule="C72"),
+    row(ANY, Unload, expiry.release, to=DEAD, rule="C73"),
 )
 
 CLASSIC_GROUP: Table[GroupState, ClassicDecision] = Table(

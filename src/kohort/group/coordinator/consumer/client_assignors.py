@@ -169,21 +169,20 @@ def _note(decision: ConsumerDecision, run: Computation, member: Member | None = 
         timeout_ms = min(timeout_ms, max(member.rebalance_timeout_ms, 0))
     computing = decision.session.computing.set(decision.group_id, run)
     decision.session = replace(decision.session, computing=computing)
-    due = decision.now + timeout_ms
-    decision.deadlines = decision.deadlines.set(ConsumerAssignmentExpired(decision.group_id), due)
+    decision.start(ConsumerAssignmentExpired(decision.group_id), timeout_ms)
 
 
 def forget(decision: ConsumerDecision) -> None:
     """Ask nobody any more."""
     computing = decision.session.computing.delete(decision.group_id)
     decision.session = replace(decision.session, computing=computing)
-    decision.deadlines = decision.deadlines.cancel(ConsumerAssignmentExpired(decision.group_id))
+    decision.cancel(ConsumerAssignmentExpired(decision.group_id))
 
 
 # ------------------------------------------------------------------------------------ falling back
 
 
-def expire(decision: ConsumerDecision) -> None:
+def expire(decision: ConsumerDecision, _expired: ConsumerAssignmentExpired) -> None:
     """No result in time: the coordinator's assignor makes the target."""
     run = decision.session.computing.get(decision.group_id)
     if run is not None and not run.token:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import cast
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.effects import Reply
-from kohort.values import dataclass, replace
+from kohort.group.coordinator.records import GroupsPart, L
+from kohort.group.coordinator.refusals import altered
+from kohort.group.coordinator.session import ShardDecision
+from kohort.values import replace
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -31,20 +34,19 @@ from kohort.wire.messages.group_config_records import (
     GroupConfigValue,
 )
 from kohort.wire.messages.group_records import GroupRecord
-
-if TYPE_CHECKING:
-    from kohort.group.coordinator.session import ShardDecision
+from kohort.wire.schema import Message
 
 GroupConfigs = Map[str, str]
 NO_CONFIGS: GroupConfigs = Map()
+CONFIGS: GroupsPart[GroupConfigs] = GroupsPart("group configs")
+"""What groups have set otherwise than the broker; they need not exist."""
 
 # What is to become of a setting (KIP-339); the other two operations are for lists.
 SET, DELETE = 0, 1
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a group may set, as fields of `CoordinatorConfig`.
 
     Attributes:
@@ -88,35 +90,45 @@ def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig
     return replace(config, **values)  # type: ignore[arg-type]  # the names are of numbers
 
 
-def fold(value: GroupConfigValue) -> GroupConfigs:
-    """Return what a record says; settings that are not known here stay, and do nothing."""
-    return Map({entry.name: entry.value for entry in value.configs})
+def config_of(shard: ShardDecision, group_id: str) -> CoordinatorConfig:
+    """Return the settings that hold for a group: its own where it has any."""
+    own = CONFIGS.of(shard.log).get(group_id)
+    return shard.config if own is None else effective(shard.config, own)
+
+
+def read(log: L, record: GroupRecord) -> L:
+    """Add a record to the log state; settings that are not known here stay, and do nothing."""
+    key, value = cast("GroupConfigKey", record.key), record.value
+    own = None
+    if isinstance(value, GroupConfigValue):
+        own = Map({entry.name: entry.value for entry in value.configs})
+    return CONFIGS.with_entry(log, key.group, own)
 
 
 # --------------------------------------------------------------------------------- changing them
 
 
-def alter(decision: ShardDecision, arrived: RequestArrived[IncrementalAlterConfigsRequest]) -> None:
+def alter(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
     """Change the settings of groups, each group's as a whole or not at all."""
-    responses = [_altered(decision, arrived, each) for each in arrived.request.resources]
-    response = IncrementalAlterConfigsResponse(responses=tuple(responses))
-    decision.replies.append(Reply(arrived.token, response, arrived.version))
+    request = cast("IncrementalAlterConfigsRequest", arrived.request)
+    responses = [_altered(shard, request, each) for each in request.resources]
+    shard.reply(arrived, IncrementalAlterConfigsResponse(responses=tuple(responses)))
 
 
 def _altered(
-    decision: ShardDecision,
-    arrived: RequestArrived[IncrementalAlterConfigsRequest],
+    shard: ShardDecision,
+    request: IncrementalAlterConfigsRequest,
     resource: AlterConfigsResource,
 ) -> AlterConfigsResourceResponse:
     group_id = resource.resource_name
-    before = decision.log.group_configs.get(group_id, NO_CONFIGS)
+    before = CONFIGS.of(shard.log).get(group_id, NO_CONFIGS)
     try:
-        after = _changed(decision.config, before, resource.configs)
+        after = _changed(shard.config, before, resource.configs)
     except Refused as error:
-        return _response(resource, error.code, error.message)
-    if after != before and not arrived.request.validate_only:
-        decision.records.append(_record(group_id, after))
-    return _response(resource, ErrorCode.NONE, None)
+        return altered(resource, error.code, error.message)
+    if after != before and not request.validate_only:
+        shard.records.append(_record(group_id, after))
+    return altered(resource, ErrorCode.NONE)
 
 
 def _changed(
@@ -164,22 +176,3 @@ def _record(group_id: str, configs: GroupConfigs) -> GroupRecord:
     entries = (GroupConfigEntry(name=name, value=configs[name]) for name in sorted(configs))
     value = GroupConfigValue(configs=tuple(entries)) if configs else None
     return GroupRecord(GroupConfigKey(group=group_id), value)
-
-
-def _response(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
-) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
-def refuse_alter(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode, message: str | None = None
-) -> IncrementalAlterConfigsResponse:
-    """Refuse to change anything."""
-    responses = (_response(resource, code, message) for resource in request.resources)
-    return IncrementalAlterConfigsResponse(responses=tuple(responses))

@@ -6,82 +6,71 @@ before it did; the log state itself changes only when the shell applies the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import field
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Collection, Iterable
+from typing import cast
 
-from kohort.group.coordinator.classic.group import ClassicGroup
-from kohort.group.coordinator.config import CoordinatorConfig
+from msgspec import Struct, field
+
 from kohort.group.coordinator.consumer import fold, log_records
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.consumer.session import ConsumerSession
-from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.coordinator.decision import GroupDecision
 from kohort.group.coordinator.events import (
     ConsumerJoinExpired,
     ConsumerRebalanceExpired,
     ConsumerSessionExpired,
     ConsumerSyncExpired,
-    Deadline,
+    RequestArrived,
 )
-from kohort.group.effects import Reply
-from kohort.group.events import (
-    Cause,
-    GroupEvent,
-    GroupStateChanged,
-    MemberLeft,
-    MemberReconciled,
-    RebalanceStarted,
-)
-from kohort.group.machine import Deadlines
+from kohort.group.coordinator.kind import Group
+from kohort.group.coordinator.session import ShardDecision
+from kohort.group.events import Cause, MemberReconciled
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.schema import Message
-
-if TYPE_CHECKING:
-    from kohort.group.coordinator.records import LogState
+from kohort.wire.messages.membership import JoinGroupRequest
 
 
-@dataclass(slots=True)
-class ConsumerDecision:
+class Passage(Struct, frozen=True, kw_only=True):
+    """The way between this kind of group and another, of which this kind knows no more (K40).
+
+    Attributes:
+        other: Returns the group of the other kind with an id, or one that does not exist.
+        keep: Lets the shard have the group of the other kind as it is now; None: there is none.
+        begin: Lets there be a consumer group, a new one or what the other group becomes; raises
+            `Refused` if that has to stay what it is.
+        after_leaving: Lets the group become another if those who stay are not of this protocol;
+            returns whether it did.
+        go_on: Answers a join that waited for a target (K45), of a member that may have subscribed
+            to something else.
+    """
+
+    other: Callable[[ShardDecision, str], Group]
+    keep: Callable[[ShardDecision, str, Group | None], None]
+    begin: Callable[[ConsumerDecision], None]
+    after_leaving: Callable[[ConsumerDecision, Collection[Member], Cause], bool]
+    go_on: Callable[[ConsumerDecision, RequestArrived[JoinGroupRequest], Member, bool], None]
+
+
+class ConsumerDecision(GroupDecision, kw_only=True):
     """One group, and what is to be done about it.
 
     Attributes:
-        config: Settings of the coordinator.
-        group_id: Id of the group.
-        now: Time of the event in milliseconds.
-        wall_ms: Time of day of the event.
         group: The group as it will be, None when there is none.
         session: Session state of the shard's consumer groups as it will be.
-        deadlines: The shard's deadlines as they will be.
-        log: Log state before this event.
-        classic: The classic group of this id as it will be, None while there is a consumer group.
-        records: Records to append.
-        replies: Answers to release after that.
-        observed: What happened.
+        passage: The way to another kind of group.
+        other: The group of another kind that has this id, as it will be; None while there is a
+            consumer group.
         jobs: Slow work to begin.
     """
 
-    config: CoordinatorConfig
-    group_id: str
-    now: int
-    wall_ms: int
     group: ConsumerGroup | None
     session: ConsumerSession
-    deadlines: Deadlines[Deadline]
-    log: LogState
-    classic: ClassicGroup | None = None
-    records: list[GroupRecord] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    observed: list[GroupEvent] = field(default_factory=list)
+    passage: Passage
+    other: Group | None = None
     jobs: list[ConsumerJob] = field(default_factory=list)
-
-    @property
-    def topics(self) -> TopicsImage:
-        """The topics of the cluster."""
-        return self.session.topics
 
     @property
     def existing(self) -> ConsumerGroup:
@@ -98,9 +87,10 @@ class ConsumerDecision:
                 self.group, key, cast("ConsumerGroupValue | None", record.value)
             )
 
-    def reply(self, token: int, response: Message, version: int) -> None:
-        """Answer a request."""
-        self.replies.append(Reply(token, response, version))
+    def hand_over(self, shard: ShardDecision) -> None:
+        """Let the shard have the deadlines and the effects."""
+        GroupDecision.hand_over(self, shard)
+        shard.consumer_jobs += self.jobs
 
     def copy(self) -> ConsumerDecision:
         """Return a decision that goes on from here and can be thrown away."""
@@ -125,15 +115,7 @@ class ConsumerDecision:
         group = self.existing
         value = self.topics.metadata_hash(group.topics) if metadata_hash is None else metadata_hash
         self.write([log_records.epoch_record(group.group_id, group.epoch + 1, value)])
-        self.observed.append(
-            RebalanceStarted(
-                group=group.group_id,
-                now=self.now,
-                generation=group.epoch,
-                member=member_id,
-                cause=cause,
-            )
-        )
+        self.say_rebalance(group.epoch, cause, member_id)
 
     # ------------------------------------------------------------------------------- members
 
@@ -146,33 +128,25 @@ class ConsumerDecision:
         timeout_ms = self.config.group_consumer_session_timeout_ms
         if member is not None and member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
-        key = ConsumerSessionExpired(self.existing.group_id, member_id)
-        self.deadlines = self.deadlines.set(key, self.now + timeout_ms)
+        self.start(ConsumerSessionExpired(self.existing.group_id, member_id), timeout_ms)
 
     def start_rebalance(self, member: Member) -> None:
         """K30: give a member its rebalance timeout to give partitions up."""
         key = ConsumerRebalanceExpired(self.existing.group_id, member.member_id)
-        self.deadlines = self.deadlines.set(key, self.now + max(member.rebalance_timeout_ms, 0))
+        self.start(key, max(member.rebalance_timeout_ms, 0))
 
     def cancel_rebalance(self, member_id: str) -> None:
         """K30: the member has given up what it had to."""
-        key = ConsumerRebalanceExpired(self.existing.group_id, member_id)
-        self.deadlines = self.deadlines.cancel(key)
+        self.cancel(ConsumerRebalanceExpired(self.existing.group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         """Stop all deadlines of a member."""
-        deadlines = self.deadlines.cancel(ConsumerSessionExpired(group_id, member_id))
-        deadlines = deadlines.cancel(ConsumerRebalanceExpired(group_id, member_id))
-        deadlines = deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
-        self.deadlines = deadlines.cancel(ConsumerSyncExpired(group_id, member_id))
+        self.cancel(ConsumerSessionExpired(group_id, member_id))
+        self.cancel(ConsumerRebalanceExpired(group_id, member_id))
+        self.cancel(ConsumerJoinExpired(group_id, member_id))
+        self.cancel(ConsumerSyncExpired(group_id, member_id))
 
     # ------------------------------------------------------------------------------- facts
-
-    def say_left(self, group_id: str, member_id: str, cause: Cause) -> None:
-        """Report that a member is gone."""
-        self.observed.append(
-            MemberLeft(group=group_id, now=self.now, member=member_id, cause=cause)
-        )
 
     def say_reconciled(self, member: Member) -> None:
         """Report what a member has now; topics that are gone are left out."""
@@ -194,26 +168,18 @@ class ConsumerDecision:
             )
         )
 
-    def say_state(self, before: ConsumerGroup | None, classic: ClassicGroup | None) -> None:
+    def say_changed(self, before: ConsumerGroup | None, other: Group | None) -> None:
         """Report the group's state if it is another one now.
 
         Args:
             before: The group before the event.
-            classic: The classic group that it was then, if it was one.
+            other: The group of another kind that it was then, if it was one.
         """
         after = self.group
-        if after is None and self.classic is not None:
+        if after is None and self.other is not None:
             return  # what it became speaks for itself
-        old = before.state.value if before else classic.state.value if classic else "Dead"
+        old = before.state.value if before else other.state.value if other else "Dead"
         new = after.state.value if after else "Dead"
         known = after or before
         if old != new and known is not None:
-            self.observed.append(
-                GroupStateChanged(
-                    group=known.group_id,
-                    now=self.now,
-                    generation=known.epoch,
-                    before=old,
-                    after=new,
-                )
-            )
+            self.say_state(known.epoch, old, new)

@@ -1,20 +1,29 @@
-"""ConsumerGroupDescribe, and what the older APIs say of such a group (K38)."""
+"""ConsumerGroupDescribe (K38)."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from typing import cast
 
-from kohort.errors import ErrorCode, clipped
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.decision import Passage
+from kohort.group.coordinator.consumer.fold import GROUPS
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
-from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.refusals import ALL_OPERATIONS, consumer_describe_failed
+from kohort.group.coordinator.session import ShardDecision
+from kohort.group.coordinator.topics import TopicsImage
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DescribedAssignment,
     DescribedConsumerGroup,
     DescribedConsumerMember,
     DescribedTopicPartitions,
 )
-from kohort.wire.messages.groups import ListedGroup
+from kohort.wire.schema import Message
 
 _CLASSIC, _CONSUMER = 0, 1
 
@@ -80,30 +89,24 @@ def _assignment(
     )
 
 
-def not_found(group_id: str, message: str | None = None) -> DescribedConsumerGroup:
-    """Return the answer for what is no group of this protocol."""
-    return failed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message or f"Group {group_id} not found.")
+def answer(shard: ShardDecision, arrived: RequestArrived[Message], passage: Passage) -> None:
+    """K38: describe the groups of this protocol; all others are not found."""
+    request = cast("ConsumerGroupDescribeRequest", arrived.request)
+    described = [_described(shard, group_id, passage) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        described = [
+            group if group.error_code else replace(group, authorized_operations=ALL_OPERATIONS)
+            for group in described
+        ]
+    shard.reply(arrived, ConsumerGroupDescribeResponse(groups=tuple(described)))
 
 
-def failed(group_id: str, code: ErrorCode, message: str | None = None) -> DescribedConsumerGroup:
-    """Return the answer that says nothing of a group but an error."""
-    return DescribedConsumerGroup(
-        error_code=code,
-        error_message=clipped(message),
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
-    )
-
-
-def listed(group: ConsumerGroup) -> ListedGroup:
-    """Return the group's entry in a list."""
-    return ListedGroup(
-        group_id=group.group_id,
-        protocol_type="consumer",
-        group_state=group.state.value,
-        group_type="consumer",
-    )
+def _described(shard: ShardDecision, group_id: str, passage: Passage) -> DescribedConsumerGroup:
+    if not group_id:
+        return consumer_describe_failed(group_id, ErrorCode.INVALID_GROUP_ID)
+    group = GROUPS.of(shard.log).get(group_id)
+    if group is None:
+        missing = passage.other(shard, group_id).deletion_error() is ErrorCode.GROUP_ID_NOT_FOUND
+        message = f"Group {group_id} {'not found' if missing else 'is not a consumer group'}."
+        return consumer_describe_failed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return describe(group, shard.session.topics, shard.config.group_consumer_assignors[0])

@@ -18,6 +18,7 @@ from kohort.group.coordinator.consumer.group import (
     Owned,
     ResolvedRegex,
 )
+from kohort.group.coordinator.records import GroupsPart, L
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
@@ -39,8 +40,19 @@ from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupValue,
     OwnedTopicPartitions,
 )
+from kohort.wire.messages.group_records import GroupRecord
 
 V = TypeVar("V")
+
+GROUPS: GroupsPart[ConsumerGroup] = GroupsPart("consumer")
+
+
+def read(log: L, record: GroupRecord) -> L:
+    """Add a record to the log state."""
+    key = cast("ConsumerGroupKey", record.key)
+    before = GROUPS.of(log).get(key.group_id)
+    after = apply(before, key, cast("ConsumerGroupValue | None", record.value))
+    return log if after is before else GROUPS.with_entry(log, key.group_id, after)
 
 
 def apply(
@@ -206,3 +218,6 @@ _FOLDS: dict[type[ConsumerGroupKey], _Fold] = {
     ConsumerGroupCurrentMemberAssignmentKey: cast("_Fold", _current),
     ConsumerGroupRegularExpressionKey: cast("_Fold", _regex),
 }
+
+KEYS: tuple[type[ConsumerGroupKey], ...] = tuple(_FOLDS)
+"""The classes of the keys of all records of a group."""

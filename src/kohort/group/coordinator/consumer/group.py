@@ -13,13 +13,27 @@ from enum import Enum, IntEnum
 from typing import TypeVar
 
 from immutables import Map
+from msgspec import Struct
 
-from kohort.values import dataclass, replace
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.records import GroupLog
+from kohort.group.coordinator.refusals import not_found
+from kohort.group.coordinator.topics import TopicsImage
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata, ClientAssignor
 from kohort.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
     TargetTopicPartitions,
 )
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.groups import DescribedGroup, ListedGroup
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
+from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 # Partitions of each topic id; with the epoch in which each was assigned, and without.
 Owned = Map[uuid.UUID, Map[int, int]]
@@ -35,6 +49,8 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 # K56: a group starts in epoch 1, for which its empty assignment is already made.
 FIRST_EPOCH = 1
+# K35: before this version a client could not know what the answers mean.
+_COMMIT_SINCE = 9
 
 K = TypeVar("K")
 
@@ -57,8 +73,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A member.
 
     Attributes:
@@ -102,8 +117,7 @@ class Member:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRegex:
+class ResolvedRegex(Struct, frozen=True):
     """The topics that a regular expression stood for.
 
     Attributes:
@@ -117,8 +131,7 @@ class ResolvedRegex:
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroup:
+class ConsumerGroup(Struct, frozen=True, kw_only=True):
     """A group.
 
     Attributes:
@@ -202,11 +215,6 @@ class ConsumerGroup:
         by_regex = (resolved.topics for resolved in self.regexes.values())
         return frozenset(self.subscribers).union(*by_regex)
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to a topic; its positions are then kept (K37)."""
-        by_regex = self.regexes.values()
-        return topic in self.subscribers or any(topic in each.topics for each in by_regex)
-
     def topics_of(self, member: Member) -> frozenset[str]:
         """Return the topics of one member; a regex that is not resolved yet stands for none."""
         resolved = self.regexes.get(member.regex) if member.regex else None
@@ -225,6 +233,96 @@ class ConsumerGroup:
     def preferred_assignor(self, default: str) -> str:
         """Return the assignor that most members ask for (K11); equal votes: the first by name."""
         return min(self.votes, key=lambda name: (-self.votes[name], name), default=default)
+
+    # ------------------------------------------------------------------- what all kinds are asked
+
+    def commit_error(
+        self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
+    ) -> ErrorCode | None:
+        """K35, K36: a member may commit in its epoch; anybody may while there is no member."""
+        request = commit.request
+        epoch = request.generation_id_or_member_epoch
+        if epoch < 0 and not self.members:
+            return None
+        member = self.members.get(request.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.classic is None and commit.version < _COMMIT_SINCE:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if epoch == member.epoch:
+            return None
+        stale = _stale(member)
+        if epoch > member.epoch:
+            return stale
+        return None if _holds_all(member, request, epoch, topics) else stale
+
+    def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+        """C53: a member that is named has to be one, and in this epoch."""
+        epoch, named = request.generation_id, request.member_id or request.group_instance_id
+        if epoch < 0 and not (named and self.members):
+            return None
+        member = self.members.get(request.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return None if epoch == member.epoch else ErrorCode.ILLEGAL_GENERATION
+
+    def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
+        """K37: a member is told positions in its epoch; a request without a member is answered."""
+        if request.member_id is None and request.member_epoch < 0:
+            return None
+        member = self.members.get(request.member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return None if request.member_epoch == member.epoch else _stale(member)
+
+    def deletion_error(self) -> ErrorCode | None:
+        """K37: a group with members is in use."""
+        return ErrorCode.NON_EMPTY_GROUP if self.members else None
+
+    def offset_deletion_error(self) -> ErrorCode | None:
+        """K37: positions may always go, but for those of topics that are read."""
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to a topic; its positions are then kept (K37)."""
+        by_regex = self.regexes.values()
+        return topic in self.subscribers or any(topic in each.topics for each in by_regex)
+
+    @property
+    def may_expire(self) -> bool:
+        """K37: positions of topics that nobody subscribes to expire at any time."""
+        return True
+
+    def unused_since(self, _log: GroupLog) -> int | None:
+        """Positions count from their commit."""
+        return None
+
+    def is_in(self, _log: GroupLog) -> bool:
+        """A group is nothing but what the log says."""
+        return True
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """Return the records that forget a group without members, in Kafka's order."""
+        group_id = self.group_id
+        return (
+            GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+            *(regex_tombstone(group_id, regex) for regex in sorted(self.regexes)),
+            partition_metadata_tombstone(group_id),
+            GroupRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
+        )
+
+    def described(self, _log: GroupLog, version: int) -> DescribedGroup:
+        """K38: DescribeGroups knows classic groups only."""
+        return not_found(self.group_id, version, f"Group {self.group_id} is not a classic group.")
+
+    def listed(self) -> ListedGroup:
+        """K38: return its entry in a list."""
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type="consumer",
+            group_state=self.state.value,
+            group_type="consumer",
+        )
 
     # ----------------------------------------------------------------------------- who belongs
 
@@ -350,3 +448,39 @@ def _claimed(claims: Claims, partitions: Iterable[int], member_id: str) -> Claim
             for number in partitions
         }
     )
+
+
+def _stale(member: Member) -> ErrorCode:
+    classic = member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _holds_all(
+    member: Member, request: OffsetCommitRequest, epoch: int, topics: TopicsImage
+) -> bool:
+    """K36: whether it had each of these partitions in that epoch already, and has it still.
+
+    So a commit that crosses with the beginning of a new epoch is not lost (KIP-1251).
+    """
+    for topic in request.topics:
+        view = topics.by_name.get(topic.name)
+        topic_id = view.topic_id if view else topic.topic_id
+        assigned, revoking = member.assigned.get(topic_id), member.revoking.get(topic_id)
+        for entry in topic.partitions:
+            since = assigned.get(entry.partition_index) if assigned else None
+            if since is None and revoking:
+                since = revoking.get(entry.partition_index)
+            if since is None or epoch < since:
+                return False
+    return True
+
+
+def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
+    """Return the record that forgets a regular expression."""
+    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    return GroupRecord(key, None)
+
+
+def partition_metadata_tombstone(group_id: str) -> GroupRecord:
+    """Return the record that removes what a Kafka before 4.1 left."""
+    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)

@@ -20,14 +20,14 @@ from kohort.group.coordinator.consumer.group import (
     Member,
     MemberState,
     Owned,
+    partition_metadata_tombstone,
 )
 from kohort.group.coordinator.consumer.leave import leave
 from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.migration import upgrade
 from kohort.group.coordinator.refusals import join_refused
-from kohort.group.events import Cause, MemberJoined
+from kohort.group.events import Cause
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     Assignment,
@@ -61,7 +61,7 @@ def _beat(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     if decision.group is None and not joins:
         raise validate.unknown_group(request.group_id)
     if decision.group is None:
-        upgrade.begin(decision)
+        decision.passage.begin(decision)
     group = decision.group or ConsumerGroup(group_id=request.group_id)
     member_id = request.member_id or arrived.unique_id
     validate.check_room(group, member_id, decision.config.group_consumer_max_size)
@@ -176,7 +176,8 @@ def take_note(
     renamed = updated.topics != member.topics
     expression = regex.take_note(decision, group, member, updated, regex_error)
     if is_new:
-        _say_joined(decision, updated)
+        client = updated.client_id, updated.client_host
+        decision.say_joined(updated.member_id, *client, updated.instance_id)
     informed = updated.client_assignors != member.client_assignors
     if informed:
         client_assignors.trust_again(decision, updated.member_id)
@@ -193,19 +194,6 @@ def take_note(
     return renamed or expression is not regex.Change.NONE
 
 
-def _say_joined(decision: ConsumerDecision, member: Member) -> None:
-    decision.observed.append(
-        MemberJoined(
-            group=decision.existing.group_id,
-            now=decision.now,
-            member=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            group_instance_id=member.instance_id,
-        )
-    )
-
-
 def _refresh_metadata(decision: ConsumerDecision, bump: bool, cause: Cause, member_id: str) -> None:
     """K10, K14: hold the group against the topics; if they changed, a new epoch begins too."""
     group = decision.existing
@@ -217,7 +205,7 @@ def _refresh_metadata(decision: ConsumerDecision, bump: bool, cause: Cause, memb
     seen = decision.session.seen.set(group.group_id, decision.topics.version)
     decision.session = replace(decision.session, seen=seen)
     if group.has_partition_metadata:
-        decision.write([log_records.partition_metadata_tombstone(group.group_id)])
+        decision.write([partition_metadata_tombstone(group.group_id)])
 
 
 # -------------------------------------------------------------------------------- the third step

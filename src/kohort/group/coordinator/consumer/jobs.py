@@ -7,20 +7,16 @@ passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from kohort.errors import ErrorCode
+from msgspec import Struct
+
 from kohort.group.coordinator.consumer.group import ConsumerGroup
-from kohort.group.coordinator.consumer.topics import TopicsImage
-from kohort.types import TopicPartition
-from kohort.values import dataclass
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
-from kohort.wire.messages.group_records import GroupRecord
 
 
-@dataclass(frozen=True, slots=True)
-class TargetJob:
+class TargetJob(Struct, frozen=True):
     """Make a target assignment (K11).
 
     Attributes:
@@ -50,8 +46,7 @@ class TargetJob:
         return len(self.group.members) + sum(view.partitions for view in topics if view)
 
 
-@dataclass(frozen=True, slots=True)
-class RegexJob:
+class RegexJob(Struct, frozen=True):
     """Find the topics that regular expressions stand for (K50).
 
     Attributes:
@@ -72,8 +67,7 @@ class RegexJob:
         return len(self.regexes) * (1 + len(self.topics.by_name))
 
 
-@dataclass(frozen=True, slots=True)
-class InstallJob:
+class InstallJob(Struct, frozen=True):
     """Hold a member's assignment against the group it was made for (K61).
 
     Attributes:
@@ -101,53 +95,6 @@ class InstallJob:
         entries = self.request.members
         given = sum(len(t.partitions) for each in entries for t in each.topic_partitions)
         return len(self.group.members) + given
-
-
-class ChangedTarget(NamedTuple):
-    """A member whose target is another now.
-
-    The job makes the record, for there may be thousands, and everybody waits while the shard does
-    something.
-
-    Attributes:
-        member_id: Its id.
-        instance_id: Id that its operator gave it, None for a dynamic member.
-        record: All that it is to have, as it goes into the log.
-    """
-
-    member_id: str
-    instance_id: str | None
-    record: GroupRecord
-
-
-@dataclass(frozen=True, slots=True)
-class NewTarget:
-    """What came of a `TargetJob` or an `InstallJob`.
-
-    Attributes:
-        changed: The members whose target is another now.
-        assignments: What each member is to have, by topic name, for whoever watches.
-        error: Why there is none, None when there is.
-        code: For the member whose assignor it was: why there is none.
-    """
-
-    changed: tuple[ChangedTarget, ...] = ()
-    assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
-    error: str | None = None
-    code: ErrorCode = ErrorCode.NONE
-
-
-@dataclass(frozen=True, slots=True)
-class MatchedTopics:
-    """What came of a `RegexJob`.
-
-    Attributes:
-        matches: For each expression the topics whose whole name it matches.
-        version: The version of the topics.
-    """
-
-    matches: Mapping[str, frozenset[str]]
-    version: int
 
 
 ConsumerJob: TypeAlias = TargetJob | RegexJob | InstallJob

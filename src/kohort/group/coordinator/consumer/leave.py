@@ -1,4 +1,4 @@
-"""Members that go: by their own word, or because they were silent or slow (K30, K31)."""
+"""Members that go: by their own word, an administrator's, or as they were silent (K30, K31)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from immutables import Map
 
+from kohort.errors import ErrorCode
+from kohort.group.coordinator import services
 from kohort.group.coordinator.consumer import log_records, static_members, validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import (
@@ -14,6 +16,7 @@ from kohort.group.coordinator.consumer.group import (
     ConsumerGroup,
     Member,
     Owned,
+    regex_tombstone,
 )
 from kohort.group.coordinator.consumer.session import Heartbeat
 from kohort.group.coordinator.events import (
@@ -23,10 +26,10 @@ from kohort.group.coordinator.events import (
     ConsumerSessionExpired,
     ConsumerSyncExpired,
 )
-from kohort.group.coordinator.migration import downgrade
 from kohort.group.events import Cause
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
+from kohort.wire.messages.membership import MemberIdentity
 
 
 def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
@@ -76,13 +79,13 @@ def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause
 
     Or a generation, if none but classic members stay (K47).
     """
-    if downgrade.after_leaving(decision, members, cause):
+    if decision.passage.after_leaving(decision, members, cause):
         return
     group = decision.existing
     for member in members:
         decision.write(log_records.member_tombstones(group.group_id, member.member_id))
         decision.cancel_timers(group.group_id, member.member_id)
-        decision.say_left(group.group_id, member.member_id, cause)
+        decision.say_left(member.member_id, cause)
     _forget_regexes(decision, group, members)
     # A group of which nothing but these members was written still counts its epochs on.
     decision.group = decision.group or ConsumerGroup(group_id=group.group_id)
@@ -95,7 +98,7 @@ def _forget_regexes(
     """K50: nobody has these expressions any more."""
     for regex in sorted({member.regex for member in members if member.regex}):
         if decision.group is None or regex not in decision.group.regex_subscribers:
-            decision.write([log_records.regex_tombstone(before.group_id, regex)])
+            decision.write([regex_tombstone(before.group_id, regex)])
 
 
 _CAUSES = {
@@ -111,3 +114,30 @@ def expire(decision: ConsumerDecision, expired: ConsumerDeadline) -> None:
     member = decision.group.members.get(expired.member_id) if decision.group else None
     if member is not None:
         remove(decision, [member], _CAUSES[type(expired)])
+
+
+# -------------------------------------------------------------- LeaveGroup, of the classic protocol
+
+
+def leave_as_told(decision: ConsumerDecision, arrived: services.Leave) -> None:
+    """Remove members, as an administrator may of either protocol."""
+    found = [(identity, _found(decision, identity)) for identity in services.leavers(arrived)]
+    gone = {member.member_id: member for _, member in found if isinstance(member, Member)}
+    if gone:
+        remove(decision, list(gone.values()), Cause.MEMBER_LEFT)
+    results = (
+        (identity, ErrorCode.NONE if isinstance(who, Member) else who) for identity, who in found
+    )
+    services.answer_leave(decision, arrived, list(results))
+
+
+def _found(decision: ConsumerDecision, identity: MemberIdentity) -> Member | ErrorCode:
+    group = decision.existing
+    if identity.group_instance_id is None:
+        return group.members.get(identity.member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    member = group.static_member(identity.group_instance_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.member_id not in ("", member.member_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    return member

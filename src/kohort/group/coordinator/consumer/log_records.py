@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
+from kohort.group.coordinator.consumer.group import Member, Owned, Target
 from kohort.wire.messages.consumer_group import AssignmentMetadata
 from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -14,7 +14,6 @@ from kohort.wire.messages.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -104,17 +103,6 @@ def regex_record(
     )
 
 
-def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
-    """Return the record that forgets a regular expression."""
-    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
-    return GroupRecord(key, None)
-
-
-def partition_metadata_tombstone(group_id: str) -> GroupRecord:
-    """Return the record that removes what a Kafka before 4.1 left."""
-    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
-
-
 def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
     """Return the records that forget a member; Kafka can read them in this order only (K31)."""
     return (
@@ -125,17 +113,6 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
             ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None
         ),
         GroupRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    )
-
-
-def group_tombstones(group: ConsumerGroup) -> tuple[GroupRecord, ...]:
-    """Return the records that forget a group without members, in Kafka's order."""
-    group_id = group.group_id
-    return (
-        GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *(regex_tombstone(group_id, regex) for regex in sorted(group.regexes)),
-        partition_metadata_tombstone(group_id),
-        GroupRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
     )
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.group import (
@@ -21,14 +22,13 @@ from kohort.group.coordinator.consumer.group import (
     Target,
 )
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 # What a member says it has; None: it does not say.
 Reported = Mapping[uuid.UUID, Collection[int]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """Where a member is to go.
 
     Attributes:

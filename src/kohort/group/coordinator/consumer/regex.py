@@ -14,9 +14,10 @@ from enum import Enum
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
-from kohort.group.coordinator.consumer.jobs import MatchedTopics, RegexJob
+from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, regex_tombstone
+from kohort.group.coordinator.consumer.jobs import RegexJob
 from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.jobs import MatchedTopics
 from kohort.group.events import Cause
 from kohort.values import replace
 
@@ -52,7 +53,7 @@ def take_note(
     if old == new:
         return Change.NONE
     if old and group.regex_subscribers.get(old) == 1:
-        decision.write([log_records.regex_tombstone(group.group_id, old)])
+        decision.write([regex_tombstone(group.group_id, old)])
     if not new:
         return Change.RESOLVED
     if error is not None:

@@ -15,12 +15,10 @@ from kohort.group.coordinator.consumer import (
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH
-from kohort.group.coordinator.consumer.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
 from kohort.group.coordinator.events import JobDone, RequestArrived
-from kohort.group.coordinator.migration import classic_members
-from kohort.group.coordinator.migration.classic_members import Join
+from kohort.group.coordinator.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.refusals import join_refused, refuse
 from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
@@ -37,12 +35,14 @@ R = TypeVar("R", bound=Message)
 
 
 def attempt(
-    decision: ConsumerDecision, arrived: RequestArrived[R], work: Callable[[ConsumerDecision], None]
+    decision: ConsumerDecision,
+    arrived: RequestArrived[R],
+    work: Callable[[ConsumerDecision, RequestArrived[R]], None],
 ) -> ConsumerDecision:
     """Do something for a request; if it is refused, nothing comes of it but that answer."""
     trial = decision.copy()
     try:
-        work(trial)
+        work(trial, arrived)
     except Refused as refusal:
         response = failed(arrived, refusal.code, refusal.message)
         decision.reply(arrived.token, response, arrived.version)
@@ -85,7 +85,7 @@ def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> Con
     waiting = run.waiting
     if waiting is None:
         return decision
-    return attempt(decision, waiting.arrived, lambda trial: _resume(trial, waiting, made))
+    return attempt(decision, waiting.arrived, lambda trial, _: _resume(trial, waiting, made))
 
 
 def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
@@ -102,8 +102,11 @@ def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> No
         raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
     match waiting.arrived:
         case RequestArrived(request=JoinGroupRequest()) as joined:
-            classic_members.go_on(
-                decision, cast("Join", joined), member, resubscribed=waiting.resubscribed
+            decision.passage.go_on(
+                decision,
+                cast("RequestArrived[JoinGroupRequest]", joined),
+                member,
+                waiting.resubscribed,
             )
         case beat:
             heartbeat.reconcile_and_reply(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage
 from kohort.group.coordinator.events import RequestArrived
-from kohort.values import dataclass, replace
+from kohort.group.coordinator.records import Part
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -24,8 +26,7 @@ Prepare = RequestArrived[ConsumerGroupPrepareAssignmentRequest]
 Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A heartbeat that is answered when the target assignment it started is made.
 
     Attributes:
@@ -41,8 +42,7 @@ class Waiting:
     resubscribed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRun:
+class TargetRun(Struct, frozen=True):
     """A target assignment that is being made; at most one for each group.
 
     Attributes:
@@ -58,8 +58,7 @@ class TargetRun:
     waiting: Waiting | None
 
 
-@dataclass(frozen=True, slots=True)
-class Computation:
+class Computation(Struct, frozen=True):
     """A target assignment that a member is to make (K61); at most one for each group.
 
     Attributes:
@@ -79,12 +78,10 @@ class Computation:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSession:
+class ConsumerSession(Struct, frozen=True):
     """Session state of the consumer groups of a shard; a value.
 
     Attributes:
-        topics: The topics of the cluster.
         seen: The version of the topics that each group was last held against (K14).
         targets: Target assignments that are being made, by group.
         resting: Until when a group whose last target took long gets no other one.
@@ -95,7 +92,6 @@ class ConsumerSession:
         next_token: Number of the next job.
     """
 
-    topics: TopicsImage = NO_TOPICS
     seen: Map[str, int] = Map()
     targets: Map[str, TargetRun] = Map()
     resting: Map[str, int] = Map()
@@ -122,4 +118,4 @@ def _without(known: Map[str, T], group_id: str) -> Map[str, T]:
     return known.delete(group_id) if group_id in known else known
 
 
-NOTHING_KNOWN = ConsumerSession()
+SESSION: Part[ConsumerSession] = Part("consumer", ConsumerSession())

@@ -12,11 +12,11 @@ from kohort.group.assignors.server import MemberSubscription, ServerAssignor
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
-from kohort.group.coordinator.consumer.jobs import ChangedTarget, NewTarget, TargetJob
+from kohort.group.coordinator.consumer.jobs import TargetJob
 from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
-from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.events import Assigned
+from kohort.group.coordinator.jobs import ChangedTarget, NewTarget
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.types import TopicPartition
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import AssignmentMetadata
@@ -176,14 +176,7 @@ def store(decision: ConsumerDecision, epoch: int, made: NewTarget) -> None:
     records = [_record_for(group, each) for each in made.changed]
     decision.write(record for record in records if record is not None)
     decision.write([log_records.assignment_epoch_record(group.group_id, epoch, decision.wall_ms)])
-    decision.observed.append(
-        Assigned(
-            group=group.group_id,
-            now=decision.now,
-            generation=epoch,
-            assignments=made.assignments,
-        )
-    )
+    decision.say_assigned(epoch, made.assignments)
 
 
 def _record_for(group: ConsumerGroup, changed: ChangedTarget) -> GroupRecord | None:

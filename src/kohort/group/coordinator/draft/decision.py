@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import field
 
-from kohort.group.coordinator.consumer.topics import TopicsImage
-from kohort.group.coordinator.decision import GroupDecision
+from kohort.group.coordinator.decision import LiveGroupDecision
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob
-from kohort.values import dataclass
+from kohort.group.coordinator.jobs import DraftAssignmentJob
+from kohort.group.coordinator.session import ShardDecision
 
 
-@dataclass(slots=True, kw_only=True)
-class DraftDecision(GroupDecision[DraftGroup]):
+class DraftDecision(LiveGroupDecision[DraftGroup], kw_only=True):
     """One group, and what is to be done about it.
 
     Attributes:
-        topics: The topics of the cluster.
         jobs: Assignments to make.
     """
 
-    topics: TopicsImage
     jobs: list[DraftAssignmentJob] = field(default_factory=list)
 
     @property
     def state(self) -> DraftState:
         """The group's state."""
         return self.group.state
+
+    @property
+    def existing(self) -> DraftGroup:
+        """The group; one that is not there is in state `NONE`."""
+        return self.group
+
+    def hand_over(self, shard: ShardDecision) -> None:
+        """Let the shard have the deadlines and the effects."""
+        LiveGroupDecision.hand_over(self, shard)
+        shard.draft_jobs += self.jobs

@@ -1,10 +1,12 @@
-"""What happens when time is up (D12, D13)."""
+"""What happens when time is up (D12, D13), topics change (D14), or a shard loads or unloads."""
 
 from __future__ import annotations
 
+from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import rebalance
 from kohort.group.coordinator.draft.decision import DraftDecision
-from kohort.group.coordinator.events import JoinExpired, SessionExpired
+from kohort.group.coordinator.draft.group import STORED, DraftState
+from kohort.group.coordinator.events import JoinExpired, LoadFinished, SessionExpired, Unload
 from kohort.group.events import Cause
 
 
@@ -34,6 +36,40 @@ def expire_join(decision: DraftDecision, _expired: JoinExpired) -> None:
     rebalance.go_on(decision)
 
 
-def never(_decision: DraftDecision, expired: tuple[str, ...]) -> None:
-    """A deadline that cannot run in this state: it is cancelled when the state is left."""
-    raise AssertionError(f"{type(expired).__name__} ran in a state that has none: {expired}")
+# ------------------------------------------------------------------------------ topics have changed
+
+
+def is_affected(decision: DraftDecision, _event: object) -> bool:
+    """Whether a topic that somebody wants has other partitions than were shared out."""
+    stored = STORED.of(decision.log).get(decision.group.group_id)
+    return stored is not None and dict(stored.topics) != rebalance.present_topics(decision)
+
+
+def call_everybody(decision: DraftDecision, _event: object) -> None:
+    """D14: share them out anew."""
+    rebalance.prepare(decision, Cause.TOPICS_CHANGED)
+
+
+def pass_over(_decision: DraftDecision, _event: object) -> None:
+    """Nothing to do: what matters is looked at when the partitions are shared out."""
+
+
+# --------------------------------------------------------------------- the shard comes, and goes
+
+
+def restart_sessions(decision: DraftDecision, _loaded: LoadFinished) -> None:
+    """D2, D12: nobody knows when the consumers were last heard of: count from now."""
+    for consumer in decision.group.sorted_consumers():
+        rebalance.restart_session(decision, consumer)
+
+
+def restart_and_call(decision: DraftDecision, loaded: LoadFinished) -> None:
+    """D14: a topic has changed while nobody coordinated the group."""
+    restart_sessions(decision, loaded)
+    call_everybody(decision, loaded)
+
+
+def release(decision: DraftDecision, _unload: Unload) -> None:
+    """D1: who waits for an answer is told to look for the new coordinator."""
+    rebalance.answer_all(decision, ErrorCode.NOT_COORDINATOR)
+    decision.enter(DraftState.NONE)

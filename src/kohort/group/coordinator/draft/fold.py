@@ -7,12 +7,13 @@ and when its last consumer is gone: the next coordinator goes on from there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from immutables import Map
 
-from kohort.group.coordinator.draft.group import Consumer, DraftGroup, DraftState
+from kohort.group.coordinator.draft.group import STORED, Consumer, DraftGroup, StoredDraftGroup
+from kohort.group.coordinator.records import L
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.draft import TopicAndPartition
 from kohort.wire.messages.draft_records import (
     DraftGroupConsumer,
@@ -21,27 +22,6 @@ from kohort.wire.messages.draft_records import (
     DraftGroupValue,
 )
 from kohort.wire.messages.group_records import GroupRecord
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDraftGroup:
-    """A group in the log.
-
-    Attributes:
-        generation: Its generation.
-        next_sequence: Number in the next consumer id.
-        assignor: What shared the partitions out.
-        topics: How many partitions the topics had at that time.
-        consumers: The consumers by their id.
-        owned: What each of them owns.
-    """
-
-    generation: int
-    next_sequence: int
-    assignor: str
-    topics: Map[str, int]
-    consumers: Map[str, Consumer]
-    owned: Map[str, tuple[TopicPartition, ...]]
 
 
 def stored_group(value: DraftGroupValue) -> StoredDraftGroup:
@@ -73,15 +53,11 @@ def _consumer(entry: DraftGroupConsumer) -> Consumer:
     )
 
 
-def loaded_group(group_id: str, stored: StoredDraftGroup) -> DraftGroup:
-    """Return the live group for one in the log: steady if it has consumers."""
-    return DraftGroup(
-        group_id=group_id,
-        state=DraftState.STEADY if stored.consumers else DraftState.NONE,
-        generation=stored.generation,
-        next_sequence=stored.next_sequence,
-        consumers=stored.consumers,
-    )
+def apply(log: L, record: GroupRecord) -> L:
+    """Add the record of a group, or forget it."""
+    key, value = cast("DraftGroupKey", record.key), record.value
+    stored = stored_group(value) if isinstance(value, DraftGroupValue) else None
+    return STORED.with_entry(log, key.group, stored)
 
 
 def group_record(
@@ -120,8 +96,3 @@ def on_wire(partitions: Iterable[TopicPartition]) -> tuple[TopicAndPartition, ..
     return tuple(
         TopicAndPartition(topic=p.topic, partition=p.partition) for p in sorted(partitions)
     )
-
-
-def group_tombstone(group_id: str) -> GroupRecord:
-    """Return the record that forgets a group."""
-    return GroupRecord(DraftGroupKey(group=group_id), None)

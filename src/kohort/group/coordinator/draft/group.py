@@ -1,16 +1,33 @@
 """A draft group while it lives: consumers, who waits for an answer, which state. All values.
 
-What each consumer owns is not here: it is log state, written with the record that makes the group
-steady.
+What each consumer owns is not part of the live group: it is log state, written with the record that
+makes the group steady.
 """
 
 from __future__ import annotations
 
 from immutables import Map
+from msgspec import Struct
 
-from kohort.group.coordinator.group import Group, Parked
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.records import GroupLog, GroupsPart
+from kohort.group.coordinator.session import LiveGroup, Parked
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.group.machine import State
-from kohort.values import dataclass, replace
+from kohort.group.subscription import (
+    PROTOCOL_TYPE,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kohort.types import TopicPartition
+from kohort.values import replace
+from kohort.wire.messages.draft_records import DraftGroupKey
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
+from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 
 class DraftState(State):
@@ -22,8 +39,7 @@ class DraftState(State):
     STEADY = "Steady"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class Consumer(Struct, frozen=True, kw_only=True):
     """A consumer of a draft group.
 
     Attributes:
@@ -43,16 +59,37 @@ class Consumer:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Newcomer:
-    """Who joined without an id, and gets one when the group rebalances."""
+class Newcomer(Struct, frozen=True):
+    """A member that joined without an id; it gets one when the group rebalances."""
 
     consumer: Consumer
     parked: Parked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftGroup(Group):
+class StoredDraftGroup(Struct, frozen=True):
+    """A group in the log.
+
+    Attributes:
+        generation: Its generation.
+        next_sequence: Number in the next consumer id.
+        assignor: What shared the partitions out.
+        topics: How many partitions the topics had at that time.
+        consumers: The consumers by their id.
+        owned: What each of them owns.
+    """
+
+    generation: int
+    next_sequence: int
+    assignor: str
+    topics: Map[str, int]
+    consumers: Map[str, Consumer]
+    owned: Map[str, tuple[TopicPartition, ...]]
+
+
+STORED: GroupsPart[StoredDraftGroup] = GroupsPart("draft")
+
+
+class DraftGroup(LiveGroup, frozen=True, kw_only=True):
     """A draft group.
 
     Attributes:
@@ -114,3 +151,117 @@ class DraftGroup(Group):
             group = group.park(consumer_id, newcomer.parked)
         sequence = self.next_sequence + len(self.newcomers)
         return replace(group, newcomers=(), next_sequence=sequence)
+
+    # ------------------------------------------------------------------- what all kinds are asked
+
+    def commit_error(
+        self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
+    ) -> ErrorCode | None:
+        """D6, D7: with the id of a consumer that has missed no rebalance, and only while steady.
+
+        If it has missed one, others may own its partitions now. Where nobody is, a tool may reset
+        the positions.
+        """
+        request, state = commit.request, self.state
+        generation = request.generation_id_or_member_epoch
+        if state is DraftState.NONE and not request.member_id and generation < 0:
+            return None
+        if request.member_id not in self.consumers:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        current = state is DraftState.STEADY and generation == self.generation
+        return None if current else ErrorCode.ILLEGAL_GENERATION
+
+    def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+        """The design knows no transactions; a consumer that is named has to be current (D6)."""
+        if request.generation_id < 0 and not request.member_id:
+            return None
+        if request.member_id not in self.consumers:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        current = self.state is DraftState.STEADY and request.generation_id == self.generation
+        return None if current else ErrorCode.ILLEGAL_GENERATION
+
+    def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
+        """Everybody is told the positions of a draft group."""
+        return None
+
+    def deletion_error(self) -> ErrorCode | None:
+        """A group with consumers is in use (KIP-229, which the design did not know)."""
+        return None if self.state is DraftState.NONE else ErrorCode.NON_EMPTY_GROUP
+
+    def offset_deletion_error(self) -> ErrorCode | None:
+        """Positions may always go, but for those of topics that are read (KIP-496)."""
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a consumer reads the topic."""
+        return any(topic in each.topics for each in self.consumers.values())
+
+    @property
+    def may_expire(self) -> bool:
+        """The design knows no retention: positions stay until they are deleted."""
+        return False
+
+    def unused_since(self, _log: GroupLog) -> int | None:
+        """Nothing expires."""
+        return None
+
+    def is_in(self, log: GroupLog) -> bool:
+        """Whether a record of it was written."""
+        return self.group_id in STORED.of(log)
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """Return the record that forgets it (D16)."""
+        return (GroupRecord(DraftGroupKey(group=self.group_id), None),)
+
+    def described(self, log: GroupLog, _version: int) -> DescribedGroup:
+        """Return the group with its consumers; what they own is shown only while it is steady."""
+        stored = STORED.of(log).get(self.group_id) if self.state is DraftState.STEADY else None
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=self.group_id,
+            group_state=self._shown_state,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_data=stored.assignor if stored else "",
+            members=tuple(_described(each, stored) for each in self.sorted_consumers()),
+        )
+
+    def listed(self) -> ListedGroup:
+        """Return its entry in a list."""
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=PROTOCOL_TYPE,
+            group_state=self._shown_state,
+            group_type="draft",
+        )
+
+    @property
+    def _shown_state(self) -> str:
+        """Tools know a group that nobody is in by this name."""
+        return "Empty" if self.state is DraftState.NONE else self.state.value
+
+
+LIVE: GroupsPart[DraftGroup] = GroupsPart("draft")
+"""Groups that have consumers or wait for some."""
+
+
+def _described(consumer: Consumer, stored: StoredDraftGroup | None) -> DescribedGroupMember:
+    subscription = Subscription(topics=frozenset(consumer.topics))
+    owned = stored.owned[consumer.consumer_id] if stored else ()
+    return DescribedGroupMember(
+        member_id=consumer.consumer_id,
+        client_id=consumer.client_id,
+        client_host=consumer.host,
+        member_metadata=encode_subscription(subscription) if stored else b"",
+        member_assignment=encode_assignment(owned) if stored else b"",
+    )
+
+
+def loaded_group(group_id: str, stored: StoredDraftGroup) -> DraftGroup:
+    """Return the live group for one in the log: steady if it has consumers."""
+    return DraftGroup(
+        group_id=group_id,
+        state=DraftState.STEADY if stored.consumers else DraftState.NONE,
+        generation=stored.generation,
+        next_sequence=stored.next_sequence,
+        consumers=stored.consumers,
+    )

@@ -1,20 +1,26 @@
-"""JoinGroup (D7-D11)."""
+"""JoinGroup (D7-D11), and the signs of life: Heartbeat and OffsetCommit (D2, D4, D6)."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator import services
 from kohort.group.coordinator.draft import rebalance
 from kohort.group.coordinator.draft.decision import DraftDecision
-from kohort.group.coordinator.draft.group import Consumer, Newcomer
+from kohort.group.coordinator.draft.group import STORED, Consumer, Newcomer
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.group import Parked
+from kohort.group.coordinator.session import Parked
 from kohort.group.events import Cause
 from kohort.values import replace
-from kohort.wire.messages.draft import DraftJoinGroupRequest
+from kohort.wire.messages.draft import (
+    DraftHeartbeatRequest,
+    DraftHeartbeatResponse,
+    DraftJoinGroupRequest,
+)
 
 Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]
+Heartbeat: TypeAlias = RequestArrived[DraftHeartbeatRequest]
 
 _LONGEST_HOST = 255  # of a DNS name
 # What a string on the wire may hold, less room for two hyphens and the sequence.
@@ -25,59 +31,42 @@ def _parked(join: Join) -> Parked:
     return Parked(join.token, join.version)
 
 
-# -------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------- JoinGroup refused
 
 
-def has_bad_session_timeout(decision: DraftDecision, join: Join) -> bool:
-    """D12: whether the session timeout is outside what the broker permits."""
+def session_timeout_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
+    """D12: the session timeout is outside what the broker permits."""
     config = decision.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-    return not shortest <= join.request.session_timeout_ms <= longest
+    allowed = shortest <= join.request.session_timeout_ms <= longest
+    return None if allowed else ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def refuse_session_timeout(decision: DraftDecision, join: Join) -> None:
-    """D12."""
-    _refuse(decision, join, ErrorCode.INVALID_SESSION_TIMEOUT)
-
-
-def is_malformed(_decision: DraftDecision, join: Join) -> bool:
-    """Whether no id could be made of it, or no heartbeat would ever come."""
+def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
+    """No group can have it: no id can be made of it, or no heartbeat would ever come."""
     request = join.request
     host = request.consumer_host
     length = len(request.group_id.encode()) + len(host.encode())
-    return request.heartbeat_frequency < 1 or len(host) > _LONGEST_HOST or length > _LONGEST_ID
+    malformed = request.heartbeat_frequency < 1 or len(host) > _LONGEST_HOST or length > _LONGEST_ID
+    return ErrorCode.INVALID_REQUEST if malformed else None
 
 
-def refuse_malformed(decision: DraftDecision, join: Join) -> None:
-    """A consumer that no group can have."""
-    _refuse(decision, join, ErrorCode.INVALID_REQUEST)
+def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
+    """D3, D11: it names an id that is not in the group; nobody else is disturbed.
 
-
-def is_unknown(decision: DraftDecision, join: Join) -> bool:
-    """D11: whether the join names an id that is not in the group."""
+    The sender may join again as a new consumer.
+    """
     consumer_id = join.request.consumer_id
-    return bool(consumer_id) and consumer_id not in decision.group.consumers
+    known = not consumer_id or consumer_id in decision.group.consumers
+    return None if known else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def refuse_unknown(decision: DraftDecision, join: Join) -> None:
-    """D3, D11: nobody else is disturbed; the sender may join again as a new consumer."""
-    _refuse(decision, join, ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def is_full(decision: DraftDecision, join: Join) -> bool:
-    """Whether there is no room for one more (KIP-389, which the design did not know)."""
+def room_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
+    """There is no room for one more (KIP-389, which the design did not know)."""
     group = decision.group
     new = not join.request.consumer_id
-    return new and len(group.consumers) + len(group.newcomers) >= decision.config.group_max_size
-
-
-def refuse_full(decision: DraftDecision, join: Join) -> None:
-    """The one too many is out."""
-    _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED)
-
-
-def _refuse(decision: DraftDecision, join: Join, code: ErrorCode) -> None:
-    rebalance.refuse(decision, _parked(join), code, join.request.consumer_id)
+    full = len(group.consumers) + len(group.newcomers) >= decision.config.group_max_size
+    return ErrorCode.GROUP_MAX_SIZE_REACHED if new and full else None
 
 
 # ------------------------------------------------------------------------------------ new consumers
@@ -129,7 +118,7 @@ def tell_again(decision: DraftDecision, join: Join) -> None:
     consumer = _consumer(join)
     decision.group = decision.group.with_consumer(consumer)
     rebalance.restart_session(decision, consumer)
-    owned = decision.log.draft_groups[decision.group.group_id].owned
+    owned = STORED.of(decision.log)[decision.group.group_id].owned
     consumer_id = consumer.consumer_id
     rebalance.tell(decision, _parked(join), consumer_id, owned.get(consumer_id, ()))
 
@@ -168,3 +157,44 @@ def _park(decision: DraftDecision, join: Join) -> None:
         consumer.consumer_id, _parked(join)
     )
     rebalance.restart_session(decision, consumer)
+
+
+# -------------------------------------------------------------------------- Heartbeat, OffsetCommit
+
+
+def sender_error(decision: DraftDecision, heartbeat: Heartbeat) -> ErrorCode | None:
+    """D3, D7: it was given up, or never was a consumer of this group."""
+    known = heartbeat.request.consumer_id in decision.group.consumers
+    return None if known else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def has_missed_rebalance(decision: DraftDecision, heartbeat: Heartbeat) -> bool:
+    """D6: whether the sender lives in another generation."""
+    return heartbeat.request.group_generation_id != decision.group.generation
+
+
+def call_back(decision: DraftDecision, heartbeat: Heartbeat) -> None:
+    """D4: alive, and asked to join again."""
+    _keep_alive(decision, heartbeat)
+    _answer(decision, heartbeat, ErrorCode.ILLEGAL_GENERATION)
+
+
+def accept(decision: DraftDecision, heartbeat: Heartbeat) -> None:
+    """D2, D6, D12: alive."""
+    _keep_alive(decision, heartbeat)
+    _answer(decision, heartbeat, ErrorCode.NONE)
+
+
+def _keep_alive(decision: DraftDecision, heartbeat: Heartbeat) -> None:
+    rebalance.restart_session(decision, decision.group.consumers[heartbeat.request.consumer_id])
+
+
+def _answer(decision: DraftDecision, heartbeat: Heartbeat, code: ErrorCode) -> None:
+    response = DraftHeartbeatResponse(error_code=code)
+    decision.reply(heartbeat.token, response, heartbeat.version)
+
+
+def store_and_stay(decision: DraftDecision, commit: services.Commit) -> None:
+    """D6: a commit also says that its consumer is alive."""
+    rebalance.restart_session(decision, decision.group.consumers[commit.request.member_id])
+    services.store(decision, commit)

@@ -8,16 +8,10 @@ from kohort.errors import ErrorCode
 from kohort.group.coordinator.draft import fold
 from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.draft.group import Consumer, DraftState
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.coordinator.events import JoinExpired, SessionExpired
-from kohort.group.coordinator.group import Parked
-from kohort.group.events import (
-    Assigned,
-    Cause,
-    GenerationStarted,
-    MemberJoined,
-    RebalanceStarted,
-)
+from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone
+from kohort.group.coordinator.session import Parked
+from kohort.group.events import Cause, GenerationStarted
 from kohort.types import TopicPartition
 from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
@@ -35,15 +29,7 @@ def prepare(decision: DraftDecision, cause: Cause, consumer_id: str = "") -> Non
     D13: who has not come within the longest session timeout of the group is dead.
     """
     group = decision.group
-    decision.observed.append(
-        RebalanceStarted(
-            group=group.group_id,
-            now=decision.now,
-            generation=group.generation,
-            member=consumer_id,
-            cause=cause,
-        )
-    )
+    decision.say_rebalance(group.generation, cause, consumer_id)
     decision.enter(PREPARE)
     decision.start(JoinExpired(group.group_id), group.longest_session_ms)
     go_on_if_all_joined(decision)
@@ -84,7 +70,7 @@ def _begin_generation(decision: DraftDecision) -> None:
     group = decision.group = decision.group.with_ids()
     for consumer in group.sorted_consumers():
         if consumer.consumer_id not in known:
-            _say_joined(decision, consumer)
+            decision.say_joined(consumer.consumer_id, consumer.client_id, consumer.host)
     decision.group = replace(group, generation=group.generation + 1, job=0)
     decision.enter(REBALANCING)
     decision.observed.append(
@@ -98,18 +84,6 @@ def _begin_generation(decision: DraftDecision) -> None:
         )
     )
     start_job(decision)
-
-
-def _say_joined(decision: DraftDecision, consumer: Consumer) -> None:
-    decision.observed.append(
-        MemberJoined(
-            group=decision.group.group_id,
-            now=decision.now,
-            member=consumer.consumer_id,
-            client_id=consumer.client_id,
-            client_host=consumer.host,
-        )
-    )
 
 
 def start_job(decision: DraftDecision) -> None:
@@ -160,14 +134,7 @@ def become_steady(decision: DraftDecision, done: DraftJobDone) -> None:
     record = fold.group_record(group, done.job.assignor, done.job.topics, owned)
     decision.records.append(record)
     decision.enter(STEADY)
-    decision.observed.append(
-        Assigned(
-            group=group.group_id,
-            now=decision.now,
-            generation=group.generation,
-            assignments=tuple((each, tuple(owned[each])) for each in sorted(owned)),
-        )
-    )
+    decision.say_assigned(group.generation, ((each, tuple(owned[each])) for each in sorted(owned)))
     for consumer_id, parked in sorted(group.joining.items()):
         tell(decision, parked, consumer_id, tuple(owned.get(consumer_id, ())))
         restart_session(decision, group.consumers[consumer_id])

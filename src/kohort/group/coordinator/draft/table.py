@@ -8,21 +8,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kohort.group.coordinator.decision import on
-from kohort.group.coordinator.draft import (
-    commit,
-    delete,
-    expiry,
-    heartbeat,
-    join,
-    lifecycle,
-    offset_delete,
-    rebalance,
-    topics,
-)
+from kohort.group.coordinator import services
+from kohort.group.coordinator.decision import on, refuse_unknown
+from kohort.group.coordinator.draft import expiry, join, rebalance
 from kohort.group.coordinator.draft.decision import DraftDecision
 from kohort.group.coordinator.draft.group import DraftState
-from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
     JoinExpired,
     LoadFinished,
@@ -30,7 +20,8 @@ from kohort.group.coordinator.events import (
     TopicsChanged,
     Unload,
 )
-from kohort.group.machine import Row, Table, row
+from kohort.group.coordinator.jobs import DraftJobDone
+from kohort.group.machine import Row, Table, never, refuse, row
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
@@ -51,10 +42,10 @@ Rows: TypeAlias = tuple[Row[DraftState, DraftDecision], ...]
 
 _JOIN = DraftJoinGroupRequest
 JOIN_ROWS: Rows = (
-    on(ANY, _JOIN, join.refuse_session_timeout, when=join.has_bad_session_timeout, rule="D12"),
-    on(ANY, _JOIN, join.refuse_malformed, when=join.is_malformed),
-    on(ANY, _JOIN, join.refuse_unknown, when=join.is_unknown, rule="D3 D11"),
-    on(ANY, _JOIN, join.refuse_full, when=join.is_full, rule="KIP-389"),
+    refuse(ANY, _JOIN, join.session_timeout_error, rule="D12"),
+    refuse(ANY, _JOIN, join.form_error),
+    refuse(ANY, _JOIN, join.identity_error, rule="D3 D11"),
+    refuse(ANY, _JOIN, join.room_error, rule="KIP-389"),
     on(NONE, _JOIN, join.call_everybody, to=REBALANCE, rule="D10"),
     on(STEADY, _JOIN, join.call_everybody, when=join.is_new, to=REBALANCE, rule="D10"),
     on((PREPARE, REBALANCING), _JOIN, join.wait_for_id, when=join.is_new, rule="D9"),
@@ -67,22 +58,24 @@ JOIN_ROWS: Rows = (
 
 _BEAT = DraftHeartbeatRequest
 HEARTBEAT_ROWS: Rows = (
-    on(STEADY, _BEAT, heartbeat.accept, when=heartbeat.is_current, rule="D2 D6"),
-    on(HAS_CONSUMERS, _BEAT, heartbeat.call_back, when=heartbeat.is_of_a_consumer, rule="D4"),
-    on(ANY, _BEAT, heartbeat.refuse_unknown, rule="D3 D7"),
+    on(NONE, _BEAT, refuse_unknown, rule="D3 D7"),
+    refuse(HAS_CONSUMERS, _BEAT, join.sender_error, rule="D3 D7"),
+    on(STEADY, _BEAT, join.call_back, when=join.has_missed_rebalance, rule="D4"),
+    on(STEADY, _BEAT, join.accept, rule="D2 D6"),
+    on((PREPARE, REBALANCING), _BEAT, join.call_back, rule="D4"),
 )
 
 _COMMIT = OffsetCommitRequest
 COMMIT_ROWS: Rows = (
-    on(NONE, _COMMIT, commit.store, when=commit.is_of_a_tool),
-    on(STEADY, _COMMIT, commit.store, when=commit.is_current, rule="D6"),
-    on(HAS_CONSUMERS, _COMMIT, commit.send_back, when=commit.is_of_a_consumer, rule="D6"),
-    on(ANY, _COMMIT, commit.refuse_unknown, rule="D7"),
+    refuse(ANY, _COMMIT, services.commit_error, rule="D6 D7"),
+    on(STEADY, _COMMIT, join.store_and_stay, rule="D6"),
+    on(NONE, _COMMIT, services.store),
+    on((PREPARE, REBALANCING), _COMMIT, never),
 )
 
 JOB_ROWS: Rows = (
-    row((NONE, PREPARE, STEADY), DraftJobDone, topics.pass_over),
-    row(REBALANCING, DraftJobDone, topics.pass_over, when=rebalance.is_stale),
+    row((NONE, PREPARE, STEADY), DraftJobDone, expiry.pass_over),
+    row(REBALANCING, DraftJobDone, expiry.pass_over, when=rebalance.is_stale),
     row(REBALANCING, DraftJobDone, rebalance.give_up, when=rebalance.is_failed, to=PREPARE),
     row(
         REBALANCING,
@@ -94,38 +87,39 @@ JOB_ROWS: Rows = (
 )
 
 TIME_ROWS: Rows = (
-    row(NONE, SessionExpired, expiry.never),
+    row(NONE, SessionExpired, never),
     row(REBALANCING, SessionExpired, expiry.spare),
     row(PREPARE, SessionExpired, expiry.spare, when=expiry.is_parked),
     row(PREPARE, SessionExpired, expiry.expire_absent, to=(REBALANCING, NONE), rule="D12"),
     row(STEADY, SessionExpired, expiry.expire_consumer, to=REBALANCE, rule="D12"),
     row(PREPARE, JoinExpired, expiry.expire_join, to=(REBALANCING, NONE), rule="D13"),
-    row((NONE, REBALANCING, STEADY), JoinExpired, expiry.never),
+    row((NONE, REBALANCING, STEADY), JoinExpired, never),
 )
 
 OTHER_ROWS: Rows = (
     row(
         STEADY,
         TopicsChanged,
-        topics.call_everybody,
-        when=topics.is_affected,
+        expiry.call_everybody,
+        when=expiry.is_affected,
         to=PREPARE,
         rule="D14",
     ),
-    row(ANY, TopicsChanged, topics.pass_over, rule="D14"),
-    on(NONE, DeleteGroupsRequest, delete.delete, rule="D16 KIP-229"),
-    on(HAS_CONSUMERS, DeleteGroupsRequest, delete.refuse, rule="KIP-229"),
-    on(ANY, OffsetDeleteRequest, offset_delete.delete, rule="KIP-496"),
+    row(ANY, TopicsChanged, expiry.pass_over, rule="D14"),
+    refuse(ANY, DeleteGroupsRequest, services.deletion_error, rule="KIP-229"),
+    on(NONE, DeleteGroupsRequest, services.delete, rule="D16 KIP-229"),
+    on(HAS_CONSUMERS, DeleteGroupsRequest, never),
+    on(ANY, OffsetDeleteRequest, services.delete_offsets, rule="KIP-496"),
     row(
         STEADY,
         LoadFinished,
-        lifecycle.restart_and_call,
-        when=topics.is_affected,
+        expiry.restart_and_call,
+        when=expiry.is_affected,
         to=PREPARE,
         rule="D14 D15",
     ),
-    row(ANY, LoadFinished, lifecycle.restart_sessions, rule="D2 D15"),
-    row(ANY, Unload, lifecycle.release, to=NONE, rule="D1"),
+    row(ANY, LoadFinished, expiry.restart_sessions, rule="D2 D15"),
+    row(ANY, Unload, expiry.release, to=NONE, rule="D1"),
 )
 
 DRAFT_GROUP: Table[DraftState, DraftDecision] = Table(

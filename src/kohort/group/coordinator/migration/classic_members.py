@@ -78,16 +78,15 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
             target.start(decision, arrived, updated.member_id, member.assigned, resubscribed)
             decision.start_session(updated.member_id)
         else:
-            go_on(decision, arrived, updated, resubscribed=resubscribed)
+            go_on(decision, arrived, updated, resubscribed)
 
 
-def go_on(decision: ConsumerDecision, arrived: Join, member: Member, *, resubscribed: bool) -> None:
+def go_on(decision: ConsumerDecision, arrived: Join, member: Member, resubscribed: bool) -> None:
     """K45: let the member take its next step, and wait for its sync."""
     member = _reconciled(decision, arrived, member, resubscribed=resubscribed)
     group_id, member_id = decision.existing.group_id, member.member_id
-    deadlines = decision.deadlines.cancel(ConsumerJoinExpired(group_id, member_id))
-    due = decision.now + max(member.rebalance_timeout_ms, 0)
-    decision.deadlines = deadlines.set(ConsumerSyncExpired(group_id, member_id), due)
+    decision.cancel(ConsumerJoinExpired(group_id, member_id))
+    decision.start(ConsumerSyncExpired(group_id, member_id), max(member.rebalance_timeout_ms, 0))
     decision.start_session(member_id)
     _tell(decision, arrived, member)
 
@@ -210,7 +209,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
         own_name,
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # Who has to give something up first hears what it keeps, else it would never know.
+    # A member that has to give partitions up is told first what it keeps; else it would never know.
     if (
         _epoch_to_reach(group) > member.epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -218,8 +217,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
         _expect_join(decision, member)
         response = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"")
     else:
-        key = ConsumerSyncExpired(group.group_id, member.member_id)
-        decision.deadlines = decision.deadlines.cancel(key)
+        decision.cancel(ConsumerSyncExpired(group.group_id, member.member_id))
         decision.start_session(member.member_id)
         response = SyncGroupResponse(
             error_code=ErrorCode.NONE,
@@ -274,8 +272,7 @@ def _expect_join(decision: ConsumerDecision, member: Member) -> None:
     """K46: from the first time it is asked, it has its rebalance timeout to join."""
     key = ConsumerJoinExpired(decision.existing.group_id, member.member_id)
     if decision.deadlines.get(key) is None:
-        due = decision.now + max(member.rebalance_timeout_ms, 0)
-        decision.deadlines = decision.deadlines.set(key, due)
+        decision.start(key, max(member.rebalance_timeout_ms, 0))
 
 
 def _member(

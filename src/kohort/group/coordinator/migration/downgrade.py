@@ -7,17 +7,22 @@ from collections.abc import Collection
 from typing import cast
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic import protocol_choice, rebalance
+from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.fold import group_record
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Protocol
+from kohort.group.coordinator.classic.group import (
+    ClassicGroup,
+    GroupState,
+    Protocol,
+    choose,
+    group_record,
+)
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.migration import embedded, policy
 from kohort.group.coordinator.refusals import refuse
-from kohort.group.events import Cause, GroupStateChanged, ProtocolChanged
+from kohort.group.events import Cause, ProtocolChanged
 from kohort.group.subscription import PROTOCOL_TYPE
 from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupRequest
@@ -45,7 +50,7 @@ def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause
     if not _fits(decision, successor):
         return False
     for member in leaving:
-        decision.say_left(group.group_id, member.member_id, cause)
+        decision.say_left(member.member_id, cause)
     first = next(iter(leaving)).member_id
     _convert(decision, successor, _assignments(decision, group, successor), cause, first)
     return True
@@ -91,7 +96,7 @@ def _successor(group: ConsumerGroup, generation: int) -> ClassicGroup:
     )
     for _, member in sorted(group.members.items()):
         classic = classic.with_member(_member(member))
-    return replace(classic, protocol=protocol_choice.choose(classic))
+    return replace(classic, protocol=choose(classic))
 
 
 def _member(member: Member) -> ClassicMember:
@@ -150,10 +155,8 @@ def _convert(
 ) -> None:
     """Write the classic group in the other one's place, and rebalance it if there is a cause."""
     _dissolve(decision, successor)
-    new = ClassicDecision(
-        decision.config, decision.log, decision.now, decision.wall_ms, successor, decision.deadlines
-    )
-    # Who loads a group that nobody has led yet, knows that it has to be rebalanced.
+    new = classic_decision(decision, successor)
+    # A coordinator that loads a group without a leader knows that it has to be rebalanced.
     leader = successor.leader if cause is None else None
     record = group_record(replace(successor, leader=leader), assignments, decision.wall_ms)
     new.records.append(record)
@@ -161,11 +164,25 @@ def _convert(
         rebalance.restart_session(new, member)
     if cause is not None:
         rebalance.prepare(new, cause, member_id)
-    decision.classic = new.group
+    decision.other = new.group
     decision.deadlines = new.deadlines
     decision.records += new.records
     decision.replies += new.replies
     decision.observed += new.observed
+
+
+def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> ClassicDecision:
+    """Go on with the classic group in the middle of a decision about the consumer group."""
+    return ClassicDecision(
+        decision.group_id,
+        decision.config,
+        decision.log,
+        decision.now,
+        decision.wall_ms,
+        decision.deadlines,
+        decision.topics,
+        group=group,
+    )
 
 
 def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
@@ -176,18 +193,14 @@ def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
     for member_id in sorted(group.members):
         decision.cancel_timers(group.group_id, member_id)
         decision.write(log_records.member_tombstones(group.group_id, member_id))
-    decision.write(log_records.group_tombstones(group))
+    decision.write(group.tombstones())
     group_id, now, generation = group.group_id, decision.now, successor.generation
     decision.observed.append(
         ProtocolChanged(group=group_id, now=now, generation=generation, protocol="classic")
     )
     after = successor.state.value
     if before != after:
-        decision.observed.append(
-            GroupStateChanged(
-                group=group_id, now=now, generation=generation, before=before, after=after
-            )
-        )
+        decision.say_state(generation, before, after)
 
 
 def _release(decision: ConsumerDecision) -> None:

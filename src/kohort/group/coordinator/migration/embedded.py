@@ -9,7 +9,7 @@ from immutables import Map
 
 from kohort.errors import RemoteProtocolError
 from kohort.group.coordinator.consumer.group import Owned
-from kohort.group.coordinator.consumer.topics import TopicsImage
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.wire import consumer_protocol
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata
 from kohort.wire.messages.consumer_protocol import (

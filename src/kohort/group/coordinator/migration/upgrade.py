@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Set as AbstractSet
+from typing import cast
 
 from immutables import Map
 
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.fold import StoredGroup, group_tombstone
+from kohort.group.coordinator.classic.fold import STORED, StoredGroup, group_tombstone
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer import log_records
@@ -31,6 +31,7 @@ from kohort.group.coordinator.events import (
     SyncExpired,
 )
 from kohort.group.coordinator.migration import embedded, policy
+from kohort.group.coordinator.migration.downgrade import classic_decision
 from kohort.group.events import ProtocolChanged
 from kohort.group.subscription import PROTOCOL_TYPE
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
@@ -46,7 +47,7 @@ def begin(decision: ConsumerDecision) -> None:
     Raises:
         Refused: GROUP_ID_NOT_FOUND: the classic group has to stay what it is.
     """
-    classic, decision.classic = decision.classic, None
+    classic, decision.other = cast("ClassicGroup | None", decision.other), None
     decision.group = ConsumerGroup(group_id=decision.group_id)
     if classic is None or classic.state is GroupState.DEAD:
         return
@@ -85,7 +86,7 @@ def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member
     already says so when it joins. And one that was not given what it had keeps that, too, until it
     joins without it.
     """
-    stored = decision.log.groups.get(classic.group_id)
+    stored = STORED.of(decision.log).get(classic.group_id)
     everybody = classic.sorted_members()
     try:
         said = [_subscription(classic, each) for each in everybody]
@@ -171,9 +172,7 @@ def _member(
 def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
     """Forget the classic group: whoever waits for its rebalance joins again (K41)."""
     group_id = classic.group_id
-    old = ClassicDecision(
-        decision.config, decision.log, decision.now, decision.wall_ms, classic, decision.deadlines
-    )
+    old = classic_decision(decision, classic)
     for member_id in sorted({*classic.joining, *classic.syncing}):
         rebalance.refuse_parked(old, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     for member_id in classic.members:
@@ -185,7 +184,7 @@ def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
     old.cancel(SyncExpired(group_id))
     decision.deadlines = old.deadlines
     decision.replies += old.replies
-    if group_id in decision.log.groups:
+    if group_id in STORED.of(decision.log):
         decision.records.append(group_tombstone(group_id))
 
 

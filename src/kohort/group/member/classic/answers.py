@@ -3,53 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeAlias
 
 from kohort.errors import ErrorCode, KohortError
-from kohort.group.member.classic import coordinator, join, leave
-from kohort.group.member.classic.errors import Remedy, join_remedy, remedy
+from kohort.group.member.classic import join
+from kohort.group.member.classic.join import Answer
 from kohort.group.member.classic.session import ClassicMemberDecision
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.events import (
-    SESSION_OVERDUE,
-    CommitAnswered,
-    HeartbeatAnswered,
-    JobDone,
-)
+from kohort.group.member.events import SESSION_OVERDUE, CommitAnswered, HeartbeatAnswered, JobDone
 from kohort.values import replace
-from kohort.wire.messages.membership import (
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    SyncGroupResponse,
-)
+from kohort.wire.messages.membership import JoinGroupResponse, SyncGroupResponse
 
 Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
 Rebalancing: TypeAlias = JoinGroupResponse | SyncGroupResponse
 
 
-def join_says(wanted: Remedy) -> Callable[[ClassicMemberDecision, JoinGroupResponse], bool]:
-    """Return a guard: whether the error of a JoinGroup answer has this remedy."""
+class Remedy(Enum):
+    """What to do about an error code of the coordinator (L10)."""
 
-    def guard(_decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
-        return join_remedy(answer.error_code) is wanted
+    NONE = "no error"
+    REJOIN = "join again at once, as who we are"
+    RESET_GENERATION = "forget the generation, keep the member id, join again (KAFKA-13419)"
+    RESET_MEMBER = "forget who we are, join again"
+    KEEP_MEMBER_ID = "join again at once with the id in the answer (KIP-394)"
+    FIND_COORDINATOR = "look for the coordinator"
+    WAIT = "try again after a wait"
+    FATAL = "give up"
+
+
+_REMEDIES: dict[int, Remedy] = {
+    ErrorCode.NONE: Remedy.NONE,
+    ErrorCode.UNKNOWN_MEMBER_ID: Remedy.RESET_MEMBER,
+    ErrorCode.ILLEGAL_GENERATION: Remedy.RESET_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
+    ErrorCode.MEMBER_ID_REQUIRED: Remedy.KEEP_MEMBER_ID,
+    # Java's client gives up on this one after SyncGroup (C45); a wait cures it.
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Remedy.WAIT,
+    ErrorCode.REQUEST_TIMED_OUT: Remedy.WAIT,
+    ErrorCode.NOT_COORDINATOR: Remedy.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Remedy.FIND_COORDINATOR,
+}
+
+
+def remedy(answer: Answer) -> Remedy:
+    """Return what to do about an answer; whatever is not known is fatal.
+
+    So is MEMBER_ID_REQUIRED, except in the answer to a JoinGroup.
+    """
+    found = _REMEDIES.get(answer.error_code, Remedy.FATAL)
+    is_wrong = found is Remedy.KEEP_MEMBER_ID and not isinstance(answer, JoinGroupResponse)
+    return Remedy.FATAL if is_wrong else found
+
+
+def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answer], bool]:
+    """Return a guard: whether the error of an answer has this remedy."""
+
+    def guard(_decision: ClassicMemberDecision, answer: Answer) -> bool:
+        return remedy(answer) is wanted
 
     guard.__name__ = f"says_{wanted.name.lower()}"
     return guard
 
 
-def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answered | SyncGroupResponse], bool]:
-    """Return a guard: whether the error of another answer has this remedy."""
-
-    def guard(_decision: ClassicMemberDecision, answer: Answered | SyncGroupResponse) -> bool:
-        return remedy(answer.error_code) is wanted
-
-    guard.__name__ = f"says_{wanted.name.lower()}"
-    return guard
-
-
-def says_gone(_decision: ClassicMemberDecision, answer: Answered | Rebalancing) -> bool:
+def says_gone(_decision: ClassicMemberDecision, answer: Answer) -> bool:
     """L3, L10: whether the coordinator does not know us, or not in this generation."""
-    return remedy(answer.error_code) in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
+    return remedy(answer) in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
 
 
 # ---------------------------------------------------------------------------------- join and sync
@@ -58,11 +77,6 @@ def says_gone(_decision: ClassicMemberDecision, answer: Answered | Rebalancing) 
 def is_welcome(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
     """Whether we are in, and with an assignor that we know."""
     return answer.error_code == ErrorCode.NONE and join.is_known_answer(decision, answer)
-
-
-def accept_generation(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L9: go on to the second phase."""
-    join.become_part(decision, answer)
 
 
 def refuse_generation(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
@@ -77,19 +91,9 @@ def take_member_id(decision: ClassicMemberDecision, answer: JoinGroupResponse) -
     join.send_join(decision)
 
 
-def join_again(decision: ClassicMemberDecision, _answer: Rebalancing) -> None:
-    """L10: the next rebalance has begun; join it as who we are."""
-    join.send_join(decision)
-
-
-def join_anew(decision: ClassicMemberDecision, answer: Rebalancing | Answered) -> None:
-    """L3b, L10: we are not who we thought; what we own is lost, join as somebody new."""
-    join.join_anew(decision, answer.error_code)
-
-
 def find_and_join(decision: ClassicMemberDecision, _answer: object) -> None:
     """L10: the coordinator has moved, or is gone."""
-    coordinator.forget(decision)
+    join.forget_coordinator(decision)
     join.try_again_later(decision, "the coordinator is not available")
 
 
@@ -104,11 +108,6 @@ def give_up_joining(decision: ClassicMemberDecision, answer: Rebalancing) -> Non
     join.fail(decision, answer.error_code, what + _whose(decision, answer.error_code))
 
 
-def accept_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
-    """L5: take what we were given."""
-    join.take_assignment(decision, answer)
-
-
 def is_failed(_decision: ClassicMemberDecision, done: JobDone) -> bool:
     """Whether the assignor raised."""
     return done.assignments is None
@@ -120,26 +119,11 @@ def cannot_speak(decision: ClassicMemberDecision, done: JobDone) -> None:
     join.try_again_later(decision, "an assignor failed")
 
 
-def join_as_said(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """L2: what the assignors have to say goes to the coordinator with JoinGroup."""
-    join.note_said(decision, done.assignments or {})
-
-
 def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
     """The assignor raised: the application is told, and the group tries again."""
     assignor = decision.session.assignor
     decision.raised.append(KohortError(f"assignor {assignor} failed: {done.error}"))
     join.try_again_later(decision, "the assignor failed")
-
-
-def hand_over(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """The assignment is made: SyncGroup takes it to the coordinator."""
-    join.hand_over(decision, dict(done.assignments or {}))
-
-
-def left(decision: ClassicMemberDecision, _answer: LeaveGroupResponse) -> None:
-    """We are out; if the coordinator refused, we were out before."""
-    leave.finish(decision)
 
 
 # ----------------------------------------------------------------------------- heartbeat and commit
@@ -152,10 +136,6 @@ def is_outdated(decision: ClassicMemberDecision, answer: CommitAnswered) -> bool
     """
     session = decision.session
     return answer.sent != CommitIdentity(session.member_id, session.generation)
-
-
-def pass_over(_decision: ClassicMemberDecision, _answer: object) -> None:
-    """Nothing to do."""
 
 
 def note_alive(decision: ClassicMemberDecision, answer: Answered) -> None:
@@ -174,16 +154,6 @@ def follow_later(decision: ClassicMemberDecision, answer: Answered) -> None:
     """L10: the next rebalance comes before this one is through: finish it first."""
     note_alive(decision, answer)
     decision.session = replace(decision.session, rejoin="the group is rebalancing")
-
-
-def note_lost_membership(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """L10: removed while the application is called; go on from there when it returns."""
-    join.reset_identity(decision, answer.error_code)
-
-
-def find_coordinator(decision: ClassicMemberDecision, _answer: object) -> None:
-    """L10: the coordinator has moved; that alone changes nothing about what we own."""
-    coordinator.forget(decision)
 
 
 def is_fatal_commit(_decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:

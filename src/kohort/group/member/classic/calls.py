@@ -1,43 +1,33 @@
-"""Calls of the application, news of the coordinator, and time: the rest of a member's table."""
+"""Calls of the application and into it, news of the coordinator, and time.
+
+A call into the application may take as long as it likes; its end comes as an event (L3-L7).
+"""
 
 from __future__ import annotations
 
-from kohort.errors import LocalProtocolError
+from kohort.group.events import Ownership
 from kohort.group.member import lookup
-from kohort.group.member.classic import coordinator, join, leave
+from kohort.group.member.classic import join, leave
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
-    POLL_OVERDUE,
     RETRY_DUE,
     SESSION_OVERDUE,
+    CallbackDone,
     CoordinatorKnown,
     CoordinatorLost,
     HeartbeatDue,
     LookupFailed,
-    Polled,
     RejoinAsked,
-    RetryDue,
     SessionOverdue,
     Subscribed,
 )
+from kohort.group.member.rows import note_topics
+from kohort.group.member.session import revoked_or_lost
 from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatRequest
 
 # ------------------------------------------------------------------------------- the application
-
-
-def subscribe(decision: ClassicMemberDecision, call: Subscribed) -> None:
-    """The first subscription: join."""
-    note_topics(decision, call)
-    leave.start_joining(decision)
-
-
-def note_topics(decision: ClassicMemberDecision, call: Subscribed) -> None:
-    """Another subscription; it is compared with what we joined with when we are stable."""
-    if not call.topics:
-        raise LocalProtocolError("a subscription to no topics is an unsubscribe")
-    decision.session = replace(decision.session, topics=call.topics)
 
 
 def is_another_subscription(decision: ClassicMemberDecision, call: Subscribed) -> bool:
@@ -62,16 +52,6 @@ def subscribe_afterwards(decision: ClassicMemberDecision, call: Subscribed) -> N
     decision.session = replace(decision.session, after_leaving=MemberState.UNJOINED)
 
 
-def note_poll(decision: ClassicMemberDecision, _call: Polled) -> None:
-    """The application is alive (KIP-62)."""
-    decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
-
-
-def come_back(decision: ClassicMemberDecision, _call: Polled) -> None:
-    """L7: it polls again."""
-    leave.come_back(decision)
-
-
 def rebalance(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
     """L15: a rebalance was asked for (KIP-568)."""
     join.rejoin(decision, call.reason)
@@ -82,8 +62,51 @@ def rebalance_later(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
     decision.session = replace(decision.session, rejoin=call.reason)
 
 
-def pass_over(_decision: ClassicMemberDecision, _event: object) -> None:
-    """Nothing to do."""
+# ---------------------------------------------------------------------------- its calls have ended
+
+
+def finish_call(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
+    """Note what the application knows now; that it failed changes nothing (L6)."""
+    callback = decision.session.callback
+    assert callback is not None
+    owned, change = decision.session.owned, callback.change
+    if change is Ownership.REVOKED:
+        change = revoked_or_lost(decision.session)
+    if change is not Ownership.ASSIGNED:
+        owned -= callback.partitions
+    decision.session = replace(decision.session, callback=None, owned=owned)
+    decision.say_told(callback, change)
+
+
+def revoked(decision: ClassicMemberDecision, done: CallbackDone) -> None:
+    """L3: now that what had to be given up is, join."""
+    finish_call(decision, done)
+    if not decision.session.is_member:
+        # removed in the meantime: what it would have kept is lost as well
+        decision.session = replace(decision.session, prepared=False)
+    join.rejoin(decision, decision.session.reason)
+
+
+def is_moving(decision: ClassicMemberDecision, _done: CallbackDone) -> bool:
+    """Whether the application has given up what moves to another member."""
+    callback = decision.session.callback
+    return callback is not None and callback.change is Ownership.REVOKED
+
+
+def moved(decision: ClassicMemberDecision, done: CallbackDone) -> None:
+    """L5: go on to what was added, unless all is lost by now."""
+    finish_call(decision, done)
+    if decision.session.is_member:
+        join.take_up(decision)
+    else:
+        decision.session = replace(decision.session, assignment=None)
+        join.rejoin(decision, "the member was removed from the group")
+
+
+def assigned(decision: ClassicMemberDecision, done: CallbackDone) -> None:
+    """L5: the rebalance is through."""
+    finish_call(decision, done)
+    join.settle(decision)
 
 
 # ------------------------------------------------------------------------------- the coordinator
@@ -91,13 +114,7 @@ def pass_over(_decision: ClassicMemberDecision, _event: object) -> None:
 
 def is_waiting(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> bool:
     """Whether a wait before the next try is still running."""
-    return decision.session.deadlines.get(RETRY_DUE) is not None
-
-
-def join_coordinator(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> None:
-    """Now there is somebody to join."""
-    lookup.note_coordinator(decision)
-    join.rejoin(decision, decision.session.reason)
+    return decision.runs(RETRY_DUE)
 
 
 def greet_coordinator(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> None:
@@ -131,8 +148,8 @@ def give_up_lookup(decision: ClassicMemberDecision, event: LookupFailed) -> None
 # -------------------------------------------------------------------------------------------- time
 
 
-def retry(decision: ClassicMemberDecision, _event: RetryDue) -> None:
-    """The wait is over."""
+def retry(decision: ClassicMemberDecision, _event: object) -> None:
+    """The wait is over, or there is somebody to join."""
     join.rejoin(decision, decision.session.reason)
 
 
@@ -161,9 +178,4 @@ def doubt_coordinator(decision: ClassicMemberDecision, _event: SessionOverdue) -
     """Nothing heard for a whole session: the coordinator may be somewhere else."""
     if decision.session.is_member:
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
-        coordinator.forget(decision)
-
-
-def never(decision: ClassicMemberDecision, event: object) -> None:
-    """An event that this state has prevented."""
-    raise AssertionError(f"{type(event).__name__} in {decision.state.name}")
+        join.forget_coordinator(decision)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TypeAlias
 
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
 from kohort.group.effects import AssignmentJob, SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
-from kohort.group.member.classic import coordinator
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     RETRY_DUE,
     SESSION_OVERDUE,
+    CommitAnswered,
+    HeartbeatAnswered,
+    JobDone,
 )
 from kohort.group.member.leader import subscriptions_of
-from kohort.group.member.offers import own_words
+from kohort.group.member.offers import own_user_data
+from kohort.group.member.session import revoked_or_lost
 from kohort.group.subscription import (
     NO_GENERATION,
     PROTOCOL_TYPE,
@@ -36,10 +39,24 @@ from kohort.wire.messages.membership import (
     SyncGroupResponse,
 )
 
+# What the coordinator says of a membership.
+Answer: TypeAlias = HeartbeatAnswered | CommitAnswered | JoinGroupResponse | SyncGroupResponse
+
 # Java's client waits this much longer for JoinGroup than the rebalance may take, because the
 # answer is parked for all of that time.
 _JOIN_TIMEOUT_LAPSE_MS = 5_000
 _REASON_LENGTH = 255  # KIP-800
+
+
+def forget_coordinator(decision: ClassicMemberDecision, _event: object = None) -> None:
+    """L10: the coordinator has moved; that alone changes nothing about what we own.
+
+    What was sent to it will not be answered.
+    """
+    decision.session = replace(
+        decision.session, coordinator_known=False, heartbeat=None, request=None
+    )
+    lookup.look_up(decision)
 
 
 def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
@@ -47,12 +64,12 @@ def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
     owed = None if decision.session.is_member else still_owed(decision)
     session = decision.session = replace(decision.session, reason=reason, rejoin=owed)
     given_up = None if session.prepared else _given_up(decision)
-    decision.session = replace(session, prepared=True, said=None)
+    decision.session = replace(session, prepared=True, user_data=None)
     if given_up is None:
         send_join(decision)
     else:
         decision.enter(MemberState.REVOKING, reason)
-        decision.call(*given_up)
+        decision.call(revoked_or_lost(decision.session), given_up)
 
 
 def still_owed(decision: ClassicMemberDecision) -> str | None:
@@ -65,24 +82,20 @@ def still_owed(decision: ClassicMemberDecision) -> str | None:
     return decision.session.rejoin if decision.config.group_instance_id is not None else None
 
 
-def _given_up(
-    decision: ClassicMemberDecision,
-) -> tuple[Ownership, frozenset[TopicPartition]] | None:
-    """Return what the application is told before the member joins; None: nothing."""
+def _given_up(decision: ClassicMemberDecision) -> frozenset[TopicPartition] | None:
+    """Return what the application gives up before the member joins; None: it is not called."""
     session = decision.session
-    if not session.is_member:
-        # L3b: others may have these partitions already.
-        return (Ownership.LOST, session.owned) if session.owned else None
-    if decision.is_cooperative:
+    if session.is_member and not decision.is_cooperative:
+        return session.owned  # L3c: everything, and it is asked to even when that is nothing
+    gone = session.owned  # L3b: others may have these partitions already
+    if session.is_member:
         # L3d: only what is not wanted any more; the rest is kept and read on.
-        gone = frozenset(each for each in session.owned if each.topic not in session.topics)
-        return (Ownership.REVOKED, gone) if gone else None
-    # L3c: eager members give everything up, and are asked to even when that is nothing.
-    return Ownership.REVOKED, session.owned
+        gone = frozenset(each for each in gone if each.topic not in session.topics)
+    return gone or None
 
 
-def send_join(decision: ClassicMemberDecision) -> None:
-    """Join, or first find whom to join."""
+def send_join(decision: ClassicMemberDecision, _event: object = None) -> None:
+    """Join as who we are, or first find whom to join."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
     if not decision.session.coordinator_known:
         decision.enter(MemberState.UNJOINED, decision.session.reason)
@@ -91,7 +104,7 @@ def send_join(decision: ClassicMemberDecision) -> None:
     session = decision.session
     decision.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
     decision.enter(MemberState.PREPARING_REBALANCE, session.reason)
-    if session.said is None and any(each.is_asked for each in decision.assignors):
+    if session.user_data is None and any(each.is_asked for each in decision.assignors):
         job = SubscriptionJob(decision.token(), session.topics)
         decision.session = replace(decision.session, job=job)
         decision.jobs.append(job)
@@ -99,9 +112,9 @@ def send_join(decision: ClassicMemberDecision) -> None:
         _send_join(decision)
 
 
-def note_said(decision: ClassicMemberDecision, said: Mapping[str, bytes]) -> None:
+def join_as_said(decision: ClassicMemberDecision, done: JobDone) -> None:
     """L2: join with what the assignors have to say; other attempts of this join say the same."""
-    decision.session = replace(decision.session, job=None, said=said)
+    decision.session = replace(decision.session, job=None, user_data=done.assignments or {})
     _send_join(decision)
 
 
@@ -124,7 +137,9 @@ def _send_join(decision: ClassicMemberDecision) -> None:
 def _protocols(decision: ClassicMemberDecision) -> tuple[JoinGroupRequestProtocol, ...]:
     """L2: for each assignor what we want, what we own and since which generation."""
     session = decision.session
-    said = own_words(decision.assignors, session.topics) if session.said is None else session.said
+    user_data = session.user_data
+    if user_data is None:
+        user_data = own_user_data(decision.assignors, session.topics)
     return tuple(
         JoinGroupRequestProtocol(
             name=each.name,
@@ -133,7 +148,7 @@ def _protocols(decision: ClassicMemberDecision) -> tuple[JoinGroupRequestProtoco
                     topics=session.joined_topics,
                     owned=session.owned,
                     generation=session.generation,
-                    user_data=said.get(each.name),
+                    user_data=user_data.get(each.name),
                     rack_id=decision.config.rack_id,
                 )
             ),
@@ -147,7 +162,7 @@ def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(decision.session, request=None, heartbeat=None, job=None)
     decision.enter(MemberState.UNJOINED, reason)
-    coordinator.retry_later(decision)
+    decision.back_off(RETRY_DUE)
     lookup.look_up(decision)
 
 
@@ -193,8 +208,9 @@ def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
     decision.jobs.append(job)
 
 
-def hand_over(decision: ClassicMemberDecision, assignments: dict[str, bytes]) -> None:
-    """The leader's assignment is made."""
+def hand_over(decision: ClassicMemberDecision, done: JobDone) -> None:
+    """The leader's assignment is made: SyncGroup takes it to the coordinator."""
+    assignments = done.assignments or {}
     decision.session = replace(decision.session, job=None)
     _send_sync(
         decision,
@@ -244,8 +260,8 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
     moving = decision.session.owned - partitions
     if moving:
         # KIP-429: whoever is to have them gets them in the rebalance after this one.
-        again = decision.session.rejoin or "need to revoke partitions and re-join"
-        decision.session = replace(decision.session, rejoin=again)
+        reason = decision.session.rejoin or "need to revoke partitions and re-join"
+        decision.session = replace(decision.session, rejoin=reason)
         decision.call(Ownership.REVOKED, moving)
     else:
         take_up(decision)
@@ -278,9 +294,9 @@ def settle(decision: ClassicMemberDecision) -> None:
 # ---------------------------------------------------------------------------------------- identity
 
 
-def reset_identity(decision: ClassicMemberDecision, code: int) -> None:
+def reset_identity(decision: ClassicMemberDecision, answer: Answer) -> None:
     """L10: forget the generation, and the member id too unless only the generation is wrong."""
-    keep_id = code == ErrorCode.ILLEGAL_GENERATION  # KAFKA-13419
+    keep_id = answer.error_code == ErrorCode.ILLEGAL_GENERATION  # KAFKA-13419
     decision.session = replace(
         decision.session,
         generation=NO_GENERATION,
@@ -289,12 +305,12 @@ def reset_identity(decision: ClassicMemberDecision, code: int) -> None:
     )
 
 
-def join_anew(decision: ClassicMemberDecision, code: int) -> None:
-    """L10: removed; what we own, or have kept through a rebalance, is lost."""
-    reset_identity(decision, code)
+def join_anew(decision: ClassicMemberDecision, answer: Answer) -> None:
+    """L3b, L10: removed; what we own, or have kept through a rebalance, is lost."""
+    reset_identity(decision, answer)
     # Whatever is still on its way belongs to a rebalance that is over for us.
     decision.session = replace(decision.session, prepared=False, request=None, job=None)
-    rejoin(decision, f"the coordinator answered {ErrorCode(code).name}")
+    rejoin(decision, f"the coordinator answered {ErrorCode(answer.error_code).name}")
 
 
 def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
@@ -314,4 +330,4 @@ def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
     )
     decision.enter(MemberState.FATAL, what)
     if decision.session.owned and decision.session.callback is None:
-        decision.call(Ownership.LOST, decision.session.owned)
+        decision.call(revoked_or_lost(decision.session), decision.session.owned)

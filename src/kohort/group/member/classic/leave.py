@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from kohort.group.events import Ownership
 from kohort.group.member.classic import join
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     POLL_OVERDUE,
     RETRY_DUE,
+    SESSION_OVERDUE,
+    CallbackDone,
     Closing,
     GroupMembershipOperation,
     PollOverdue,
     Unsubscribed,
 )
+from kohort.group.member.session import revoked_or_lost
 from kohort.group.subscription import NO_GENERATION
 from kohort.values import replace
-from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
+from kohort.wire.messages.membership import JoinGroupResponse, LeaveGroupRequest, MemberIdentity
 
 _MID_REBALANCE = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
 
@@ -57,29 +59,49 @@ def unsubscribe_afterwards(decision: ClassicMemberDecision, _call: Unsubscribed)
 
 def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> None:
     session = decision.session
+    awaits_member_id = _is_being_given_an_id(decision)
     decision.session = replace(
         session,
         # L7: in the middle of a rebalance others may have the partitions already.
         losing=not session.is_member or session.state in _MID_REBALANCE,
         after_leaving=after,
         reason=reason,
-        request=None,
+        request=session.request if awaits_member_id else None,
         job=None,
         assignment=None,
     )
     decision.cancel(RETRY_DUE, POLL_OVERDUE)
     decision.enter(MemberState.LEAVING, reason)
+    if awaits_member_id:
+        decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
+    else:
+        go_on(decision)
+
+
+def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
+    """L7 (KIP-394): whether the coordinator may have given us an id that we are still to hear of.
+
+    It keeps the id for a session time-out, and holds up every rebalance of the others meanwhile.
+    """
+    session = decision.session
+    is_sent = session.state is MemberState.PREPARING_REBALANCE and session.request is not None
+    return is_sent and not session.member_id and _wants_to_leave(decision)
+
+
+def leave_as_named(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
+    """L7 (KIP-394): now that we know our id, give it back."""
+    decision.cancel(SESSION_OVERDUE)
+    decision.session = replace(decision.session, member_id=answer.member_id, request=None)
     go_on(decision)
 
 
-def go_on(decision: ClassicMemberDecision) -> None:
+def go_on(decision: ClassicMemberDecision, _done: object = None) -> None:
     """Take the next step: finish the open call, give up what is owned, say good-bye."""
     session = decision.session
     if session.callback is not None:
         return
     if session.owned:
-        lost = session.losing or not session.is_member
-        decision.call(Ownership.LOST if lost else Ownership.REVOKED, session.owned)
+        decision.call(revoked_or_lost(session), session.owned)
     elif _may_leave(decision):
         sent = decision.send(_good_bye(decision, session.reason))
         decision.session = replace(decision.session, request=sent)
@@ -88,16 +110,20 @@ def go_on(decision: ClassicMemberDecision) -> None:
 
 
 def _may_leave(decision: ClassicMemberDecision) -> bool:
+    """Whether there is somebody to say good-bye to, and something to say."""
+    session = decision.session
+    return bool(session.member_id) and session.coordinator_known and _wants_to_leave(decision)
+
+
+def _wants_to_leave(decision: ClassicMemberDecision) -> bool:
     """C33: a static member does not leave, so that it can come back to what it had.
 
     Unless it is told otherwise as it closes; a dynamic one can be told to be silent (KIP-1092).
     """
-    session = decision.session
+    operation = decision.session.operation
     if decision.config.group_instance_id is None:
-        leaves = session.operation is not GroupMembershipOperation.REMAIN_IN_GROUP
-    else:
-        leaves = session.operation is GroupMembershipOperation.LEAVE_GROUP
-    return bool(session.member_id) and leaves and session.coordinator_known
+        return operation is not GroupMembershipOperation.REMAIN_IN_GROUP
+    return operation is GroupMembershipOperation.LEAVE_GROUP
 
 
 def _good_bye(decision: ClassicMemberDecision, reason: str) -> LeaveGroupRequest:
@@ -114,8 +140,11 @@ def _good_bye(decision: ClassicMemberDecision, reason: str) -> LeaveGroupRequest
     )
 
 
-def finish(decision: ClassicMemberDecision) -> None:
-    """The member is out of the group, or will be when its session ends."""
+def finish(decision: ClassicMemberDecision, _answer: object = None) -> None:
+    """The member is out of the group, or will be when its session ends.
+
+    If the coordinator has refused a good-bye, it was out before.
+    """
     after = decision.session.after_leaving
     decision.cancel(*decision.session.deadlines.due_times())
     decision.session = replace(
@@ -134,7 +163,7 @@ def finish(decision: ClassicMemberDecision) -> None:
         start_joining(decision)
 
 
-def start_joining(decision: ClassicMemberDecision) -> None:
+def start_joining(decision: ClassicMemberDecision, _call: object = None) -> None:
     """Join as somebody new."""
     decision.enter(MemberState.UNJOINED)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
@@ -167,8 +196,17 @@ def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None
     decision.enter(MemberState.STALE, reason)
 
 
-def come_back(decision: ClassicMemberDecision) -> None:
-    """The application polls again: tell it what it lost, and join."""
+def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:
+    """L7: the application polls again; callbacks run there, too. Tell it what it lost, and join."""
     if decision.session.callback is None:
         decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
         join.rejoin(decision, "the application polls again")
+
+
+# ----------------------------------------------------------------------------------------- failing
+
+
+def lose_the_rest(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
+    """L3: what was assigned while the member failed is lost as well."""
+    if decision.session.owned:
+        decision.call(revoked_or_lost(decision.session), decision.session.owned)

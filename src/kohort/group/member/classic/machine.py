@@ -15,48 +15,33 @@ from collections.abc import Mapping, Sequence
 
 from kohort.errors import ConfigError, LocalProtocolError, RebalanceInProgressError
 from kohort.group.assignors.interface import (
-    Assignment,
     Assignor,
-    GroupMetadata,
     RebalanceProtocol,
     common_protocol,
 )
-from kohort.group.effects import Callback, Effects
 from kohort.group.member import commits
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberSession, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
-from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.events import (
-    CallbackDone,
-    CoordinatorLost,
-    HeartbeatAnswered,
-    JobDone,
-    MemberEvent,
-    RequestFailed,
-    ResponseArrived,
-    StaleReport,
-    Tick,
-)
-from kohort.group.member.machine import MemberMachine, take_due, told
-from kohort.group.member.offers import offered
+from kohort.group.member.events import HeartbeatAnswered
+from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import replace
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
+from kohort.wire.schema import Message
 
 __all__ = ["ClassicMember", "MemberSession", "MemberState"]
 
-_REBALANCING = (
-    MemberState.UNJOINED,
-    MemberState.PREPARING_REBALANCE,
-    MemberState.COMPLETING_REBALANCE,
-)
 
-
-class ClassicMember(MemberMachine[MemberSession]):
+class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     """One member of one group."""
+
+    rebalancing = (
+        MemberState.UNJOINED,
+        MemberState.PREPARING_REBALANCE,
+        MemberState.COMPLETING_REBALANCE,
+    )
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:
         """Make a member that wants nothing yet.
@@ -69,26 +54,16 @@ class ClassicMember(MemberMachine[MemberSession]):
             ConfigError: No assignor, two of one name, a name or version of the wrong type, or no
                 rebalance protocol that all of them support (L1).
         """
-        offers = offered(assignors)
-        if not offers:
+        super().__init__(config, MemberSession(), CLASSIC_MEMBER.run, assignors)
+        if not assignors:
             raise ConfigError("a member needs assignors, each with a name of its own")
-        self.assignors: Mapping[str, Assignor] = {
-            offer.name: each for offer, each in zip(offers, assignors, strict=True)
-        }
-        self._offers = offers
         protocol = common_protocol(assignors)
         if protocol is None:
             names = ", ".join(self.assignors)
             raise ConfigError(f"no rebalance protocol is supported by all assignors: {names}")
         self.protocol: RebalanceProtocol = protocol
-        super().__init__(config, MemberSession())
 
     # ------------------------------------------------------------------------------- what it knows
-
-    @property
-    def state(self) -> MemberState:
-        """Its state."""
-        return self.session.state
 
     @property
     def is_closed(self) -> bool:
@@ -118,25 +93,6 @@ class ClassicMember(MemberMachine[MemberSession]):
         """Topics to watch as leader: when their partitions change, `RejoinAsked` (L8)."""
         return self.session.group_topics
 
-    def tell_assignor(self, callback: Callback) -> None:
-        """Have the assignor take note of an assignment, before the application is told (L5).
-
-        Args:
-            callback: The call into the application that is about to be made; `ASSIGNED`.
-
-        Raises:
-            Exception: Whatever the assignor raises; like an error of the listener it changes
-                nothing (L6).
-        """
-        metadata = GroupMetadata(
-            group_id=self.config.group_id,
-            generation_id=callback.generation,
-            member_id=self.session.member_id,
-            group_instance_id=self.config.group_instance_id,
-        )
-        assignment = Assignment(callback.assignment, callback.user_data)
-        self.assignors[callback.assignor].on_assignment(assignment, metadata)
-
     # ------------------------------------------------------------------------------------- commits
 
     def commit_request(
@@ -150,88 +106,31 @@ class ClassicMember(MemberMachine[MemberSession]):
         """
         if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
-        if self.session.state in _REBALANCING:
+        if self.session.state in self.rebalancing:
             raise RebalanceInProgressError("poll until the rebalance is through, then commit again")
         return commits.commit_request(
             self.config.group_id, self.identity, self.config.group_instance_id, offsets
         )
 
-    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """Say what the answer to a commit means (L11); ask before `CommitAnswered` is decided."""
-        rebalancing = self.session.state in _REBALANCING
-        return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
-
     # -------------------------------------------------------------------------------------- driving
 
-    def decide(self, event: MemberEvent, now: int) -> Effects[MemberSession]:
-        """Work out what an event leads to; change nothing.
-
-        Args:
-            event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
-
-        Raises:
-            LocalProtocolError: A call of the application that the present state does not allow.
-        """
-        decision = ClassicMemberDecision(
-            self.config,
-            self.session,
-            now,
-            assignors=self._offers,
-            protocol=self.protocol,
+    def _begin(self, now: int) -> ClassicMemberDecision:
+        return ClassicMemberDecision(
+            self.config, self.session, now, assignors=self._offers, protocol=self.protocol
         )
-        self._run(decision, event)
-        return decision.effects()
 
-    def _run(self, decision: ClassicMemberDecision, event: MemberEvent) -> None:
-        """Say in the table's words what happened, and let it act."""
-        match event:
-            case Tick():
-                due = take_due(decision)
-                if due is not None:
-                    _put(decision, due)
-            case ResponseArrived():
-                _answer(decision, event)
-            case RequestFailed():
-                waited = _forget_sent(decision, event.token)
-                lost = CoordinatorLost(event.cause)
-                _put(decision, lost if waited else StaleReport(event.token))
-            case CallbackDone():
-                _put(decision, told(decision, event))
-            case JobDone():
-                job = decision.session.job
-                known = job is not None and job.token == event.token
-                _put(decision, event if known else StaleReport(event.token))
-            case _:
-                _put(decision, event)
+    def _forget_sent(self, decision: ClassicMemberDecision, token: int) -> Sent | None:
+        """As every member, but what leaves has to know later that its good-bye was sent."""
+        request = self.session.request
+        if self.session.state is MemberState.LEAVING and request and request.token == token:
+            return request
+        return super()._forget_sent(decision, token)
 
+    def _answered(self, _sent: Sent, response: Message) -> object:
+        if isinstance(response, HeartbeatResponse):
+            return HeartbeatAnswered(response.error_code)
+        return response
 
-def _put(decision: ClassicMemberDecision, event: object) -> None:
-    CLASSIC_MEMBER.run(decision, type(event), event)
-
-
-def _answer(decision: ClassicMemberDecision, event: ResponseArrived) -> None:
-    if not _forget_sent(decision, event.token):
-        _put(decision, StaleReport(event.token))
-    elif isinstance(event.response, HeartbeatResponse):
-        _put(decision, HeartbeatAnswered(event.response.error_code))
-    else:
-        _put(decision, event.response)
-
-
-def _forget_sent(decision: ClassicMemberDecision, token: int) -> bool:
-    """Note that a request is answered; False: nobody waits for it."""
-    session = decision.session
-    if _is(session.heartbeat, token):
-        decision.session = replace(session, heartbeat=None)
-    elif _is(session.request, token):
-        # Leaving has to know later that its good-bye was sent; every other handler is done with it.
-        kept = session.request if session.state is MemberState.LEAVING else None
-        decision.session = replace(session, request=kept)
-    else:
-        return False
-    return True
-
-
-def _is(sent: Sent | None, token: int) -> bool:
-    return sent is not None and sent.token == token
+    def _awaits_job(self, token: int) -> bool:
+        job = self.session.job
+        return job is not None and job.token == token

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kohort.group.assignors.interface import Assignment, RebalanceProtocol
-from kohort.group.effects import Callback, MemberJob, Send
+from kohort.group.effects import Callback, MemberJob
 from kohort.group.events import Ownership
 from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
-from kohort.group.member.session import MemberDecision, Sent, Session
+from kohort.group.member.session import MemberDecision, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
-from kohort.wire.schema import Message
+from kohort.values import replace
 
 
 class MemberState(State):
@@ -33,8 +32,7 @@ class MemberState(State):
     FATAL = "cannot go on until it is unsubscribed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSession(Session):
+class MemberSession(Session, frozen=True, kw_only=True):
     """All that a member knows; a value.
 
     Attributes:
@@ -44,10 +42,8 @@ class MemberSession(Session):
         owned: Partitions it was given and has not given up.
         assignor: Name of the assignor of this generation.
         group_topics: As leader: topics of all members, whose partitions it has to watch (L8).
-        request: The JoinGroup, SyncGroup or LeaveGroup on its way.
-        heartbeat: The heartbeat on its way.
         job: What the assignors do: before JoinGroup they are asked, as leader they assign.
-        said: What they had to say for this attempt to join; None: they have to be asked.
+        user_data: What they said for this attempt to join, by name; None: they have to be asked.
         assignment: What it was given, until the application has given up what moves away.
         prepared: Whether the application has given its partitions up for this rebalance (L4).
         rejoin: Why to join again as soon as this rebalance is through; None: no need.
@@ -63,10 +59,8 @@ class MemberSession(Session):
     owned: frozenset[TopicPartition] = frozenset()
     assignor: str = ""
     group_topics: frozenset[str] = frozenset()
-    request: Sent | None = None
-    heartbeat: Sent | None = None
     job: MemberJob | None = None
-    said: Mapping[str, bytes] | None = None
+    user_data: Mapping[str, bytes] | None = None
     assignment: Assignment | None = None
     prepared: bool = False
     rejoin: str | None = None
@@ -76,13 +70,12 @@ class MemberSession(Session):
     after_leaving: MemberState = MemberState.CLOSED
 
     @property
-    def is_member(self) -> bool:
-        """Whether the member belongs to a generation, as far as it knows."""
-        return bool(self.member_id) and self.generation != NO_GENERATION
+    def holds_its_place(self) -> bool:
+        """L7: not one that leaves in the middle of a rebalance: others may have been given all."""
+        return self.is_member and not (self.state is MemberState.LEAVING and self.losing)
 
 
-@dataclass(slots=True, kw_only=True)
-class ClassicMemberDecision(MemberDecision[MemberSession]):
+class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
     """What one event does to a classic member, while its handlers run.
 
     Attributes:
@@ -94,20 +87,9 @@ class ClassicMemberDecision(MemberDecision[MemberSession]):
     protocol: RebalanceProtocol
 
     @property
-    def state(self) -> MemberState:
-        """The member's state."""
-        return self.session.state
-
-    @property
     def is_cooperative(self) -> bool:
         """Whether it keeps what it owns during a rebalance (KIP-429)."""
         return self.protocol is RebalanceProtocol.COOPERATIVE
-
-    def send(self, request: Message, timeout_ms: int | None = None) -> Sent:
-        """Send a request, and return what to remember of it."""
-        sent = Sent(self.token(), self.session.member_id, self.session.generation)
-        self.sends.append(Send(sent.token, request, timeout_ms))
-        return sent
 
     def call(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
 from kohort.group.member import lookup
-from kohort.group.member.classic import answers, callbacks, calls, leave
-from kohort.group.member.classic.errors import Remedy, remedy
+from kohort.group.member.classic import answers, calls, join, leave
+from kohort.group.member.classic.answers import Remedy, remedy, says
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.events import (
     CallbackDone,
@@ -27,11 +27,8 @@ from kohort.group.member.events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.wire.messages.membership import (
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    SyncGroupResponse,
-)
+from kohort.group.member.rows import both, note_poll, note_topics, only_in, pass_over
+from kohort.wire.messages.membership import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 
 Rows = tuple[Row[MemberState, ClassicMemberDecision], ...]
 
@@ -55,17 +52,18 @@ REJOIN = (REVOKING, PREPARING, UNJOINED)
 LEFT = (CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING)
 
 
-def others(*states: MemberState) -> tuple[MemberState, ...]:
-    """Return all states but these."""
-    return tuple(state for state in MemberState if state not in states)
-
-
 CALL_ROWS: Rows = (
-    row(UNSUBSCRIBED, Subscribed, calls.subscribe, to=(PREPARING, UNJOINED), rule="L2"),
+    row(
+        UNSUBSCRIBED,
+        Subscribed,
+        both(note_topics, leave.start_joining),
+        to=(PREPARING, UNJOINED),
+        rule="L2",
+    ),
     row(LEAVING, Subscribed, calls.subscribe_afterwards, when=calls.comes_back),
     row(STABLE, Subscribed, calls.resubscribe, when=calls.is_another_subscription, to=REJOIN),
-    row((*JOINED, STALE), Subscribed, calls.note_topics),
-    row(UNSUBSCRIBED, Unsubscribed, calls.pass_over),
+    row((*JOINED, STALE), Subscribed, note_topics),
+    row(UNSUBSCRIBED, Unsubscribed, pass_over),
     row(
         (*JOINED, STALE, FATAL),
         Unsubscribed,
@@ -77,77 +75,49 @@ CALL_ROWS: Rows = (
     row((UNSUBSCRIBED, CLOSED), Closing, leave.close_at_once, to=CLOSED),
     row((*JOINED, STALE, FATAL), Closing, leave.close, to=(LEAVING, CLOSED), rule="L7"),
     row(LEAVING, Closing, leave.close_afterwards),
-    row(JOINED, Polled, calls.note_poll, rule="KIP-62"),
-    row(STALE, Polled, calls.come_back, to=REJOIN, rule="L7"),
-    row((UNSUBSCRIBED, LEAVING, FATAL), Polled, calls.pass_over),
+    row(JOINED, Polled, note_poll, rule="KIP-62"),
+    row(STALE, Polled, leave.come_back, to=REJOIN, rule="L7"),
+    row((UNSUBSCRIBED, LEAVING, FATAL), Polled, pass_over),
     row(STABLE, RejoinAsked, calls.rebalance, to=REJOIN, rule="L8 L15"),
     row((PREPARING, COMPLETING, ASSIGNING), RejoinAsked, calls.rebalance_later, rule="L15"),
-    row((UNJOINED, REVOKING, STALE, LEAVING, FATAL), RejoinAsked, calls.pass_over),
+    row((UNJOINED, REVOKING, STALE, LEAVING, FATAL), RejoinAsked, pass_over),
 )
 
 CALLBACK_ROWS: Rows = (
-    row(REVOKING, CallbackDone, callbacks.revoked, to=(PREPARING, UNJOINED), rule="L3 L4 L6"),
+    row(REVOKING, CallbackDone, calls.revoked, to=(PREPARING, UNJOINED), rule="L3 L4 L6"),
     row(
-        ASSIGNING,
-        CallbackDone,
-        callbacks.moved,
-        when=callbacks.is_moving,
-        to=REJOIN,
-        rule="L5 L6 KIP-429",
+        ASSIGNING, CallbackDone, calls.moved, when=calls.is_moving, to=REJOIN, rule="L5 L6 KIP-429"
     ),
-    row(ASSIGNING, CallbackDone, callbacks.assigned, to=(STABLE, *REJOIN), rule="L5 L6"),
-    row(
-        LEAVING,
-        CallbackDone,
-        callbacks.done_leaving,
-        to=LEFT,
-        rule="L7",
-    ),
-    row(STALE, CallbackDone, callbacks.done_stale, to=REJOIN, rule="L7"),
-    row(FATAL, CallbackDone, callbacks.done_fatal, rule="L3"),
-    row(others(REVOKING, ASSIGNING, LEAVING, STALE, FATAL), CallbackDone, calls.never),
+    row(ASSIGNING, CallbackDone, calls.assigned, to=(STABLE, *REJOIN), rule="L5 L6"),
+    row(LEAVING, CallbackDone, both(calls.finish_call, leave.go_on), to=LEFT, rule="L7"),
+    row(STALE, CallbackDone, both(calls.finish_call, leave.come_back), to=REJOIN, rule="L7"),
+    row(FATAL, CallbackDone, both(calls.finish_call, leave.lose_the_rest), rule="L3"),
 )
 
 _JOINED = JoinGroupResponse
 JOIN_ROWS: Rows = (
-    row(
-        PREPARING,
-        _JOINED,
-        answers.accept_generation,
-        when=answers.is_welcome,
-        to=COMPLETING,
-        rule="L9",
-    ),
+    row(PREPARING, _JOINED, join.become_part, when=answers.is_welcome, to=COMPLETING, rule="L9"),
     row(
         PREPARING,
         _JOINED,
         answers.take_member_id,
-        when=answers.join_says(Remedy.KEEP_MEMBER_ID),
+        when=says(Remedy.KEEP_MEMBER_ID),
         rule="L10 KIP-394",
     ),
-    row(PREPARING, _JOINED, answers.join_again, when=answers.join_says(Remedy.REJOIN), rule="L10"),
-    row(PREPARING, _JOINED, answers.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
+    row(PREPARING, _JOINED, join.send_join, when=says(Remedy.REJOIN), rule="L10"),
+    row(PREPARING, _JOINED, join.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
     row(
         PREPARING,
         _JOINED,
         answers.find_and_join,
-        when=answers.join_says(Remedy.FIND_COORDINATOR),
+        when=says(Remedy.FIND_COORDINATOR),
         to=UNJOINED,
         rule="L10",
     ),
-    row(
-        PREPARING,
-        _JOINED,
-        answers.wait_and_join,
-        when=answers.join_says(Remedy.WAIT),
-        to=UNJOINED,
-        rule="L10",
-    ),
-    row(
-        PREPARING, _JOINED, answers.refuse_generation, when=answers.join_says(Remedy.NONE), to=FATAL
-    ),
+    row(PREPARING, _JOINED, answers.wait_and_join, when=says(Remedy.WAIT), to=UNJOINED, rule="L10"),
+    row(PREPARING, _JOINED, answers.refuse_generation, when=says(Remedy.NONE), to=FATAL),
     row(PREPARING, _JOINED, answers.give_up_joining, to=FATAL, rule="L10"),
-    row(others(PREPARING), _JOINED, calls.never),
+    row(LEAVING, _JOINED, leave.leave_as_named, to=LEFT, rule="L7 KIP-394"),
 )
 
 _SYNCED = SyncGroupResponse
@@ -155,43 +125,30 @@ SYNC_ROWS: Rows = (
     row(
         COMPLETING,
         _SYNCED,
-        answers.accept_assignment,
-        when=answers.says(Remedy.NONE),
+        join.take_assignment,
+        when=says(Remedy.NONE),
         to=(ASSIGNING, UNJOINED),
         rule="L5",
     ),
-    row(
-        COMPLETING,
-        _SYNCED,
-        answers.join_again,
-        when=answers.says(Remedy.REJOIN),
-        to=PREPARING,
-        rule="L10",
-    ),
-    row(COMPLETING, _SYNCED, answers.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
+    row(COMPLETING, _SYNCED, join.send_join, when=says(Remedy.REJOIN), to=PREPARING, rule="L10"),
+    row(COMPLETING, _SYNCED, join.join_anew, when=answers.says_gone, to=REJOIN, rule="L10"),
     row(
         COMPLETING,
         _SYNCED,
         answers.find_and_join,
-        when=answers.says(Remedy.FIND_COORDINATOR),
+        when=says(Remedy.FIND_COORDINATOR),
         to=UNJOINED,
         rule="L10",
     ),
     row(
-        COMPLETING,
-        _SYNCED,
-        answers.wait_and_join,
-        when=answers.says(Remedy.WAIT),
-        to=UNJOINED,
-        rule="C45",
+        COMPLETING, _SYNCED, answers.wait_and_join, when=says(Remedy.WAIT), to=UNJOINED, rule="C45"
     ),
     row(COMPLETING, _SYNCED, answers.give_up_joining, to=FATAL, rule="L10"),
-    row(others(COMPLETING), _SYNCED, calls.never),
 )
 
 JOB_ROWS: Rows = (
     row(PREPARING, JobDone, answers.cannot_speak, when=answers.is_failed, to=UNJOINED, rule="L2"),
-    row(PREPARING, JobDone, answers.join_as_said, rule="L2"),
+    row(PREPARING, JobDone, join.join_as_said, rule="L2"),
     row(
         COMPLETING,
         JobDone,
@@ -200,29 +157,20 @@ JOB_ROWS: Rows = (
         to=UNJOINED,
         rule="L8",
     ),
-    row(COMPLETING, JobDone, answers.hand_over, rule="L8"),
-    row(others(PREPARING, COMPLETING), JobDone, calls.never),
-    row(
-        LEAVING,
-        LeaveGroupResponse,
-        answers.left,
-        to=LEFT,
-        rule="L7",
-    ),
-    row(others(LEAVING), LeaveGroupResponse, calls.never),
-    row(tuple(MemberState), StaleReport, calls.pass_over),
+    row(COMPLETING, JobDone, join.hand_over, rule="L8"),
+    row(LEAVING, LeaveGroupResponse, leave.finish, to=LEFT, rule="L7"),
+    row(tuple(MemberState), StaleReport, pass_over),
 )
 
 
 def sent_good_bye_in_vain(decision: ClassicMemberDecision, answer: answers.Answered) -> bool:
     """Whether LeaveGroup went to a broker that is not the coordinator any more."""
-    moved = remedy(answer.error_code) is Remedy.FIND_COORDINATOR
+    moved = remedy(answer) is Remedy.FIND_COORDINATOR
     return moved and calls.has_said_good_bye(decision, answer)
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
     """Heartbeats and commits say the same about a membership (L3, L10, L11)."""
-    says = answers.says
     return (
         row(
             STABLE,
@@ -236,7 +184,7 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
         row(
             (STABLE, COMPLETING),
             trigger,
-            answers.join_anew,
+            join.join_anew,
             when=answers.says_gone,
             to=REJOIN,
             rule="L3 L10",
@@ -244,7 +192,7 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
         row(
             (REVOKING, ASSIGNING, LEAVING),
             trigger,
-            answers.note_lost_membership,
+            join.reset_identity,
             when=answers.says_gone,
             rule="L10",
         ),
@@ -256,18 +204,11 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
             to=UNJOINED,
             rule="L10",
         ),
-        row(
-            LEAVING,
-            trigger,
-            calls.leave_unheard,
-            when=sent_good_bye_in_vain,
-            to=LEFT,
-            rule="L7",
-        ),
+        row(LEAVING, trigger, calls.leave_unheard, when=sent_good_bye_in_vain, to=LEFT, rule="L7"),
         row(
             (REVOKING, ASSIGNING, STABLE, LEAVING),
             trigger,
-            answers.find_coordinator,
+            join.forget_coordinator,
             when=says(Remedy.FIND_COORDINATOR),
             rule="L10",
         ),
@@ -277,20 +218,19 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
 _BEATEN = HeartbeatAnswered
 _FATAL_FROM = (REVOKING, COMPLETING, ASSIGNING, STABLE)
 MEMBERSHIP_ROWS: Rows = (
-    row(BEATING, _BEATEN, answers.note_alive, when=answers.says(Remedy.NONE), rule="L9"),
+    row(BEATING, _BEATEN, answers.note_alive, when=says(Remedy.NONE), rule="L9"),
     *_membership_rows(_BEATEN),
     row(
         (REVOKING, COMPLETING, LEAVING),
         _BEATEN,
         answers.note_alive,
-        when=answers.says(Remedy.REJOIN),
+        when=says(Remedy.REJOIN),
         rule="L10",
     ),
-    row(BEATING, _BEATEN, answers.pass_over, when=answers.says(Remedy.WAIT), rule="L10"),
-    row(LEAVING, _BEATEN, answers.pass_over, rule="L7"),
+    row(BEATING, _BEATEN, pass_over, when=says(Remedy.WAIT), rule="L10"),
+    row(LEAVING, _BEATEN, pass_over, rule="L7"),
     row(_FATAL_FROM, _BEATEN, answers.give_up, to=FATAL, rule="L10"),
-    row(others(*BEATING), _BEATEN, calls.never),
-    row(BEATING, CommitAnswered, answers.pass_over, when=answers.is_outdated, rule="L11"),
+    row(BEATING, CommitAnswered, pass_over, when=answers.is_outdated, rule="L11"),
     *_membership_rows(CommitAnswered),
     row(
         _FATAL_FROM,
@@ -300,13 +240,18 @@ MEMBERSHIP_ROWS: Rows = (
         to=FATAL,
         rule="L11",
     ),
-    row(tuple(MemberState), CommitAnswered, answers.pass_over, rule="L11"),
+    row(tuple(MemberState), CommitAnswered, pass_over, rule="L11"),
 )
 
 COORDINATOR_ROWS: Rows = (
     row(IDLE, CoordinatorKnown, lookup.note_coordinator),
     row(UNJOINED, CoordinatorKnown, lookup.note_coordinator, when=calls.is_waiting),
-    row(UNJOINED, CoordinatorKnown, calls.join_coordinator, to=(PREPARING, REVOKING)),
+    row(
+        UNJOINED,
+        CoordinatorKnown,
+        both(lookup.note_coordinator, calls.retry),
+        to=(PREPARING, REVOKING),
+    ),
     row((*BEATING, PREPARING), CoordinatorKnown, calls.greet_coordinator, rule="L9"),
     row(IDLE, CoordinatorLost, calls.note_no_coordinator),
     row((PREPARING, COMPLETING), CoordinatorLost, answers.find_and_join, to=UNJOINED, rule="L10"),
@@ -321,7 +266,7 @@ COORDINATOR_ROWS: Rows = (
     row(
         (UNJOINED, REVOKING, ASSIGNING, STABLE, LEAVING),
         CoordinatorLost,
-        answers.find_coordinator,
+        join.forget_coordinator,
         rule="L10",
     ),
     row(JOINED, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL, rule="L10"),
@@ -331,7 +276,6 @@ COORDINATOR_ROWS: Rows = (
 
 TIME_ROWS: Rows = (
     row(BEATING, HeartbeatDue, calls.beat, rule="L9"),
-    row(others(*BEATING), HeartbeatDue, calls.never),
     row(COMPLETING, SessionOverdue, answers.find_and_join, to=UNJOINED),
     row(
         LEAVING,
@@ -342,13 +286,21 @@ TIME_ROWS: Rows = (
         rule="L7",
     ),
     row((*CALLING, STABLE, LEAVING), SessionOverdue, calls.doubt_coordinator),
-    row(others(*BEATING), SessionOverdue, calls.never),
     row(JOINED, PollOverdue, leave.become_stale, to=STALE, rule="L7 KIP-62"),
-    row(others(*JOINED), PollOverdue, calls.never),
     row(UNJOINED, RetryDue, calls.retry, to=(PREPARING, REVOKING), rule="KIP-580"),
-    row(others(UNJOINED), RetryDue, calls.never),
     row(ACTIVE, LookupDue, lookup.look_up, rule="KIP-580"),
-    row(IDLE, LookupDue, calls.never),
+)
+
+IMPOSSIBLE: Rows = (
+    *only_in((*CALLING, LEAVING, STALE, FATAL), CallbackDone),
+    *only_in((PREPARING, LEAVING), JoinGroupResponse),
+    *only_in((COMPLETING,), SyncGroupResponse),
+    *only_in((PREPARING, COMPLETING), JobDone),
+    *only_in((LEAVING,), LeaveGroupResponse),
+    *only_in(BEATING, HeartbeatAnswered, HeartbeatDue, SessionOverdue),
+    *only_in(JOINED, PollOverdue),
+    *only_in((UNJOINED,), RetryDue),
+    *only_in(ACTIVE, LookupDue),
 )
 
 CLASSIC_MEMBER: Table[MemberState, ClassicMemberDecision] = Table(
@@ -361,7 +313,8 @@ CLASSIC_MEMBER: Table[MemberState, ClassicMemberDecision] = Table(
     + JOB_ROWS
     + MEMBERSHIP_ROWS
     + COORDINATOR_ROWS
-    + TIME_ROWS,
+    + TIME_ROWS
+    + IMPOSSIBLE,
     total=(
         CallbackDone,
         JoinGroupResponse,

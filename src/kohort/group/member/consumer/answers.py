@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 
-from kohort.errors import ErrorCode, KafkaError, error_name
-from kohort.group.member.consumer import client_assignors, coordinator, leave, reconcile, rhythm
-from kohort.group.member.consumer.errors import Remedy, remedy
+from kohort.errors import ErrorCode, KafkaError
+from kohort.group.member.consumer import client_assignors, leave, reconcile, rhythm
 from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 Answer = ConsumerGroupHeartbeatResponse
+
+
+class Remedy(Enum):
+    """What to do about the error code of a heartbeat (L35, L36)."""
+
+    NONE = "no error"
+    REJOIN = "what is owned is lost: say so, and join again as who we are"
+    FIND_COORDINATOR = "look for the coordinator"
+    WAIT = "try again after a wait"
+    TELL_AND_WAIT = "the application is told; it may be allowed later"
+    FATAL = "give up"
+
+
+_REMEDIES: dict[int, Remedy] = {
+    ErrorCode.NONE: Remedy.NONE,
+    ErrorCode.FENCED_MEMBER_EPOCH: Remedy.REJOIN,
+    ErrorCode.UNKNOWN_MEMBER_ID: Remedy.REJOIN,
+    ErrorCode.NOT_COORDINATOR: Remedy.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Remedy.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Remedy.WAIT,
+    ErrorCode.REQUEST_TIMED_OUT: Remedy.WAIT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Remedy.TELL_AND_WAIT,
+}
+
+
+def remedy(code: int, *, is_member: bool) -> Remedy:
+    """Return what to do about the answer to a heartbeat; whatever is not known is fatal.
+
+    Args:
+        code: Its error code.
+        is_member: Whether the heartbeat came from a member, and not from one that joins. A group
+            that is gone was deleted while the member was away: it comes back by joining again.
+    """
+    if code == ErrorCode.GROUP_ID_NOT_FOUND and is_member:
+        return Remedy.REJOIN
+    return _REMEDIES.get(code, Remedy.FATAL)
 
 
 def says(wanted: Remedy) -> Callable[[ConsumerMemberDecision, Answer], bool]:
@@ -30,7 +66,7 @@ def is_nonsense(decision: ConsumerMemberDecision, answer: Answer) -> bool:
     return answer.error_code == ErrorCode.NONE and answer.member_epoch < lowest
 
 
-def _note(decision: ConsumerMemberDecision, answer: Answer) -> None:
+def note_answer(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """Take over who we are and when to beat next."""
     session, config = decision.session, decision.config
     interval_ms = answer.heartbeat_interval_ms
@@ -52,14 +88,9 @@ def _note(decision: ConsumerMemberDecision, answer: Answer) -> None:
     client_assignors.note_answer(decision, answer)
 
 
-def note_answer(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """Still a member, and about to leave."""
-    _note(decision, answer)
-
-
 def note_newer_target(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """L33: what is given now is looked at when the present change is acknowledged."""
-    _note(decision, answer)
+    note_answer(decision, answer)
     reconcile.note_target(decision, answer.assignment)
 
 
@@ -71,25 +102,10 @@ def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
         reconcile.begin(decision)
 
 
-def rejoin(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L35: we were removed."""
-    leave.fence(decision, f"the coordinator answered {error_name(answer.error_code)}")
-
-
-def lose_membership(decision: ConsumerMemberDecision, _answer: Answer) -> None:
-    """L35: removed while leaving."""
-    leave.lose_membership(decision)
-
-
-def try_again_later(decision: ConsumerMemberDecision, _answer: Answer) -> None:
-    """L36: the coordinator is busy, or talks nonsense."""
-    coordinator.beat_later(decision)
-
-
 def tell_and_try_again(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """L36: a topic may not be read; somebody may allow it while we wait."""
     decision.raised.append(KafkaError(answer.error_code, answer.error_message or ""))
-    coordinator.beat_later(decision)
+    rhythm.beat_later(decision)
 
 
 def give_up(decision: ConsumerMemberDecision, answer: Answer) -> None:

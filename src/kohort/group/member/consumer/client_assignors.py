@@ -11,19 +11,18 @@ import uuid
 from collections.abc import Mapping
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors.interface import (
     Assignment,
     Assignor,
     ClusterView,
-    GroupMetadata,
     RebalanceProtocol,
 )
-from kohort.group.effects import AssignmentJob, Callback, MemberJob, Send, SubscriptionJob
+from kohort.group.effects import AssignmentJob, MemberJob, Send, SubscriptionJob
 from kohort.group.events import AssignorUnsupported
-from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     Computation,
     ConsumerMemberDecision,
@@ -31,11 +30,11 @@ from kohort.group.member.consumer.session import (
     MemberState,
 )
 from kohort.group.member.events import RETRY_DUE, JobDone
-from kohort.group.member.leader import words
-from kohort.group.member.offers import own_words
+from kohort.group.member.leader import subscription_user_data
+from kohort.group.member.offers import own_user_data
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
+from kohort.values import replace
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -59,8 +58,7 @@ _FAILED = 1
 _ROUNDS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ComputationLost:
+class ComputationLost(Struct, frozen=True):
     """A request of the computation has no answer."""
 
     cause: str = ""
@@ -78,7 +76,7 @@ def announce(decision: ConsumerMemberDecision) -> None:
     if any(each.is_asked for each in decision.assignors):
         ask(decision)
     else:
-        _announce(decision, own_words(decision.assignors, decision.session.topics))
+        _announce(decision, own_user_data(decision.assignors, decision.session.topics))
 
 
 def ask(decision: ConsumerMemberDecision) -> None:
@@ -108,17 +106,16 @@ def has_failed(decision: ConsumerMemberDecision, done: JobDone) -> bool:
 def ask_later(decision: ConsumerMemberDecision, done: JobDone) -> None:
     """An assignor raised: the application is told, and it is asked again after a wait (KIP-580)."""
     decision.raised.append(KohortError(done.error))
-    failures = decision.session.failures + 1
-    decision.session = replace(decision.session, asking=None, unasked=True, failures=failures)
-    coordinator.beat_soon(decision)
-    decision.start(RETRY_DUE, decision.config.backoff_ms(failures))
+    decision.session = replace(decision.session, asking=None, unasked=True)
+    rhythm.beat_soon(decision)
+    decision.back_off(RETRY_DUE)
 
 
 def note_said(decision: ConsumerMemberDecision, done: JobDone) -> None:
     """The coordinator hears of it at once."""
     decision.session = replace(decision.session, asking=None)
     _announce(decision, done.assignments or {})
-    coordinator.beat_soon(decision)
+    rhythm.beat_soon(decision)
 
 
 def _announce(decision: ConsumerMemberDecision, said: Mapping[str, bytes]) -> None:
@@ -156,7 +153,7 @@ def note_answer(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeat
     """Begin, if the coordinator asks for it and this member is not at it already."""
     session = decision.session
     if answer.assignment is not None or answer.assignment_metadata is not None:
-        decision.session = replace(session, word=answer.assignment_metadata)
+        decision.session = replace(session, assignment_metadata=answer.assignment_metadata)
     is_free = session.computation is None and decision.state is not MemberState.PREPARE_LEAVING
     if answer.should_compute_assignment and is_free and decision.assignors:
         request = ConsumerGroupPrepareAssignmentRequest(
@@ -271,7 +268,7 @@ def _installed(
 def installed(decision: ConsumerMemberDecision, answer: Installed) -> None:
     """Hear at once what this member is to have; why a result was refused is the broker's to say."""
     forget(decision, answer)
-    coordinator.beat_soon(decision)
+    rhythm.beat_soon(decision)
 
 
 def forget(decision: ConsumerMemberDecision, _event: object) -> None:
@@ -295,7 +292,7 @@ def compute(
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
     """
     if isinstance(job, SubscriptionJob):
-        return words(job, assignors)
+        return subscription_user_data(job, assignors)
     assignor, subscriptions = assignors[job.assignor], dict(job.subscriptions)
     given: dict[str, Assignment] = {}
     for _ in range(_ROUNDS):
@@ -314,18 +311,3 @@ def compute(
 
 _NOTHING = Assignment(frozenset())
 _COOPERATIVE = RebalanceProtocol.COOPERATIVE
-
-
-def tell(
-    assignors: Mapping[str, Assignor], callback: Callback, config: MemberConfig, member_id: str
-) -> None:
-    """Tell the assignor that made the assignment what this member was given."""
-    assignor = assignors.get(callback.assignor)
-    if assignor is not None:
-        metadata = GroupMetadata(
-            group_id=config.group_id,
-            generation_id=callback.generation,
-            member_id=member_id,
-            group_instance_id=config.group_instance_id,
-        )
-        assignor.on_assignment(Assignment(callback.assignment, callback.user_data), metadata)

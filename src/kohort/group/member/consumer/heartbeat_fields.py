@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kohort.values import dataclass
+from msgspec import Struct
+
 from kohort.wire.messages.consumer_group import (
     ClientAssignor,
     ConsumerGroupHeartbeatRequest,
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 NO_PATTERN = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatFields:
+class HeartbeatFields(Struct, frozen=True):
     """The fields that a heartbeat may leave out when the coordinator knows them.
 
     Attributes:
@@ -119,8 +119,7 @@ def _by_topic(partitions: Iterable[TopicIdPartition] | None) -> tuple[TopicParti
         topics.setdefault(partition.topic_id.hex, []).append(partition)
     return tuple(
         TopicPartitions(
-            topic_id=entries[0].topic_id,
-            partitions=tuple(entry.partition for entry in entries),
+            topic_id=entries[0].topic_id, partitions=tuple(entry.partition for entry in entries)
         )
         for entries in topics.values()
     )

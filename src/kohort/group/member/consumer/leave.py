@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.errors import KafkaError
-from kohort.group.events import Ownership
-from kohort.group.member.consumer import client_assignors, coordinator
+from kohort.errors import KafkaError, error_name
+from kohort.group.member.consumer import client_assignors, rhythm
 from kohort.group.member.consumer.heartbeat_fields import leave_request
 from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
 from kohort.group.member.events import POLL_OVERDUE, GroupMembershipOperation, PollOverdue
+from kohort.group.member.session import revoked_or_lost
 from kohort.values import replace
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
 LEAVE_FOR_NOW_EPOCH = -2
@@ -16,12 +17,12 @@ LEAVE_FOR_NOW_EPOCH = -2
 _NOT_POLLED = "the application did not poll within max.poll.interval.ms"
 
 
-def join(decision: ConsumerMemberDecision) -> None:
-    """Begin to join, with nothing."""
+def join(decision: ConsumerMemberDecision, _poll: object = None) -> None:
+    """L32: begin to join, with nothing; the first poll after a subscription does."""
     client_assignors.announce(decision)
     decision.enter(MemberState.JOINING)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
-    coordinator.beat_soon(decision)
+    rhythm.beat_soon(decision)
 
 
 def _forget_membership(decision: ConsumerMemberDecision) -> None:
@@ -38,8 +39,8 @@ def _forget_membership(decision: ConsumerMemberDecision) -> None:
         computation=None,
         asking=None,
         unasked=False,
-        word=None,
-        told=None,
+        assignment_metadata=None,
+        told_metadata=None,
     )
 
 
@@ -60,13 +61,13 @@ def start(decision: ConsumerMemberDecision, reason: str) -> None:
     go_on(decision)
 
 
-def go_on(decision: ConsumerMemberDecision) -> None:
+def go_on(decision: ConsumerMemberDecision, _done: object = None) -> None:
     """Take the next step: finish the open call, give up what is owned, say good-bye."""
     session = decision.session
     if session.callback is not None:
         return
     if session.owned:
-        decision.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
+        decision.call(revoked_or_lost(session), session.owned)
     else:
         _take_leave(decision)
 
@@ -76,7 +77,7 @@ def _take_leave(decision: ConsumerMemberDecision) -> None:
     _forget_membership(decision)
     if says_good_bye:
         decision.enter(MemberState.LEAVING)
-        coordinator.beat_soon(decision)
+        rhythm.beat_soon(decision)
     else:
         finish(decision)
 
@@ -94,38 +95,31 @@ def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
     is_static = decision.config.group_instance_id is not None
     for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
-    decision.send(leave_request(decision.config, decision.session, epoch))
+    decision.beat(leave_request(decision.config, decision.session, epoch))
     if decision.session.after_leaving is MemberState.STALE:
         finish(decision)  # nobody waits for the answer
 
 
-def finish(decision: ConsumerMemberDecision) -> None:
-    """The member is out of the group, or will be when its session ends."""
+def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
+    """L37: the member is out of the group, or will be when its session ends.
+
+    Whatever the answer to its good-bye is.
+    """
     after = decision.session.after_leaving
     decision.session = replace(decision.session, greeted=False, is_due=False, failures=0)
     if after is MemberState.STALE and decision.state is MemberState.PREPARE_LEAVING:
         decision.enter(MemberState.LEAVING)
     if after is MemberState.STALE:
         decision.enter(after, _NOT_POLLED)
-        _lose(decision)
+        lose(decision)
     else:
         decision.enter(after)
-
-
-def good_bye_answered(decision: ConsumerMemberDecision, _event: object) -> None:
-    """L37: whatever the answer is, the member is out."""
-    finish(decision)
 
 
 def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
     """The coordinator is lost before it heard the good-bye: the session will end by itself."""
     decision.session = replace(decision.session, coordinator_known=False)
     finish(decision)
-
-
-def done_leaving(decision: ConsumerMemberDecision, _done: object) -> None:
-    """The next step of leaving."""
-    go_on(decision)
 
 
 # ----------------------------------------------------------------------------- max.poll.interval.ms
@@ -141,15 +135,16 @@ def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> Non
     _take_leave(decision)
 
 
-def _lose(decision: ConsumerMemberDecision) -> None:
+def lose(decision: ConsumerMemberDecision, _done: object = None) -> None:
+    """Tell the application that what it has is lost; also what came while the member failed."""
     session = decision.session
     if session.callback is None and session.owned:
-        decision.call(Ownership.LOST, session.owned)
+        decision.call(revoked_or_lost(session), session.owned)
 
 
 def done_stale(decision: ConsumerMemberDecision, _done: object) -> None:
     """The application is back in its poll, for that is where callbacks run: join again."""
-    _lose(decision)
+    lose(decision)
     come_back(decision, _done)
 
 
@@ -162,23 +157,23 @@ def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
 # --------------------------------------------------------------------- by the coordinator's will
 
 
-def fence(decision: ConsumerMemberDecision, reason: str) -> None:
-    """L35: what it has is lost, then it joins again as who it is."""
+def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
+    """L35: removed: what it has is lost, then it joins again as who it is."""
     refused = decision.state is MemberState.JOINING
     failures = decision.session.failures
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
-    decision.enter(MemberState.FENCED, reason)
+    decision.enter(MemberState.FENCED, f"the coordinator answered {error_name(answer.error_code)}")
     if refused:  # it may be refused for ever: not as fast as the network allows
         decision.session = replace(decision.session, failures=failures)
-        coordinator.beat_later(decision)
-    _lose(decision)
+        rhythm.beat_later(decision)
+    lose(decision)
     _leave_fenced(decision)
 
 
 def done_fenced(decision: ConsumerMemberDecision, _done: object) -> None:
     """L35: the application knows what it lost."""
-    _lose(decision)
+    lose(decision)
     _leave_fenced(decision)
 
 
@@ -192,8 +187,8 @@ def _leave_fenced(decision: ConsumerMemberDecision) -> None:
         decision.enter(MemberState.UNSUBSCRIBED)
 
 
-def lose_membership(decision: ConsumerMemberDecision) -> None:
-    """Removed while the application is giving its partitions up: there is no good-bye to say."""
+def lose_membership(decision: ConsumerMemberDecision, _answer: object) -> None:
+    """L35: removed while the application gives its partitions up: there is no good-bye to say."""
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
 
@@ -203,9 +198,4 @@ def fail(decision: ConsumerMemberDecision, code: int, what: str) -> None:
     decision.raised.append(KafkaError(code, what))
     _forget_membership(decision)
     decision.enter(MemberState.FATAL, what)
-    _lose(decision)
-
-
-def done_fatal(decision: ConsumerMemberDecision, _done: object) -> None:
-    """What was assigned while the member failed is lost as well."""
-    _lose(decision)
+    lose(decision)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from immutables import Map
 
 from kohort.group.events import Ownership
-from kohort.group.member.consumer import coordinator
+from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     ConsumerMemberDecision,
     MemberSession,
@@ -46,11 +46,14 @@ def is_reconciled(session: MemberSession) -> bool:
     """Whether the member has acknowledged what it was given last."""
     if session.target is None:
         return True
-    return session.target == session.acknowledged and session.word == session.told
+    return (
+        session.target == session.acknowledged
+        and session.assignment_metadata == session.told_metadata
+    )
 
 
-def begin(decision: ConsumerMemberDecision) -> None:
-    """Reconcile, unless that is done already."""
+def begin(decision: ConsumerMemberDecision, _event: object = None) -> None:
+    """L32: reconcile what was given, unless that is done already."""
     if is_reconciled(decision.session):
         decision.enter(MemberState.STABLE)
         return
@@ -111,7 +114,7 @@ def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
 # ------------------------------------------------------------------------ the application was told
 
 
-def finish_call(decision: ConsumerMemberDecision) -> None:
+def finish_call(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
     """Note what the application knows now; that its listener raised changes nothing (L34)."""
     session = decision.session
     callback = session.callback
@@ -136,17 +139,17 @@ def is_revocation(decision: ConsumerMemberDecision, _done: CallbackDone) -> bool
     return callback is not None and callback.change is not Ownership.ASSIGNED
 
 
-def revoked(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
+def revoked(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
     """L32: now tell it what it got."""
-    finish_call(decision)
+    finish_call(decision, done)
     _take(decision, gave_up=True)
 
 
-def assigned(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
+def assigned(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
     """L32: it has what it was given; the coordinator has to know at once."""
-    finish_call(decision)
+    finish_call(decision, done)
     session = decision.session
     sent = None if session.sent is None else replace(session.sent, partitions=None)
     decision.session = replace(session, acknowledged=session.owned, sent=sent)
     decision.enter(MemberState.ACKNOWLEDGING)
-    coordinator.beat_soon(decision)
+    rhythm.beat_soon(decision)

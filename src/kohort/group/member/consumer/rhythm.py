@@ -11,7 +11,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from kohort.group.member.consumer.session import ConsumerMemberDecision
-from kohort.group.member.events import HEARTBEAT_DUE
+from kohort.group.member.events import HEARTBEAT_DUE, RETRY_DUE, HeartbeatDue
 from kohort.values import replace
 
 # From one common moment to the next passes a little more than the interval: the session of a member
@@ -24,11 +24,29 @@ _SPREAD = 32
 # one if the coordinator rested between two assignments until the first one was over.
 AFTER_CHANGE = 1
 AFTER_JOIN = 2
-# Who would beat so little before a moment, as a part of the interval, waits for it.
+# A heartbeat that would come this little before a moment, as a part of the interval, waits for it.
 _NEAR = 16
-# Who has just beaten leaves a moment out only if it is as good as now: in between another member
-# may have let the coordinator decide.
+# A member that has just sent a heartbeat skips a moment only if it is as good as now: in between
+# another member's may have made the coordinator decide.
 _TOO_NEAR = 64
+
+
+def beat_soon(decision: ConsumerMemberDecision) -> None:
+    """Send a heartbeat as soon as that is possible."""
+    decision.session = replace(decision.session, is_due=True)
+
+
+def beat_later(decision: ConsumerMemberDecision, _answer: object = None) -> None:
+    """L36: a heartbeat failed, or makes no sense: a full one goes out after a wait (KIP-580)."""
+    decision.session = replace(decision.session, sent=None, is_due=True)
+    decision.cancel(HEARTBEAT_DUE)
+    decision.back_off(RETRY_DUE)
+
+
+def can_beat(decision: ConsumerMemberDecision) -> bool:
+    """Whether the heartbeat that is due can go out now: one in flight, none during a wait."""
+    session = decision.session
+    return session.coordinator_known and session.heartbeat is None and not decision.runs(RETRY_DUE)
 
 
 def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
@@ -41,22 +59,22 @@ def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
     """
     session = decision.session
     common_ms = _until_common_moment(decision)
-    pause_ms, again = session.pause_ms, session.again
+    pause_ms, heard_at = session.pause_ms, session.change_heard_at
     if common_ms is None:
         pause_ms = _first_pause(decision) if moments else pause_ms
     elif moments:
         first = decision.now + common_ms
-        again = tuple(first + number * _period(decision) for number in range(moments))
+        heard_at = tuple(first + number * _period(decision) for number in range(moments))
         pause_ms = _first_pause(decision)
     else:
-        again = tuple(moment for moment in again if moment >= decision.now + common_ms)
-        pause_ms = pause_ms if again == session.again else _first_pause(decision)
-    decision.session = replace(session, pause_ms=pause_ms, again=again)
+        heard_at = tuple(moment for moment in heard_at if moment >= decision.now + common_ms)
+        pause_ms = pause_ms if heard_at == session.change_heard_at else _first_pause(decision)
+    decision.session = replace(session, pause_ms=pause_ms, change_heard_at=heard_at)
     decision.start(HEARTBEAT_DUE, _in_step(decision, pause_ms, common_ms))
 
 
-def end_pause(decision: ConsumerMemberDecision) -> None:
-    """Be due; the next pause is twice as long, up to the interval."""
+def end_pause(decision: ConsumerMemberDecision, _due: HeartbeatDue) -> None:
+    """L31: be due; the next pause is twice as long, up to the interval."""
     session = decision.session
     pause_ms = min(2 * session.pause_ms, session.interval_ms)
     decision.session = replace(session, is_due=True, pause_ms=pause_ms)

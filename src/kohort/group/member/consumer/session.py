@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
 from immutables import Map
+from msgspec import Struct, field
 
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
@@ -16,10 +16,10 @@ from kohort.group.machine import State, TableError
 from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
-from kohort.group.member.session import MemberDecision, Session
+from kohort.group.member.session import MemberDecision, Sent, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     AssignmentMetadata,
     ClientAssignor,
@@ -62,6 +62,14 @@ PREDECESSORS: Mapping[Enum, frozenset[MemberState]] = {
 }
 
 
+class HeartbeatReady(Struct, frozen=True):
+    """A trigger of the table: a heartbeat is due, and can go out."""
+
+
+class GoodByeAnswered(Struct, frozen=True):
+    """A trigger of the table: the good-bye was answered, or there will be no answer."""
+
+
 class TopicIdPartition(NamedTuple):
     """A partition as the coordinator names it; a topic that was deleted and made anew differs."""
 
@@ -72,21 +80,7 @@ class TopicIdPartition(NamedTuple):
 Partitions = frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A heartbeat on its way.
-
-    Attributes:
-        token: Its number.
-        epoch: The epoch it bears: 0 joins, below 0 leaves.
-    """
-
-    token: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Computation:
+class Computation(Struct, frozen=True):
     """The group's assignment, while this member makes it (K61).
 
     Attributes:
@@ -102,8 +96,7 @@ class Computation:
     topics: Map[str, UUID] = field(default_factory=Map)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSession(Session):
+class MemberSession(Session, frozen=True, kw_only=True):
     """All that a member knows; a value. Its id was made by the client and is kept (KIP-1082).
 
     Attributes:
@@ -118,11 +111,10 @@ class MemberSession(Session):
         names: Names of topics by id, those of all partitions owned among them.
         interval_ms: Time between heartbeats, by order of the coordinator; 0 before it said so.
         pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
-        again: When others hear of the last change, so that from then on pauses are short again;
-            those moments that are to come.
+        change_heard_at: When others hear of the last change, so that from then on pauses are short
+            again; those moments that are to come.
         sent: What the coordinator was told; None: everything has to be said again (L31).
         greeted: Whether the coordinator may know this member.
-        heartbeat: The heartbeat on its way; at most one (L31).
         is_due: Whether a heartbeat is to be sent as soon as possible.
         after_leaving: The state that follows `LEAVING`.
         announced: What is said about assignors of the member's own.
@@ -130,8 +122,8 @@ class MemberSession(Session):
         unasked: Whether they are to be asked, as soon as a wait is over: one has failed.
         asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
         computation: The group's assignment, while this member makes it.
-        word: What the assignor that computed says to this member's, with its assignment.
-        told: What its assignor was told last.
+        assignment_metadata: What the assignor that computed says to this member's.
+        told_metadata: What its assignor was told last.
         closing: How to close; None: the application is not done yet.
     """
 
@@ -146,10 +138,9 @@ class MemberSession(Session):
     names: Map[UUID, str] = field(default_factory=Map)
     interval_ms: int = 0
     pause_ms: int = 0
-    again: tuple[int, ...] = ()
+    change_heard_at: tuple[int, ...] = ()
     sent: HeartbeatFields | None = None
     greeted: bool = False
-    heartbeat: Sent | None = None
     is_due: bool = False
     after_leaving: MemberState = MemberState.UNSUBSCRIBED
     announced: tuple[ClientAssignor, ...] = ()
@@ -157,8 +148,8 @@ class MemberSession(Session):
     unasked: bool = False
     asks_members: bool = True
     computation: Computation | None = None
-    word: AssignmentMetadata | None = None
-    told: AssignmentMetadata | None = None
+    assignment_metadata: AssignmentMetadata | None = None
+    told_metadata: AssignmentMetadata | None = None
     closing: GroupMembershipOperation | None = None
 
     @property
@@ -182,6 +173,12 @@ class MemberSession(Session):
         return frozenset(p.topic_id for p in self.target or () if p.topic_id not in self.names)
 
     @property
+    def awaited(self) -> tuple[int, ...]:
+        """Numbers of what it waits for: answers, or the job of a computation."""
+        pending = (self.heartbeat, self.computation)
+        return tuple(each.token for each in pending if each is not None)
+
+    @property
     def claimed(self) -> Partitions:
         """What the coordinator is told that this member owns.
 
@@ -195,7 +192,6 @@ class MemberSession(Session):
         return frozenset(TopicPartition(self.names[p.topic_id], p.partition) for p in partitions)
 
 
-@dataclass(slots=True)
 class ConsumerMemberDecision(MemberDecision[MemberSession]):
     """What one event does to a member of a consumer group, while its handlers run.
 
@@ -204,11 +200,6 @@ class ConsumerMemberDecision(MemberDecision[MemberSession]):
     """
 
     assignors: tuple[Offer, ...] = ()
-
-    @property
-    def state(self) -> MemberState:
-        """The member's state."""
-        return self.session.state
 
     def enter(self, state: Enum, reason: str = "") -> None:
         """Change the state, and say so; only as L30 allows.
@@ -221,34 +212,32 @@ class ConsumerMemberDecision(MemberDecision[MemberSession]):
             raise TableError(f"consumer member: {state.name} after {before.name}")
         MemberDecision.enter(self, state, reason)
 
-    def send(self, request: ConsumerGroupHeartbeatRequest) -> None:
-        """Send a heartbeat; one at a time."""
+    def beat(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        """Send a heartbeat; one at a time (L31)."""
         session = self.session
         assert session.heartbeat is None
-        token = session.next_token
-        self.sends.append(Send(token, request))
+        sent = Sent(session.next_token, session.member_id, request.member_epoch)
+        self.sends.append(Send(sent.token, request))
         self.session = replace(
-            session,
-            next_token=token + 1,
-            heartbeat=Sent(token, request.member_epoch),
-            is_due=False,
-            greeted=True,
+            session, next_token=sent.token + 1, heartbeat=sent, is_due=False, greeted=True
         )
 
     def call(self, change: Ownership, partitions: Partitions) -> None:
         """Call the application; one call at a time."""
         session = self.session
         assert session.callback is None
-        word = session.word if change is Ownership.ASSIGNED else None
+        metadata = session.assignment_metadata if change is Ownership.ASSIGNED else None
         callback = Callback(
             self.token(),
             change,
             session.named(partitions),
-            assignor=word.assignor if word else "",
+            assignor=metadata.assignor if metadata else "",
             generation=session.generation,
-            user_data=(word.metadata or None) if word else None,
-            assignment=session.named(session.owned | partitions) if word else frozenset(),
+            user_data=(metadata.metadata or None) if metadata else None,
+            assignment=session.named(session.owned | partitions) if metadata else frozenset(),
         )
-        told = session.word if change is Ownership.ASSIGNED else session.told
-        self.session = replace(self.session, callback=callback, told=told)
+        told = (
+            session.assignment_metadata if change is Ownership.ASSIGNED else session.told_metadata
+        )
+        self.session = replace(self.session, callback=callback, told_metadata=told)
         self.callbacks.append(callback)

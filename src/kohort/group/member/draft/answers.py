@@ -10,11 +10,7 @@ from kohort.group.member import lookup
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
-from kohort.group.member.events import (
-    SESSION_OVERDUE,
-    CommitAnswered,
-    HeartbeatAnswered,
-)
+from kohort.group.member.events import SESSION_OVERDUE, CommitAnswered, HeartbeatAnswered
 from kohort.values import replace
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
@@ -76,15 +72,10 @@ def join_as_new(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) 
     join.go_on(decision)
 
 
-def find_and_join(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
-    """D1: the coordinator has moved, or is not ready: look for it, then join again."""
+def find_coordinator(decision: DraftMemberDecision, _answer: object) -> None:
+    """D1: the coordinator has moved, or is not ready: look for it, then go on."""
     join.forget(decision)
     lookup.look_up_later(decision)
-
-
-def wait_and_join(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
-    """Our join was overtaken: try again."""
-    join.try_again_later(decision)
 
 
 def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
@@ -129,21 +120,10 @@ def lose_everything(decision: DraftMemberDecision, _answer: Answered) -> None:
     join.stop(decision, "the coordinator does not know this consumer")
 
 
-def note_lost(decision: DraftMemberDecision, _answer: Answered) -> None:
-    """D3: given up while the application is called; go on from there when it returns."""
-    join.drop_id(decision)
-
-
 def rediscover(decision: DraftMemberDecision, _answer: Answered) -> None:
     """D1, D23: look for the coordinator after a wait, and read on meanwhile."""
     join.forget(decision)
     decision.enter(DraftMemberState.REDISCOVER_COORDINATOR)
-    lookup.look_up_later(decision)
-
-
-def rediscover_while_stopped(decision: DraftMemberDecision, _answer: HeartbeatAnswered) -> None:
-    """D1: the coordinator has moved while the application gives its partitions up."""
-    join.forget(decision)
     lookup.look_up_later(decision)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.errors import LocalProtocolError
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
-from kohort.group.member.draft import join, leave
+from kohort.group.member.draft import join
 from kohort.group.member.draft.session import (
     DraftMemberDecision,
     DraftMemberState,
@@ -16,14 +15,13 @@ from kohort.group.member.events import (
     SESSION_OVERDUE,
     CallbackDone,
     CoordinatorKnown,
-    CoordinatorLost,
     HeartbeatDue,
     LookupFailed,
     Polled,
-    RetryDue,
     SessionOverdue,
     Subscribed,
 )
+from kohort.group.member.rows import note_topics
 from kohort.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatRequest
 
@@ -40,13 +38,6 @@ def start_up(decision: DraftMemberDecision, call: Subscribed) -> None:
     decision.session = replace(decision.session, polled_at=decision.now)
     decision.enter(DISCOVER)
     join.go_on(decision)
-
-
-def note_topics(decision: DraftMemberDecision, call: Subscribed) -> None:
-    """Another subscription; it is compared with what we joined with when we are part of a group."""
-    if not call.topics:
-        raise LocalProtocolError("a subscription to no topics is an unsubscribe")
-    decision.session = replace(decision.session, topics=call.topics)
 
 
 def is_another_subscription(decision: DraftMemberDecision, call: Subscribed) -> bool:
@@ -79,15 +70,11 @@ def is_silent(decision: DraftMemberDecision) -> bool:
     return decision.now - decision.session.polled_at > decision.config.max_poll_interval_ms
 
 
-def pass_over(_decision: DraftMemberDecision, _event: object) -> None:
-    """Nothing to do."""
-
-
 # ---------------------------------------------------------------------------- its calls have ended
 
 
-def _finish_call(decision: DraftMemberDecision) -> None:
-    """Note what the application knows now; that it failed changes nothing."""
+def finish_call(decision: DraftMemberDecision, _done: CallbackDone) -> None:
+    """Note what the application knows now; that it failed changes nothing (D22)."""
     callback = decision.session.callback
     assert callback is not None
     decision.session = replace(decision.session, callback=None)
@@ -96,37 +83,7 @@ def _finish_call(decision: DraftMemberDecision) -> None:
     decision.say_told(callback, callback.change)
 
 
-def read_on(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """D22: the application knows its partitions."""
-    _finish_call(decision)
-
-
-def go_on_joining(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """D24: the next step of joining again."""
-    _finish_call(decision)
-    join.go_on(decision)
-
-
-def go_on_leaving(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """D20: the next step of leaving."""
-    _finish_call(decision)
-    leave.go_on(decision)
-
-
-def lose_the_rest(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """What was assigned while the consumer failed is lost as well."""
-    _finish_call(decision)
-    if decision.session.consuming:
-        join.give_up(decision)
-
-
 # -------------------------------------------------------------------------------- the coordinator
-
-
-def join_coordinator(decision: DraftMemberDecision, _event: CoordinatorKnown) -> None:
-    """D21: now there is somebody to join."""
-    lookup.note_coordinator(decision)
-    join.go_on(decision)
 
 
 def greet_coordinator(decision: DraftMemberDecision, _event: CoordinatorKnown) -> None:
@@ -136,11 +93,6 @@ def greet_coordinator(decision: DraftMemberDecision, _event: CoordinatorKnown) -
     decision.start(HEARTBEAT_DUE, 0)
     if decision.session.topics != decision.session.joined_topics:
         join.stop(decision, "the subscription changed")
-
-
-def note_no_coordinator(decision: DraftMemberDecision, _event: CoordinatorLost) -> None:
-    """Nobody needs it now."""
-    join.forget(decision)
 
 
 def lose_coordinator(decision: DraftMemberDecision, _event: object) -> None:
@@ -164,11 +116,6 @@ def give_up_lookup(decision: DraftMemberDecision, event: LookupFailed) -> None:
 
 
 # ------------------------------------------------------------------------------------------- time
-
-
-def retry(decision: DraftMemberDecision, _event: RetryDue) -> None:
-    """The wait is over."""
-    join.go_on(decision)
 
 
 def beat(decision: DraftMemberDecision, _event: HeartbeatDue) -> None:
@@ -199,8 +146,3 @@ def doubt_while_stopped(decision: DraftMemberDecision, event: SessionOverdue) ->
     decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if not is_silent(decision):
         lose_joined_coordinator(decision, event)
-
-
-def never(decision: DraftMemberDecision, event: object) -> None:
-    """An event that this state has prevented."""
-    raise AssertionError(f"{type(event).__name__} in {decision.state.name}")

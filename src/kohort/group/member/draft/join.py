@@ -11,11 +11,8 @@ from kohort.group.member.draft.session import (
     heartbeat_frequency,
     heartbeat_interval_ms,
 )
-from kohort.group.member.events import (
-    HEARTBEAT_DUE,
-    RETRY_DUE,
-    SESSION_OVERDUE,
-)
+from kohort.group.member.events import HEARTBEAT_DUE, RETRY_DUE, SESSION_OVERDUE, CallbackDone
+from kohort.group.member.session import revoked_or_lost
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
 from kohort.values import replace
@@ -25,7 +22,7 @@ PART_OF_GROUP = DraftMemberState.PART_OF_GROUP
 STOPPED = DraftMemberState.STOPPED_CONSUMPTION
 
 
-def forget(decision: DraftMemberDecision) -> None:
+def forget(decision: DraftMemberDecision, _event: object = None) -> None:
     """The coordinator is not where it was. What was sent to it will not be answered."""
     decision.session = replace(
         decision.session, coordinator_known=False, heartbeat=None, request=None
@@ -38,7 +35,7 @@ def stop(decision: DraftMemberDecision, reason: str) -> None:
     go_on(decision)
 
 
-def go_on(decision: DraftMemberDecision) -> None:
+def go_on(decision: DraftMemberDecision, _event: object = None) -> None:
     """Take the next step towards the group: wait for an open call, give up, join."""
     if decision.session.callback is not None:
         return
@@ -51,7 +48,7 @@ def go_on(decision: DraftMemberDecision) -> None:
 def give_up(decision: DraftMemberDecision) -> None:
     """Tell the application to let go; what a consumer without an id had is lost already."""
     session = decision.session
-    decision.call(Ownership.REVOKED if session.is_member else Ownership.LOST, session.owned)
+    decision.call(revoked_or_lost(session), session.owned)
 
 
 def _join(decision: DraftMemberDecision) -> None:
@@ -77,11 +74,10 @@ def _join(decision: DraftMemberDecision) -> None:
     decision.session = replace(decision.session, request=sent)
 
 
-def try_again_later(decision: DraftMemberDecision) -> None:
+def try_again_later(decision: DraftMemberDecision, _answer: object = None) -> None:
     """Joining failed in a way that a wait may cure."""
-    failures = decision.session.failures + 1
-    decision.session = replace(decision.session, request=None, failures=failures)
-    decision.start(RETRY_DUE, decision.config.backoff_ms(failures))
+    decision.session = replace(decision.session, request=None)
+    decision.back_off(RETRY_DUE)
 
 
 # ---------------------------------------------------------------------------------- join answered
@@ -111,7 +107,7 @@ def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -
     decision.call(Ownership.ASSIGNED, decision.session.owned)
 
 
-def drop_id(decision: DraftMemberDecision) -> None:
+def drop_id(decision: DraftMemberDecision, _answer: object = None) -> None:
     """D3: the coordinator has given us up; the next join is that of a new consumer."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(
@@ -127,4 +123,10 @@ def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
     decision.session = replace(decision.session, request=None)
     decision.enter(DraftMemberState.FATAL, what)
     if decision.session.consuming and decision.session.callback is None:
+        give_up(decision)
+
+
+def lose_the_rest(decision: DraftMemberDecision, _done: CallbackDone) -> None:
+    """What was assigned while the consumer failed is lost as well."""
+    if decision.session.consuming:
         give_up(decision)

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
-from kohort.group.member.events import (
-    RETRY_DUE,
-    SESSION_OVERDUE,
-    Closing,
-    Subscribed,
-    Unsubscribed,
-)
+from kohort.group.member.events import RETRY_DUE, SESSION_OVERDUE, Closing, Subscribed, Unsubscribed
 from kohort.group.subscription import NO_GENERATION
 from kohort.values import replace
 
@@ -61,7 +55,7 @@ def _start(decision: DraftMemberDecision, after: DraftMemberState, reason: str) 
     go_on(decision)
 
 
-def go_on(decision: DraftMemberDecision) -> None:
+def go_on(decision: DraftMemberDecision, _done: object = None) -> None:
     """Take the next step: finish the open call, give up what is owned, be silent."""
     if decision.session.callback is not None:
         return

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kohort.errors import LocalProtocolError
-from kohort.group.effects import Effects
 from kohort.group.member import commits
-from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.draft.session import (
     DraftMemberDecision,
@@ -19,31 +17,21 @@ from kohort.group.member.draft.session import (
     heartbeat_interval_ms,
 )
 from kohort.group.member.draft.table import DRAFT_MEMBER
-from kohort.group.member.events import (
-    CallbackDone,
-    CoordinatorLost,
-    HeartbeatAnswered,
-    JobDone,
-    MemberEvent,
-    RequestFailed,
-    ResponseArrived,
-    StaleReport,
-    Tick,
-)
-from kohort.group.member.machine import MemberMachine, take_due, told
+from kohort.group.member.events import HeartbeatAnswered, RequestFailed
+from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import replace
 from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
+from kohort.wire.schema import Message
 
 __all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
 
-_REBALANCING = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
 
-
-class DraftMember(MemberMachine[DraftMemberSession]):
+class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
     """One consumer of one group."""
+
+    rebalancing = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
 
     def __init__(self, config: MemberConfig, host: str) -> None:
         """Make a consumer that wants nothing yet.
@@ -52,15 +40,10 @@ class DraftMember(MemberMachine[DraftMemberSession]):
             config: Its settings.
             host: Where it runs; becomes part of its id.
         """
-        super().__init__(config, DraftMemberSession())
+        super().__init__(config, DraftMemberSession(), DRAFT_MEMBER.run)
         self.host = host
 
     # ------------------------------------------------------------------------------- what it knows
-
-    @property
-    def state(self) -> DraftMemberState:
-        """Its state."""
-        return self.session.state
 
     @property
     def is_closed(self) -> bool:
@@ -101,82 +84,21 @@ class DraftMember(MemberMachine[DraftMemberSession]):
             raise LocalProtocolError("not a member of the group: nothing can be committed")
         return commits.commit_request(self.config.group_id, self.identity, None, offsets)
 
-    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """Say what the answer to a commit means; ask before `CommitAnswered` is decided."""
-        rebalancing = self.session.state in _REBALANCING
-        return commits.verdict(error_code, sent, self.identity, rebalancing=rebalancing)
-
     # -------------------------------------------------------------------------------------- driving
 
-    def decide(self, event: MemberEvent, now: int) -> Effects[DraftMemberSession]:
-        """Work out what an event leads to; change nothing.
+    def _begin(self, now: int) -> DraftMemberDecision:
+        return DraftMemberDecision(self.config, self.session, now, host=self.host)
 
-        Args:
-            event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
+    def _answered(self, _sent: Sent, response: Message) -> object:
+        if isinstance(response, DraftHeartbeatResponse):
+            return HeartbeatAnswered(response.error_code)
+        return response
 
-        Raises:
-            LocalProtocolError: A call of the application that the present state does not allow.
-        """
-        change = DraftMemberDecision(self.config, self.session, now, host=self.host)
-        _run(change, event)
-        return change.effects()
-
-
-def _run(decision: DraftMemberDecision, event: MemberEvent) -> None:
-    """Say in the table's words what happened, and let it act."""
-    match event:
-        case Tick():
-            due = take_due(decision)
-            if due is not None:
-                _put(decision, due)
-        case ResponseArrived():
-            _answer(decision, event)
-        case RequestFailed():
-            _fail(decision, event)
-        case CallbackDone():
-            _put(decision, told(decision, event))
-        case JobDone():
-            _put(decision, StaleReport(event.token))  # nobody leads
-        case _:
-            _put(decision, event)
-
-
-def _put(decision: DraftMemberDecision, event: object) -> None:
-    DRAFT_MEMBER.run(decision, type(event), event)
-
-
-def _answer(decision: DraftMemberDecision, event: ResponseArrived) -> None:
-    sent = _forget_sent(decision, event.token)
-    if sent is None:
-        _put(decision, StaleReport(event.token))
-    elif isinstance(event.response, DraftHeartbeatResponse):
-        _put(decision, HeartbeatAnswered(event.response.error_code))
-    else:
-        _put(decision, event.response)
-
-
-def _fail(decision: DraftMemberDecision, event: RequestFailed) -> None:
-    """A request that no later attempt can bring through is as good as refused."""
-    beats, code = decision.session.heartbeat, event.error_code
-    sent = _forget_sent(decision, event.token)
-    if sent is None:
-        _put(decision, StaleReport(event.token))
-    elif code is None:
-        _put(decision, CoordinatorLost(event.cause))
-    elif sent is beats:
-        _put(decision, HeartbeatAnswered(code))
-    else:
-        _put(decision, DraftJoinGroupResponse(error_code=code, group_id=decision.config.group_id))
-
-
-def _forget_sent(decision: DraftMemberDecision, token: int) -> Sent | None:
-    """Note that a request is answered, and return it; None: nobody waits for it."""
-    session = decision.session
-    if session.heartbeat is not None and session.heartbeat.token == token:
-        decision.session = replace(session, heartbeat=None)
-        return session.heartbeat
-    if session.request is not None and session.request.token == token:
-        decision.session = replace(session, request=None)
-        return session.request
-    return None
+    def _failed(self, sent: Sent, event: RequestFailed) -> object:
+        """A request that no later attempt can bring through is as good as refused."""
+        code = event.error_code
+        if code is None:
+            return super()._failed(sent, event)
+        if sent is self.session.heartbeat:
+            return HeartbeatAnswered(code)
+        return DraftJoinGroupResponse(error_code=code, group_id=self.config.group_id)

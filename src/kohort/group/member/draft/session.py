@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from kohort.group.effects import Callback, Send
+from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.group.machine import State
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.session import MemberDecision, Sent, Session
+from kohort.group.member.session import MemberDecision, Session
 from kohort.group.subscription import NO_GENERATION
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
-from kohort.wire.schema import Message
+from kohort.values import replace
 
 # HeartbeatFrequency is an int16.
-_MOST_HEARTBEATS = 32_767
+_MAX_HEARTBEATS = 32_767
 
 
 class DraftMemberState(State):
@@ -31,8 +30,8 @@ class DraftMemberState(State):
 
 def heartbeat_frequency(config: MemberConfig) -> int:
     """Return how many heartbeats there are in one session timeout (D25)."""
-    most = config.session_timeout_ms // max(config.heartbeat_interval_ms, 1)
-    return min(max(most, 1), _MOST_HEARTBEATS)
+    frequency = config.session_timeout_ms // max(config.heartbeat_interval_ms, 1)
+    return min(max(frequency, 1), _MAX_HEARTBEATS)
 
 
 def heartbeat_interval_ms(config: MemberConfig) -> int:
@@ -40,8 +39,7 @@ def heartbeat_interval_ms(config: MemberConfig) -> int:
     return config.session_timeout_ms // heartbeat_frequency(config)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftMemberSession(Session):
+class DraftMemberSession(Session, frozen=True, kw_only=True):
     """All that a consumer knows; a value.
 
     Attributes:
@@ -50,8 +48,6 @@ class DraftMemberSession(Session):
         generation: Present generation, -1 when it has none.
         owned: Partitions it was given and has not given up.
         consuming: Whether the application was given partitions, be it none, and has them still.
-        request: The JoinGroup on its way.
-        heartbeat: The heartbeat on its way.
         after_leaving: The state that follows `LEAVING`.
         polled_at: When the application polled last.
     """
@@ -61,19 +57,11 @@ class DraftMemberSession(Session):
     generation: int = NO_GENERATION
     owned: frozenset[TopicPartition] = frozenset()
     consuming: bool = False
-    request: Sent | None = None
-    heartbeat: Sent | None = None
     after_leaving: DraftMemberState = DraftMemberState.CLOSED
     polled_at: int = 0
 
-    @property
-    def is_member(self) -> bool:
-        """Whether the consumer belongs to a generation, as far as it knows."""
-        return bool(self.member_id) and self.generation != NO_GENERATION
 
-
-@dataclass(slots=True, kw_only=True)
-class DraftMemberDecision(MemberDecision[DraftMemberSession]):
+class DraftMemberDecision(MemberDecision[DraftMemberSession], kw_only=True):
     """What one event does to a consumer, while its handlers run.
 
     Attributes:
@@ -81,17 +69,6 @@ class DraftMemberDecision(MemberDecision[DraftMemberSession]):
     """
 
     host: str
-
-    @property
-    def state(self) -> DraftMemberState:
-        """The consumer's state."""
-        return self.session.state
-
-    def send(self, request: Message, timeout_ms: int | None = None) -> Sent:
-        """Send a request, and return what to remember of it."""
-        sent = Sent(self.token(), self.session.member_id, self.session.generation)
-        self.sends.append(Send(sent.token, request, timeout_ms))
-        return sent
 
     def call(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
         """Call the application; one call at a time."""

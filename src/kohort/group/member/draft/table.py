@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kohort.group.machine import Row, Table, row
 from kohort.group.member import lookup
-from kohort.group.member.draft import answers, calls, leave
+from kohort.group.member.draft import answers, calls, join, leave
 from kohort.group.member.draft.session import DraftMemberDecision, DraftMemberState
 from kohort.group.member.events import (
     CallbackDone,
@@ -27,6 +27,7 @@ from kohort.group.member.events import (
     Subscribed,
     Unsubscribed,
 )
+from kohort.group.member.rows import both, note_topics, only_in, others, pass_over
 from kohort.wire.messages.draft import DraftJoinGroupResponse
 
 Rows = tuple[Row[DraftMemberState, DraftMemberDecision], ...]
@@ -50,11 +51,6 @@ STAYING = (PART, REDISCOVER, STOPPED)
 BEATING = (*STAYING, LEAVING)
 
 
-def others(*states: DraftMemberState) -> tuple[DraftMemberState, ...]:
-    """Return all states but these."""
-    return tuple(state for state in DraftMemberState if state not in states)
-
-
 CALL_ROWS: Rows = (
     row(DOWN, Subscribed, calls.start_up, to=DISCOVER, rule="D21"),
     row(LEAVING, Subscribed, calls.subscribe_afterwards, when=leave.comes_back, rule="D8"),
@@ -66,23 +62,28 @@ CALL_ROWS: Rows = (
         to=STOPPED,
         rule="D24",
     ),
-    row(ACTIVE, Subscribed, calls.note_topics),
-    row(DOWN, Unsubscribed, calls.pass_over),
+    row(ACTIVE, Subscribed, note_topics),
+    row(DOWN, Unsubscribed, pass_over),
     row((*ACTIVE, FATAL), Unsubscribed, leave.unsubscribe, to=(LEAVING, DOWN), rule="D20"),
     row(LEAVING, Unsubscribed, leave.unsubscribe_afterwards),
     row((DOWN, CLOSED), Closing, leave.close_at_once, to=CLOSED, rule="D20"),
     row((*ACTIVE, FATAL), Closing, leave.close, to=(LEAVING, CLOSED), rule="D20"),
     row(LEAVING, Closing, leave.close_afterwards),
     row(others(CLOSED), Polled, calls.note_poll, rule="D25"),
-    row((*ACTIVE, LEAVING, FATAL), RejoinAsked, calls.pass_over),
+    row((*ACTIVE, LEAVING, FATAL), RejoinAsked, pass_over),
 )
 
 CALLBACK_ROWS: Rows = (
-    row(CONSUMING, CallbackDone, calls.read_on, rule="D22"),
-    row(STOPPED, CallbackDone, calls.go_on_joining, rule="D24"),
-    row(LEAVING, CallbackDone, calls.go_on_leaving, to=(DOWN, CLOSED, DISCOVER), rule="D20"),
-    row(FATAL, CallbackDone, calls.lose_the_rest),
-    row((DOWN, DISCOVER, CLOSED), CallbackDone, calls.never),
+    row(CONSUMING, CallbackDone, calls.finish_call, rule="D22"),
+    row(STOPPED, CallbackDone, both(calls.finish_call, join.go_on), rule="D24"),
+    row(
+        LEAVING,
+        CallbackDone,
+        both(calls.finish_call, leave.go_on),
+        to=(DOWN, CLOSED, DISCOVER),
+        rule="D20",
+    ),
+    row(FATAL, CallbackDone, both(calls.finish_call, join.lose_the_rest)),
 )
 
 _JOINED = DraftJoinGroupResponse
@@ -96,10 +97,9 @@ JOIN_ROWS: Rows = (
         rule="D7 D22",
     ),
     row(JOINING, _JOINED, answers.join_as_new, when=answers.has_id, rule="D3 D11"),
-    row(JOINING, _JOINED, answers.find_and_join, when=answers.says_rediscover, rule="D1"),
-    row(JOINING, _JOINED, answers.wait_and_join, when=answers.says_wait),
+    row(JOINING, _JOINED, answers.find_coordinator, when=answers.says_rediscover, rule="D1"),
+    row(JOINING, _JOINED, join.try_again_later, when=answers.says_wait),
     row(JOINING, _JOINED, answers.give_up, to=FATAL),
-    row(others(*JOINING), _JOINED, calls.never),
 )
 
 
@@ -108,15 +108,8 @@ def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
     illegal, unknown = answers.says_illegal_generation, answers.says_unknown_consumer
     return (
         row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),
-        row((STOPPED, LEAVING), trigger, answers.note_lost, when=unknown, rule="D3"),
-        row(
-            CONSUMING,
-            trigger,
-            answers.stop_consumption,
-            when=illegal,
-            to=STOPPED,
-            rule="D4 D24",
-        ),
+        row((STOPPED, LEAVING), trigger, join.drop_id, when=unknown, rule="D3"),
+        row(CONSUMING, trigger, answers.stop_consumption, when=illegal, to=STOPPED, rule="D4 D24"),
         row(
             CONSUMING,
             trigger,
@@ -134,26 +127,25 @@ MEMBERSHIP_ROWS: Rows = (
     row(
         (STOPPED, LEAVING),
         _BEATEN,
-        answers.rediscover_while_stopped,
+        answers.find_coordinator,
         when=answers.says_rediscover,
         rule="D1",
     ),
-    row(LEAVING, _BEATEN, calls.pass_over, rule="D20"),
+    row(LEAVING, _BEATEN, pass_over, rule="D20"),
     row(STAYING, _BEATEN, answers.note_alive, when=answers.says_nothing, rule="D6"),
     row(STOPPED, _BEATEN, answers.note_alive, when=answers.says_illegal_generation, rule="D4"),
-    row(STAYING, _BEATEN, calls.pass_over, when=answers.says_wait),
+    row(STAYING, _BEATEN, pass_over, when=answers.says_wait),
     row(STAYING, _BEATEN, answers.leave_group, to=FATAL),
-    row(others(*BEATING), _BEATEN, calls.never),
-    row(BEATING, CommitAnswered, calls.pass_over, when=answers.is_outdated, rule="D3"),
+    row(BEATING, CommitAnswered, pass_over, when=answers.is_outdated, rule="D3"),
     *_membership_rows(CommitAnswered),
-    row(tuple(DraftMemberState), CommitAnswered, calls.pass_over),
+    row(tuple(DraftMemberState), CommitAnswered, pass_over),
 )
 
 COORDINATOR_ROWS: Rows = (
     row((*IDLE, LEAVING), CoordinatorKnown, lookup.note_coordinator),
-    row(JOINING, CoordinatorKnown, calls.join_coordinator, rule="D21"),
+    row(JOINING, CoordinatorKnown, both(lookup.note_coordinator, join.go_on), rule="D21"),
     row(CONSUMING, CoordinatorKnown, calls.greet_coordinator, to=(PART, STOPPED), rule="D2 D23"),
-    row((*IDLE, LEAVING), CoordinatorLost, calls.note_no_coordinator),
+    row((*IDLE, LEAVING), CoordinatorLost, join.forget),
     row(JOINING, CoordinatorLost, calls.lose_joined_coordinator, rule="D21"),
     row(CONSUMING, CoordinatorLost, calls.lose_coordinator, to=REDISCOVER, rule="D23"),
     row(ACTIVE, LookupFailed, calls.give_up_lookup, when=lookup.is_hopeless, to=FATAL),
@@ -163,21 +155,31 @@ COORDINATOR_ROWS: Rows = (
 
 TIME_ROWS: Rows = (
     row(BEATING, HeartbeatDue, calls.beat, rule="D25"),
-    row(others(*BEATING), HeartbeatDue, calls.never),
     row(CONSUMING, SessionOverdue, calls.doubt_coordinator, to=REDISCOVER, rule="D23"),
     row(STOPPED, SessionOverdue, calls.doubt_while_stopped, rule="D23"),
-    row(others(*STAYING), SessionOverdue, calls.never),
-    row(JOINING, RetryDue, calls.retry),
-    row(others(*JOINING), RetryDue, calls.never),
+    row(JOINING, RetryDue, join.go_on),
     row((*ACTIVE, LEAVING), LookupDue, lookup.look_up, rule="D23"),
-    row(IDLE, LookupDue, calls.never),
-    row(tuple(DraftMemberState), StaleReport, calls.pass_over),
+    row(tuple(DraftMemberState), StaleReport, pass_over),
+)
+
+IMPOSSIBLE: Rows = (
+    *only_in((*CONSUMING, STOPPED, LEAVING, FATAL), CallbackDone),
+    *only_in(JOINING, DraftJoinGroupResponse, RetryDue),
+    *only_in(BEATING, HeartbeatAnswered, HeartbeatDue),
+    *only_in(STAYING, SessionOverdue),
+    *only_in((*ACTIVE, LEAVING), LookupDue),
 )
 
 DRAFT_MEMBER: Table[DraftMemberState, DraftMemberDecision] = Table(
     "draft member",
     DraftMemberState,
-    CALL_ROWS + CALLBACK_ROWS + JOIN_ROWS + MEMBERSHIP_ROWS + COORDINATOR_ROWS + TIME_ROWS,
+    CALL_ROWS
+    + CALLBACK_ROWS
+    + JOIN_ROWS
+    + MEMBERSHIP_ROWS
+    + COORDINATOR_ROWS
+    + TIME_ROWS
+    + IMPOSSIBLE,
     total=(
         CallbackDone,
         DraftJoinGroupResponse,

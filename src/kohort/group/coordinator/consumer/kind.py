@@ -1,0 +1,241 @@
+"""Consumer groups as a kind of group: which requests, records and deadlines are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator import services
+from kohort.group.coordinator.consumer import (
+    client_assignors,
+    configs,
+    describe,
+    heartbeat,
+    leave,
+    member_target,
+)
+from kohort.group.coordinator.consumer.decision import ConsumerDecision, Passage
+from kohort.group.coordinator.consumer.fold import GROUPS, KEYS, read
+from kohort.group.coordinator.consumer.group import ConsumerGroup, MemberState
+from kohort.group.coordinator.consumer.resuming import attempt, failed, job_done
+from kohort.group.coordinator.consumer.session import SESSION, ConsumerSession
+from kohort.group.coordinator.consumer.validate import unknown_group
+from kohort.group.coordinator.events import (
+    ConsumerAssignmentExpired,
+    ConsumerJoinExpired,
+    ConsumerRebalanceExpired,
+    ConsumerSessionExpired,
+    ConsumerSyncExpired,
+    JobDone,
+    LoadFinished,
+    RequestArrived,
+    RetentionCheckDue,
+    Unload,
+)
+from kohort.group.coordinator.kind import Answer, Api, Fold, Hear, Serve
+from kohort.group.coordinator.records import GroupLog
+from kohort.group.coordinator.refusals import group_id_of, refused_with
+from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
+from kohort.wire.messages.configs import IncrementalAlterConfigsRequest
+from kohort.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from kohort.wire.messages.group_config_records import GroupConfigKey
+from kohort.wire.messages.groups import DeleteGroupsRequest
+from kohort.wire.messages.membership import LeaveGroupRequest
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
+from kohort.wire.schema import Message
+
+E = TypeVar("E")
+M = TypeVar("M", bound=Message)
+
+Work: TypeAlias = Callable[[ConsumerDecision], ConsumerDecision]
+
+
+# -------------------------------------------------------------------------------------- one group
+
+
+def run(shard: ShardDecision, group_id: str, passage: Passage, work: Work) -> None:
+    """Do something to one group, and take over what it leads to."""
+    before = GROUPS.of(shard.log).get(group_id)
+    other = None if before else passage.other(shard, group_id)
+    session = SESSION.of(shard.session)
+    decision = work(
+        ConsumerDecision(
+            group_id,
+            configs.config_of(shard, group_id),
+            shard.log,
+            shard.now,
+            shard.wall_ms,
+            shard.session.deadlines,
+            shard.session.topics,
+            group=before,
+            session=session,
+            passage=passage,
+            other=other,
+        )
+    )
+    if decision.group is not before:
+        decision.say_changed(before, other)
+    known = decision.session
+    if decision.group is None and group_id in known.seen:
+        known = forgotten(shard, known, group_id)
+    if known is not session:
+        shard.session = SESSION.put(shard.session, known)
+    if decision.other is not other:
+        passage.keep(shard, group_id, decision.other)
+    decision.hand_over(shard)
+
+
+def forgotten(shard: ShardDecision, session: ConsumerSession, group_id: str) -> ConsumerSession:
+    """Forget a group that is gone; who still waited for its target is a member of nothing."""
+    run = session.targets.get(group_id)
+    if run is not None and run.waiting is not None:
+        arrived = run.waiting.arrived
+        shard.reply(arrived, failed(arrived, ErrorCode.UNKNOWN_MEMBER_ID))
+    return session.without(group_id)
+
+
+def tried(passage: Passage, work: Callable[[ConsumerDecision, RequestArrived[M]], None]) -> Serve:
+    """Return what answers a request of a member, which may be refused in the middle of it."""
+
+    def serve(shard: ShardDecision, group_id: str, event: object) -> None:
+        arrived = cast("RequestArrived[M]", event)
+        run(shard, group_id, passage, lambda decision: attempt(decision, arrived, work))
+
+    return serve
+
+
+def _done(passage: Passage, work: Callable[[ConsumerDecision, E], None]) -> Serve:
+    """Return what puts a request or a deadline to a group."""
+
+    def serve(shard: ShardDecision, group_id: str, event: object) -> None:
+        def worked(decision: ConsumerDecision) -> ConsumerDecision:
+            work(decision, cast("E", event))
+            return decision
+
+        run(shard, group_id, passage, worked)
+
+    return serve
+
+
+# ------------------------------------------------------------------------------ requests and events
+
+
+def _commit(decision: ConsumerDecision, arrived: services.Commit) -> None:
+    """K35, K36: write the positions of a member, or of anybody while there is none."""
+    services.answer(decision, arrived, services.commit_error, services.store)
+
+
+def _delete(decision: ConsumerDecision, arrived: services.Delete) -> None:
+    """K37: forget a group and its positions, if it has no members."""
+    services.answer(decision, arrived, services.deletion_error, services.delete)
+
+
+def _delete_offsets(decision: ConsumerDecision, arrived: services.OffsetDelete) -> None:
+    """K37: forget positions, but not those in topics that a member subscribes to."""
+    services.answer(decision, arrived, services.offset_deletion_error, services.delete_offsets)
+
+
+def _start_sessions(decision: ConsumerDecision, _loaded: LoadFinished) -> None:
+    """K30: after a load each member has its session, and its rebalance timeout, from now on."""
+    for _, member in sorted(decision.existing.members.items()):
+        decision.start_session(member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+            decision.start_rebalance(member)
+
+
+def _anything(_arrived: RequestArrived[Message]) -> ErrorCode | None:
+    """What these requests have to look like is looked at with the group (K5)."""
+    return None
+
+
+def _not_found(arrived: RequestArrived[Message]) -> Message:
+    unknown = unknown_group(group_id_of(arrived))
+    return failed(arrived, unknown.code, unknown.message)
+
+
+class ConsumerKind:
+    """Groups of the consumer protocol (KIP-848).
+
+    Args:
+        passage: The way to another kind of group.
+    """
+
+    name = "consumer"
+    apis: Mapping[type[Message], Api] = {
+        ConsumerGroupHeartbeatRequest: Api(_anything, refused_with(ErrorCode.GROUP_ID_NOT_FOUND)),
+        ConsumerGroupPrepareAssignmentRequest: Api(_anything, _not_found),
+        ConsumerGroupInstallAssignmentRequest: Api(_anything, _not_found),
+    }
+    folds: Mapping[type[Message], Fold] = {
+        **dict.fromkeys(KEYS, read),
+        GroupConfigKey: configs.read,
+    }
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        self.serves: Mapping[type[object], Serve] = {
+            ConsumerGroupHeartbeatRequest: tried(passage, heartbeat.answer),
+            ConsumerGroupPrepareAssignmentRequest: tried(passage, member_target.prepare),
+            ConsumerGroupInstallAssignmentRequest: tried(passage, member_target.install),
+            LeaveGroupRequest: _done(passage, leave.leave_as_told),
+            OffsetCommitRequest: _done(passage, _commit),
+            OffsetDeleteRequest: _done(passage, _delete_offsets),
+            DeleteGroupsRequest: _done(passage, _delete),
+            RetentionCheckDue: _done(passage, services.expire),
+            ConsumerSessionExpired: _done(passage, leave.expire),
+            ConsumerRebalanceExpired: _done(passage, leave.expire),
+            ConsumerJoinExpired: _done(passage, leave.expire),
+            ConsumerSyncExpired: _done(passage, leave.expire),
+            ConsumerAssignmentExpired: _done(passage, client_assignors.expire),
+        }
+        self.answers: Mapping[type[Message], Answer] = {
+            ConsumerGroupDescribeRequest: partial(describe.answer, passage=passage),
+            IncrementalAlterConfigsRequest: configs.alter,
+        }
+        self.hears: Mapping[type[object], Hear] = {JobDone: self._finish_job}
+
+    def _finish_job(self, shard: ShardDecision, event: object) -> None:
+        """Take the result of a job."""
+        done = cast("JobDone", event)
+        shard.wall_ms = done.wall_ms
+        run(shard, done.group_id, self._passage, lambda decision: job_done(decision, done))
+
+    def lives(self, _session: SessionState, _group_id: str) -> bool:
+        """A consumer group is nothing but what the log says."""
+        return False
+
+    def has(self, _session: SessionState, log: GroupLog, group_id: str) -> bool:
+        """Whether there is such a group."""
+        return group_id in GROUPS.of(log)
+
+    def ids(self, _session: SessionState, log: GroupLog) -> Collection[str]:
+        """Return the ids of all groups."""
+        return GROUPS.of(log).keys()
+
+    def group(self, _session: SessionState, log: GroupLog, group_id: str) -> ConsumerGroup:
+        """Return a group, or one that nothing is known of."""
+        return GROUPS.of(log).get(group_id) or ConsumerGroup(group_id=group_id)
+
+    def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
+        """K30: watch over the members from now on."""
+        _done(self._passage, _start_sessions)(shard, group_id, event)
+
+    def unload(self, shard: ShardDecision, _event: Unload) -> None:
+        """C73: whoever waits for a job asks another coordinator."""
+        session = SESSION.of(shard.session)
+        waiting: list[RequestArrived[Message]] = []
+        waiting += [
+            run.waiting.arrived for _, run in sorted(session.targets.items()) if run.waiting
+        ]
+        waiting += [arrived for _, arrived in sorted(session.installing.items())]
+        for arrived in waiting:
+            shard.reply(arrived, failed(arrived, ErrorCode.NOT_COORDINATOR))

@@ -1,0 +1,132 @@
+"""Slow work that a shard asks its shell for, and what comes of it.
+
+A job is a value with all it needs, so it may run in any thread. Those of consumer groups are in
+`consumer.jobs`: they hold the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from kohort.errors import ErrorCode
+from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView, Subscription
+from kohort.types import TopicPartition
+from kohort.wire.messages.group_records import GroupRecord
+
+
+class Job(Protocol):
+    """Slow work for one group."""
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+
+    @property
+    def size(self) -> int:
+        """How much there is to do: members and partitions, names and expressions."""
+
+
+# --------------------------------------------------------------------------------- consumer groups
+
+
+class ChangedTarget(NamedTuple):
+    """A member whose target is another now.
+
+    The job makes the record, for there may be thousands, and everybody waits while the shard does
+    something.
+
+    Attributes:
+        member_id: Its id.
+        instance_id: Id that its operator gave it, None for a dynamic member.
+        record: All that it is to have, as it goes into the log.
+    """
+
+    member_id: str
+    instance_id: str | None
+    record: GroupRecord
+
+
+class NewTarget(Struct, frozen=True):
+    """What came of a `TargetJob` or an `InstallJob`.
+
+    Attributes:
+        changed: The members whose target is another now.
+        assignments: What each member is to have, by topic name, for whoever watches.
+        error: Why there is none, None when there is.
+        code: For the member whose assignor it was: why there is none.
+    """
+
+    changed: tuple[ChangedTarget, ...] = ()
+    assignments: tuple[tuple[str, tuple[TopicPartition, ...]], ...] = ()
+    error: str | None = None
+    code: ErrorCode = ErrorCode.NONE
+
+
+class MatchedTopics(Struct, frozen=True):
+    """What came of a `RegexJob`.
+
+    Attributes:
+        matches: For each expression the topics whose whole name it matches.
+        version: The version of the topics.
+    """
+
+    matches: Mapping[str, frozenset[str]]
+    version: int
+
+
+# ------------------------------------------------------------------------------------ draft groups
+
+
+class DraftAssignmentJob(Struct, frozen=True):
+    """Work of the coordinator: share the partitions of one group out.
+
+    Attributes:
+        group_id: The group.
+        generation: The generation that is beginning.
+        number: Counts the attempts within the generation.
+        assignor: Name of the assignor.
+        wanted: The topics that each consumer wants, by consumer id.
+        topics: How many partitions those topics have.
+    """
+
+    group_id: str
+    generation: int
+    number: int
+    assignor: str
+    wanted: Mapping[str, tuple[str, ...]]
+    topics: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """How much there is to do: consumers and partitions."""
+        return len(self.wanted) + sum(self.topics.values())
+
+
+class DraftJobDone(Struct, frozen=True):
+    """An assignment is made, or could not be.
+
+    Attributes:
+        job: The job.
+        owned: What each consumer gets; None when it failed.
+    """
+
+    job: DraftAssignmentJob
+    owned: Mapping[str, Sequence[TopicPartition]] | None
+
+
+def compute(job: DraftAssignmentJob) -> dict[str, tuple[TopicPartition, ...]]:
+    """Do the job: return what each consumer gets.
+
+    Raises:
+        Exception: Whatever the assignor raises; the shell reports it with `DraftJobDone`.
+    """
+    subscriptions = {
+        consumer_id: Subscription(topics=frozenset(topics))
+        for consumer_id, topics in job.wanted.items()
+    }
+    assignor = BUILTIN_ASSIGNORS[job.assignor]
+    assignment = assignor.assign(ClusterView(job.topics), subscriptions)
+    return {consumer_id: tuple(assignment.get(consumer_id, ())) for consumer_id in job.wanted}

@@ -1,0 +1,151 @@
+"""What a kind of group is, and what a group of any kind is: all that the rest of the package knows.
+
+The kinds are listed in `kinds`, and `dispatch` puts each request to the right one. A new kind is a
+folder with a `Kind` in it, and a line in that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeAlias
+
+from kohort.errors import ErrorCode
+from kohort.group.coordinator.events import LoadFinished, RequestArrived, Unload
+from kohort.group.coordinator.records import GroupLog, L
+from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.group.coordinator.topics import TopicsImage
+from kohort.wire.messages.group_records import GroupRecord
+from kohort.wire.messages.groups import DescribedGroup, ListedGroup
+from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
+from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
+from kohort.wire.schema import Message
+
+Serve: TypeAlias = Callable[[ShardDecision, str, object], None]
+"""Puts a request (`RequestArrived`) or a deadline to the group with an id."""
+
+Answer: TypeAlias = Callable[[ShardDecision, RequestArrived[Message]], None]
+"""Answers a request that is not for one group."""
+
+Hear: TypeAlias = Callable[[ShardDecision, object], None]
+"""Takes an event of the shard."""
+
+
+class Fold(Protocol):
+    """Adds a record to the log state. A tombstone for what is not known is legal (B2)."""
+
+    def __call__(self, log: L, record: GroupRecord) -> L:
+        """Return the log state after the record."""
+
+
+class Api(NamedTuple):
+    """A request of the protocol of one kind, for one group.
+
+    Attributes:
+        check: Why it is refused before its group is looked at, None when it is not.
+        elsewhere: The answer where the group is of a kind that does not serve it.
+    """
+
+    check: Callable[[RequestArrived[Message]], ErrorCode | None]
+    elsewhere: Callable[[RequestArrived[Message]], Message]
+
+
+class Group(Protocol):
+    """A group of any kind, as the services see it that all kinds share (`services`)."""
+
+    @property
+    def group_id(self) -> str:
+        """Its id."""
+
+    @property
+    def state(self) -> Enum:
+        """Its state; the value is the name that Kafka's tools print."""
+
+    def commit_error(
+        self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
+    ) -> ErrorCode | None:
+        """Return why a commit is refused, None when it is stored."""
+
+    def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+        """Return why a commit in a transaction is refused, None when it is stored (C53)."""
+
+    def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
+        """Return why positions are not told, None when they are."""
+
+    def deletion_error(self) -> ErrorCode | None:
+        """Return why the group cannot be deleted, None when it can."""
+
+    def offset_deletion_error(self) -> ErrorCode | None:
+        """Return why no position can be deleted, None when those of unread topics can."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads a topic, or may: its positions then stay."""
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether positions that are too old, of topics nobody reads, may go now (C60)."""
+
+    def unused_since(self, log: GroupLog) -> int | None:
+        """Return the time of day when the last member went; None: count from each commit."""
+
+    def is_in(self, log: GroupLog) -> bool:
+        """Whether the log knows more of it than positions."""
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """Return the records that forget the group, without its positions."""
+
+    def described(self, log: GroupLog, version: int) -> DescribedGroup:
+        """Return what DescribeGroups of a version says of it."""
+
+    def listed(self) -> ListedGroup:
+        """Return its entry in ListGroups."""
+
+
+class Kind(Protocol):
+    """A kind of group: one group protocol, seen from the coordinator.
+
+    Between two kinds a group may go over; what they need for that is the business of `migration`,
+    which is the only one that knows two kinds.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name, as ListGroups shows it."""
+
+    @property
+    def apis(self) -> Mapping[type[Message], Api]:
+        """The requests of its protocol; where there is no group, they are put to this kind."""
+
+    @property
+    def serves(self) -> Mapping[type[object], Serve]:
+        """The function that serves each request and each deadline for a group of this kind."""
+
+    @property
+    def answers(self) -> Mapping[type[Message], Answer]:
+        """The requests that are not for one group."""
+
+    @property
+    def hears(self) -> Mapping[type[object], Hear]:
+        """The events of the shard that concern its groups: jobs done, topics changed."""
+
+    @property
+    def folds(self) -> Mapping[type[Message], Fold]:
+        """The records that it reads, by the class of their key."""
+
+    def lives(self, session: SessionState, group_id: str) -> bool:
+        """Whether the session has a group of this kind with an id; no other kind then has one."""
+
+    def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
+        """Whether a group is of this kind."""
+
+    def ids(self, session: SessionState, log: GroupLog) -> Collection[str]:
+        """Return the ids of its groups."""
+
+    def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
+        """Return a group: one that does not exist where there is none."""
+
+    def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
+        """Bring a group that is in the log back to life (C72)."""
+
+    def unload(self, shard: ShardDecision, event: Unload) -> None:
+        """Answer whoever waits (C73)."""

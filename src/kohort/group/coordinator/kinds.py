@@ -1,0 +1,112 @@
+"""The kinds of group there are: the one place that lists them, and finds the kind of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kohort.group.coordinator.classic.kind import ClassicKind
+from kohort.group.coordinator.consumer.kind import ConsumerKind
+from kohort.group.coordinator.draft.kind import DraftKind
+from kohort.group.coordinator.kind import Answer, Api, Fold, Group, Kind, Serve
+from kohort.group.coordinator.migration.passage import TO_CLASSIC, cells
+from kohort.group.coordinator.records import GroupLog, L, fold_offset
+from kohort.group.coordinator.session import SessionState
+from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
+from kohort.wire.schema import Message
+
+
+class Kinds:
+    """Kinds of group, with what each of them serves in one table.
+
+    Args:
+        kinds: The kinds. A group without a protocol, of nothing but positions, is of the first one;
+            where a log knows a group of two kinds, which no coordinator writes, the later one has
+            it.
+        between: Who takes requests of one kind for a group of another one, by API and kind.
+    """
+
+    def __init__(self, kinds: Sequence[Kind], between: Mapping[tuple[object, str], Serve]) -> None:
+        self._between = between
+        self._list(kinds)
+
+    def _list(self, kinds: Sequence[Kind]) -> None:
+        self.all = tuple(kinds)
+        self._latest_first = self.all[::-1]
+        self.apis: dict[type[Message], Api] = {}
+        self.answers: dict[type[Message], Answer] = {}
+        self._owners: dict[type[object], Kind] = {}
+        self._cells: dict[tuple[object, str], Serve] = {}
+        self._folds: dict[type[Message], Fold] = {OffsetCommitKey: fold_offset}
+        for kind in kinds:
+            self.apis.update(kind.apis)
+            self.answers.update(kind.answers)
+            self._owners.update(dict.fromkeys(kind.apis, kind))
+            self._cells.update({(each, kind.name): serve for each, serve in kind.serves.items()})
+            self._folds.update(kind.folds)
+        self._cells.update(self._between)
+
+    @contextmanager
+    def also(self, kind: Kind) -> Iterator[None]:
+        """Have one kind more for a while, as a test of a new one does."""
+        before = self.all
+        self._list((*before, kind))
+        try:
+            yield
+        finally:
+            self._list(before)
+
+    def serving(
+        self, session: SessionState, log: GroupLog, group_id: str, trigger: type[object]
+    ) -> Serve | None:
+        """Return what takes a request or a deadline for a group; None: its kind has no such thing.
+
+        The kind whose request came is asked first, for most requests are of the group's own kind.
+        """
+        owner = self._owners.get(trigger, self.all[0])
+        if owner.lives(session, group_id):
+            return self._cells.get((trigger, owner.name))
+        kind = self.of(session, log, group_id, owner)
+        return self._cells.get((trigger, kind.name))
+
+    def of(
+        self, session: SessionState, log: GroupLog, group_id: str, otherwise: Kind | None = None
+    ) -> Kind:
+        """Return the kind of a group; of one that is not there another one, or the first."""
+        for kind in self._latest_first:
+            if kind.has(session, log, group_id):
+                return kind
+        return otherwise or self.all[0]
+
+    def takes(self, kind: Kind, trigger: type[object]) -> bool:
+        """Whether a request or a deadline means something to groups of a kind."""
+        return (trigger, kind.name) in self._cells
+
+    def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
+        """Return a group of whatever kind; where there is none, one that does not exist."""
+        return self.of(session, log, group_id).group(session, log, group_id)
+
+    def ids(self, session: SessionState, log: GroupLog) -> list[str]:
+        """Return the ids of all groups; a name that only has positions is a group, too (C50)."""
+        ids = {*log.offsets, *log.pending}
+        return sorted(ids.union(*(kind.ids(session, log) for kind in self.all)))
+
+    def fold(self, log: L, record: GroupRecord) -> L:
+        """Return the log state after one more record.
+
+        Raises:
+            KeyError: No kind knows such a record.
+        """
+        return self._folds[type(record.key)](log, record)
+
+
+_CONSUMER = ConsumerKind(TO_CLASSIC)
+
+KINDS = Kinds(
+    (
+        ClassicKind(),
+        DraftKind(),
+        _CONSUMER,
+    ),
+    between=cells(_CONSUMER),
+)

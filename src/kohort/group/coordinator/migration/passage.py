@@ -1,0 +1,66 @@
+"""The way between classic and consumer groups, as `kinds` lists it.
+
+The consumer kind is handed `TO_CLASSIC`, and calls nothing else of this folder. What members of
+one protocol ask of a group of the other one is in `cells`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from kohort.group.coordinator.classic import kind as classic
+from kohort.group.coordinator.classic.group import ClassicGroup
+from kohort.group.coordinator.consumer.decision import Passage
+from kohort.group.coordinator.consumer.fold import GROUPS
+from kohort.group.coordinator.consumer.kind import ConsumerKind, forgotten, tried
+from kohort.group.coordinator.consumer.session import SESSION
+from kohort.group.coordinator.kind import Group, Serve
+from kohort.group.coordinator.migration import classic_members, downgrade, upgrade
+from kohort.group.coordinator.session import ShardDecision
+from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+
+
+def _find(shard: ShardDecision, group_id: str) -> ClassicGroup:
+    return classic.find(shard.session, shard.log, group_id)
+
+
+def _keep(shard: ShardDecision, group_id: str, other: Group | None) -> None:
+    group = cast("ClassicGroup | None", other) or ClassicGroup(group_id=group_id)
+    shard.session = classic.keep(shard.session, group)
+
+
+TO_CLASSIC = Passage(
+    other=_find,
+    keep=_keep,
+    begin=upgrade.begin,
+    after_leaving=downgrade.after_leaving,
+    go_on=classic_members.go_on,
+)
+"""From a classic group to a consumer group, and back (K40 to K48)."""
+
+
+def cells(consumer: ConsumerKind) -> Mapping[tuple[object, str], Serve]:
+    """Return who takes requests of one protocol for groups of the other, by API and kind.
+
+    A classic group knows of the consumer protocol only that it may become such a group.
+    """
+    join = tried(TO_CLASSIC, classic_members.join)
+
+    def join_or_take_over(shard: ShardDecision, group_id: str, event: object) -> None:
+        """K42: an empty group may change its protocol in both directions."""
+        group = GROUPS.of(shard.log)[group_id]
+        if group.members:
+            join(shard, group_id, event)
+            return
+        shard.records += group.tombstones()
+        left = forgotten(shard, SESSION.of(shard.session), group_id)
+        shard.session = SESSION.put(shard.session, left)
+        classic.run(shard, group_id, JoinGroupRequest, event)
+
+    return {
+        (JoinGroupRequest, consumer.name): join_or_take_over,
+        (SyncGroupRequest, consumer.name): tried(TO_CLASSIC, classic_members.sync),
+        (HeartbeatRequest, consumer.name): tried(TO_CLASSIC, classic_members.beat),
+        **{(api, "classic"): consumer.serves[api] for api in consumer.apis},
+    }

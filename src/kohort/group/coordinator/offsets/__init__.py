@@ -1,1 +1,0 @@
-"""The positions that groups store."""

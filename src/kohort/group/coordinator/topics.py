@@ -1,0 +1,123 @@
+"""The topics of the cluster, as the coordinator last heard of them."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable
+from functools import lru_cache
+
+import xxhash
+from immutables import Map
+from msgspec import Struct
+
+
+class TopicView(Struct, frozen=True):
+    """A topic.
+
+    Attributes:
+        topic_id: Its id; a topic that is deleted and made again has another.
+        partitions: How many it has.
+        racks: In which racks the replicas of each partition are, in order; empty when no broker
+            says where it is. With the same racks everywhere all entries should be one object.
+    """
+
+    topic_id: uuid.UUID
+    partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def of(cls, topic_id: uuid.UUID, partitions: int, rack: str | None) -> TopicView:
+        """Return a topic whose replicas are all in one rack, or nobody knows where."""
+        return cls(topic_id, partitions, (frozenset({rack}),) * partitions if rack else ())
+
+
+class TopicsImage(Struct, frozen=True):
+    """All topics.
+
+    Attributes:
+        by_name: The topics.
+        names: Name of each topic id.
+        version: Grows with every change.
+        created: The version in which a topic was last created.
+    """
+
+    by_name: Map[str, TopicView] = Map()
+    names: Map[uuid.UUID, str] = Map()
+    version: int = 0
+    created: int = 0
+
+    @classmethod
+    def of(cls, topics: Iterable[tuple[str, TopicView]], before: TopicsImage) -> TopicsImage:
+        """Return the image of these topics, which comes after another one."""
+        by_name = dict(topics)
+        version = before.version + 1
+        new = any(view.topic_id not in before.names for view in by_name.values())
+        return cls(
+            Map(by_name),
+            Map({view.topic_id: name for name, view in by_name.items()}),
+            version,
+            version if new else before.created,
+        )
+
+    def ids(self, names: Iterable[str]) -> frozenset[uuid.UUID]:
+        """Return the ids of those topics that exist."""
+        return frozenset(self.by_name[name].topic_id for name in names if name in self.by_name)
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Return what tells whether any of these topics changed (KIP-1101).
+
+        It is Kafka's own hash, so that a group goes on undisturbed when another broker takes its
+        log over. Racks are part of it.
+        """
+        existing = sorted(name for name in names if name in self.by_name)
+        if not existing:
+            return 0
+        hashes = (_topic_hash(name, self.by_name[name]) for name in existing)
+        return _signed(b"".join(value.to_bytes(8, "little") for value in hashes))
+
+
+NO_TOPICS = TopicsImage()
+
+
+# Every change of a group's members asks for it again; topics change rarely.
+@lru_cache(maxsize=10_000)
+def _topic_hash(name: str, view: TopicView) -> int:
+    """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
+    raw = view.topic_id.bytes
+    parts = (
+        b"\0",
+        raw[7::-1],
+        raw[:7:-1],
+        _text(name),
+        _number(view.partitions),
+        _partitions(view),
+    )
+    return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def _partitions(view: TopicView) -> bytes:
+    """Return the numbers of the partitions, each followed by the racks it is in."""
+    if not view.racks:
+        return struct.pack(f"<{view.partitions}i", *range(view.partitions))
+    racks = {each: b"".join(map(_rack, sorted(each))) for each in {*view.racks}}
+    return b"".join(_number(at) + racks[each] for at, each in enumerate(view.racks))
+
+
+def _rack(name: str) -> bytes:
+    """Kafka writes the length of a rack's name before it, and hash4j once more after it."""
+    return _number(len(name.encode("utf-16-le", "surrogatepass")) // 2) + _text(name)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-16-le", "surrogatepass")
+    return data + _number(len(data) // 2)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def _signed(data: bytes) -> int:
+    value = xxhash.xxh3_64_intdigest(data)
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,67 @@
+"""What the rows of all members' tables are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
+
+from kohort.errors import LocalProtocolError
+from kohort.group.machine import Decision, Row, row
+from kohort.group.member.events import POLL_OVERDUE, Polled, Subscribed
+from kohort.group.member.session import MemberDecision, Session
+from kohort.values import replace
+
+T = TypeVar("T", bound=Enum)
+D = TypeVar("D", bound=Decision[Enum])
+E = TypeVar("E")
+S = TypeVar("S", bound=Session)
+
+
+def others(*states: T) -> tuple[T, ...]:
+    """Return all states of a machine but these; one at least has to be given."""
+    return tuple(state for state in type(states[0]) if state not in states)
+
+
+def only_in(states: tuple[T, ...], *triggers: type[object]) -> tuple[Row[T, D], ...]:
+    """Declare in which states triggers can come: in all others their cells are impossible.
+
+    That is so because the machine waits for them in these states only. One that comes elsewhere all
+    the same is a bug of this package, and raises AssertionError.
+    """
+    return tuple(row(others(*states), trigger, never) for trigger in triggers)
+
+
+def never(decision: Decision[Enum], event: object) -> None:
+    """An event that this state has prevented."""
+    raise AssertionError(f"{type(event).__name__} in {decision.state.name}")
+
+
+def both(first: Callable[[D, E], None], second: Callable[[D, E], None]) -> Callable[[D, E], None]:
+    """Return a handler that does two things, one after the other, and has the names of both."""
+
+    def handler(decision: D, event: E) -> None:
+        first(decision, event)
+        second(decision, event)
+
+    handler.__name__ = f"{first.__name__}, {second.__name__}"
+    return handler
+
+
+# --------------------------------------------------------------------- handlers of all members
+
+
+def pass_over(_decision: Decision[Enum], _event: object) -> None:
+    """Nothing to do."""
+
+
+def note_poll(decision: MemberDecision[S], _call: Polled) -> None:
+    """The application is alive (KIP-62)."""
+    decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
+
+
+def note_topics(decision: MemberDecision[S], call: Subscribed) -> None:
+    """Another subscription; it is compared with what we joined with when the member is at rest."""
+    if not call.topics:
+        raise LocalProtocolError("a subscription to no topics is an unsubscribe")
+    decision.session = replace(decision.session, topics=call.topics)

@@ -1,0 +1,150 @@
+"""What a transaction coordinator is told, and what it wants done."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from kohort.errors import ErrorCode
+from kohort.group.machine import Deadlines
+from kohort.group.transactions.transaction import Transaction, TransactionRecord
+from kohort.types import TopicPartition
+from kohort.wire.records.marker import Marker
+
+
+class Producer(Struct, frozen=True):
+    """The number and the epoch of a producer."""
+
+    producer_id: int
+    epoch: int
+
+
+class InitProducer(Struct, frozen=True, kw_only=True):
+    """A producer begins, or begins anew after an error (InitProducerId).
+
+    Attributes:
+        transactional_id: Its name.
+        timeout_ms: How long its transactions may take.
+        expected: What it was until now, None for a new one (KIP-360).
+        fresh_id: A number that no producer ever had; see `TransactionCoordinator.needs_id`.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    expected: Producer | None = None
+    fresh_id: int = -1
+
+
+class AddPartitions(Struct, frozen=True, kw_only=True):
+    """Partitions join the transaction, which begins with the first of them.
+
+    Attributes:
+        transactional_id: Name of the producer.
+        producer: What it takes itself for.
+        partitions: What it is about to write to.
+        client_version: Version of the transaction protocol that it speaks.
+    """
+
+    transactional_id: str
+    producer: Producer
+    partitions: frozenset[TopicPartition]
+    client_version: int = 0
+
+
+class VerifyPartition(Struct, frozen=True, kw_only=True):
+    """A producer writes to a partition that has to be in its transaction (KIP-890)."""
+
+    transactional_id: str
+    producer: Producer
+    partition: TopicPartition
+
+
+class EndTransaction(Struct, frozen=True, kw_only=True):
+    """A producer ends its transaction (EndTxn before version 5)."""
+
+    transactional_id: str
+    producer: Producer
+    commits: bool
+
+
+class EndAndRenew(Struct, frozen=True, kw_only=True):
+    """A producer ends its transaction, and goes on with the next epoch (EndTxn 5, KIP-890).
+
+    Attributes:
+        transactional_id: Name of the producer.
+        producer: What it takes itself for.
+        commits: Whether it commits.
+        fresh_id: A number that no producer ever had; see `TransactionCoordinator.needs_id`.
+    """
+
+    transactional_id: str
+    producer: Producer
+    commits: bool
+    fresh_id: int = -1
+
+
+class MarkersWritten(Struct, frozen=True):
+    """Each partition of the transaction knows how it ended."""
+
+    transactional_id: str
+
+
+class TransactionTimedOut(NamedTuple):
+    """A transaction has taken too long. Both the deadline and the event."""
+
+    transactional_id: str
+    kind: str = "timeout"
+
+
+class ProducerExpired(NamedTuple):
+    """A producer was silent for days. Both the deadline and the event."""
+
+    transactional_id: str
+    kind: str = "expired"
+
+
+TransactionDeadline: TypeAlias = TransactionTimedOut | ProducerExpired
+TransactionEvent: TypeAlias = (
+    InitProducer | AddPartitions | VerifyPartition | EndTransaction | EndAndRenew | MarkersWritten
+)
+
+
+class Markers(Struct, frozen=True):
+    """What is to be written to the partitions of a transaction; then comes `MarkersWritten`."""
+
+    transactional_id: str
+    marker: Marker
+    partitions: frozenset[TopicPartition]
+
+
+class TransactionEffects(Struct, frozen=True, kw_only=True):
+    """What one event leads to; nothing of it happens before the record is in the log.
+
+    Attributes:
+        transaction: The producer as it will be.
+        deadlines: To be installed.
+        record: To be appended; None: nothing has changed.
+        error: The answer.
+        producer: What the producer is from now on, where it asked for that.
+        markers: To be written.
+    """
+
+    transaction: Transaction
+    deadlines: Deadlines[TransactionDeadline]
+    record: TransactionRecord | None = None
+    error: ErrorCode = ErrorCode.NONE
+    producer: Producer | None = None
+    markers: Markers | None = None
+
+
+class TransactionConfig(Struct, frozen=True, kw_only=True):
+    """Settings, by Kafka's names.
+
+    Attributes:
+        transaction_max_timeout_ms: Longest time that a transaction may take.
+        transactional_id_expiration_ms: How long a producer may be silent before it is forgotten.
+    """
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
