@@ -7,12 +7,22 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 
-from kohort.client import AdminClient, AsyncAdminClient, ConfigEntry, ConfigResource, NewTopic
+from kohort.client import (
+    AdminClient,
+    AsyncAdminClient,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetReset,
+    Producer,
+)
+from kohort.client.admin_values import OffsetSpec
 from kohort.errors import KafkaError, LocalProtocolError, PartialFailureError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.real_kafka.foreign import committed, new_topic, produce
@@ -117,6 +127,30 @@ def offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(bootstrap: str)
         assert admin.list_group_offsets() == {}
 
 
+def members_are_taken_out_of_their_group(
+    bootstrap: str, protocol: str, instance: str | None
+) -> None:
+    """What rejoins has another id, so a member that still polls is seen twice."""
+    topic = new_topic(bootstrap)
+    group = f"group-{topic}"
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": protocol,
+        **({"group.instance.id": instance} if instance else {}),
+    }
+    with AdminClient(bootstrap_servers=bootstrap) as admin, Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()))
+        member = admin.describe_groups([group])[group].members[0].member_id
+        with pytest.raises(PartialFailureError, match=r"UNKNOWN_MEMBER_ID: .* has no such member"):
+            admin.remove_group_members(group, ["nobody"])
+        admin.remove_group_members(group, [member], "for a test")
+        assert not admin.describe_groups([group])[group].members  # it has not polled since
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND: nowhere"):
+            admin.remove_group_members("nowhere", [member])
+
+
 def everything_can_be_awaited(bootstrap: str) -> None:
     async def work() -> None:
         async with AsyncAdminClient(bootstrap_servers=bootstrap) as admin:
@@ -125,15 +159,50 @@ def everything_can_be_awaited(bootstrap: str) -> None:
             # A broker learns of a topic a moment after the controller has answered.
             while name not in await admin.list_topics():
                 pass
-            await admin.alter_group_offsets({TopicPartition(name, 1): 0}, name)
-            assert name in {each.group_id for each in await admin.list_groups()}
-            assert set(await admin.list_group_offsets(name)) == {TopicPartition(name, 1)}
-            await admin.delete_group_offsets([TopicPartition(name, 1)], name)
+            where = TopicPartition(name, 1)
+            await admin.alter_group_offsets({where: 0}, name)
+            listed = await admin.list_groups(["empty"], ["classic"])
+            assert name in {each.group_id for each in listed}
+            assert set(await admin.list_group_offsets(name)) == {where}
+            reset = await admin.reset_group_offsets({where: "latest"}, name)
+            assert reset == {where: OffsetReset(0)}
+            await admin.delete_group_offsets([where], name)
             await admin.delete_topics([name])
         with pytest.raises(LocalProtocolError, match="closed"):
             await admin.list_topics()
 
     asyncio.run(work())
+
+
+def offsets_are_reset_to_what_the_partition_has(bootstrap: str) -> None:
+    """To an end, an offset, or a time that lies within the second of three records."""
+    topic = new_topic(bootstrap, retention_ms="-1")
+    where, group = TopicPartition(topic, 0), f"group-{topic}"
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(3):
+            producer.send(topic, b"v", timestamp_ms=1_000 * number)
+    second = datetime.fromtimestamp(1, UTC)
+    expected: dict[OffsetSpec, tuple[int, str]] = {
+        "earliest": (1, ""),
+        "latest": (3, ""),
+        0: (1, "offset 0 is before the first, 1"),
+        2: (2, ""),
+        4: (3, "the end, 3: offset 4 is beyond it"),
+        second: (1, ""),
+        second + timedelta(microseconds=1): (2, ""),
+        second + timedelta(days=1): (3, "the end, 3: no record is at or after 1970-01-02 00:00:01"),
+    }
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        admin.delete_records({where: 1})
+        for spec, (offset, note) in expected.items():
+            only_asked = admin.reset_group_offsets({where: spec}, group, validate_only=True)
+            assert admin.reset_group_offsets({where: spec}, group) == only_asked
+            found = only_asked[where]
+            assert (found.offset, found.note.removesuffix("+00:00")) == (offset, note)
+            assert admin.list_group_offsets(group)[where].offset == offset
+        assert admin.reset_group_offsets({}, group) == {}
+        with pytest.raises(ValueError, match="needs a time zone"):
+            admin.reset_group_offsets({where: second.replace(tzinfo=None)}, group)
 
 
 def a_group_is_described_while_it_lives_and_deleted_after(bootstrap: str, protocol: str) -> None:

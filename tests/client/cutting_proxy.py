@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
+from kohort.values import replace
 from kohort.wire import frame as frames
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.metadata import MetadataResponse
@@ -36,6 +36,7 @@ class CuttingProxy:
     Attributes:
         bootstrap_servers: Where it listens; metadata names it instead of the broker.
         cut: Asked for each answer to Produce, by its number; True loses it.
+        loses: Keys of the APIs whose answers are lost like that.
         lost: How many answers were lost.
     """
 
@@ -46,6 +47,7 @@ class CuttingProxy:
         self._port: int = self._listener.getsockname()[1]
         self.bootstrap_servers = f"127.0.0.1:{self._port}"
         self.cut = cut
+        self.loses = frozenset({PRODUCE})
         self.lost = 0
         self._answers = 0
         self._lock = threading.Lock()
@@ -112,7 +114,7 @@ class CuttingProxy:
         while (frame := _read(broker)) is not None:
             number = frames.correlation_id_of(memoryview(frame))
             request = asked.pop(number)
-            if request.key == PRODUCE and self._loses():
+            if request.key in self.loses and self._loses():
                 break
             out = request.answer or _framed(self.changed(request.key, frame))
             if request.key == METADATA:
@@ -133,10 +135,9 @@ class CuttingProxy:
     def _renamed(self, frame: bytes, version: int, number: int) -> bytes:
         response = frames.decode_response(MetadataResponse, version, memoryview(frame))
         brokers = tuple(
-            dataclasses.replace(each, host="127.0.0.1", port=self._port)
-            for each in response.brokers
+            replace(each, host="127.0.0.1", port=self._port) for each in response.brokers
         )
-        renamed = dataclasses.replace(response, brokers=brokers)
+        renamed = replace(response, brokers=brokers)
         return bytes(frames.encode_response(renamed, version, number))
 
 

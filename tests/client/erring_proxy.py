@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from kohort.values import replace
 from kohort.wire import frame as frames
 from kohort.wire.messages.fetch import FetchResponse
 from kohort.wire.messages.list_offsets import ListOffsetsResponse
@@ -66,15 +69,13 @@ class ErringProxy(CuttingProxy):
 def _with_code(message: Any, code: int) -> Any:
     """Return a message whose innermost error codes are this one."""
     inner = {
-        each.name: tuple(_with_code(one, code) for one in value)
-        for each in dataclasses.fields(message)
-        if isinstance(value := getattr(message, each.name), tuple)
-        and value
-        and dataclasses.is_dataclass(value[0])
+        name: tuple(_with_code(one, code) for one in value)
+        for name, value in asdict(message).items()
+        if isinstance(value, tuple) and value and isinstance(value[0], Struct)
     }
-    changed = dataclasses.replace(message, **inner)
+    changed = replace(message, **inner)
     if changed == message and hasattr(message, "error_code") and not _is_outer(message):
-        return dataclasses.replace(message, error_code=code)
+        return replace(message, error_code=code)
     return changed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,12 +62,17 @@ def boom() -> None:
     raise BoomError
 
 
-def interrupts(handler: Callable[[], object] = boom) -> Iterator[Interrupt]:
-    """One for each position, up to the first that was behind the end of what was interrupted."""
-    position = 1
+def interrupts(handler: Callable[[], object] = boom, every: int = 1) -> Iterator[Interrupt]:
+    """One for each position, up to the first that was behind the end of what was interrupted.
+
+    Args:
+        handler: What is called there, and may raise.
+        every: Take each so many-th position, beginning at a random one of the first.
+    """
+    position = random.randint(1, every)
     while True:
         interrupt = Interrupt(position, handler)
         yield interrupt
         if not interrupt.is_over:
             return
-        position += 1
+        position += every

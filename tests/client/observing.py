@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import socket
 import threading
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.errors import ConfigError, KohortError
+from kohort.values import replace
 from kohort.wire import frame as frames
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.metadata import MetadataResponse
@@ -78,8 +78,8 @@ class Recorder(CuttingProxy):
             return renamed
         host, port = self.advertised
         response = frames.decode_response(MetadataResponse, version, memoryview(renamed)[4:])
-        brokers = tuple(dataclasses.replace(b, host=host, port=port) for b in response.brokers)
-        response = dataclasses.replace(response, brokers=brokers)
+        brokers = tuple(replace(b, host=host, port=port) for b in response.brokers)
+        response = replace(response, brokers=brokers)
         return bytes(frames.encode_response(response, version, number))
 
 

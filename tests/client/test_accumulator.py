@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
-from kohort.client.accumulator import Accumulator, Batch, Identity
+from kohort.client.accumulator import Accumulator
+from kohort.client.batch import Batch, Identity
 from kohort.errors import KafkaError, LocalProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.records import Compression, RecordBatchBuilder, decode_records, parse_header
@@ -175,6 +178,28 @@ def filled(count: int, max_in_flight: int = 5, each: int = 1) -> Accumulator:
     return accumulator
 
 
+def test_each_partition_has_its_turn_where_a_request_has_no_room_for_all() -> None:
+    """One that is added to all the time must not keep others waiting until they are too old."""
+    accumulator = Accumulator()
+    partitions = [TopicPartition("t", number) for number in range(3)]
+
+    def add(partition: TopicPartition) -> None:
+        builder = RecordBatchBuilder()
+        builder.append(0, None, b"value")
+        accumulator.add(Batch(partition, 0, builder))
+
+    for partition in partitions:
+        add(partition)
+        add(partition)
+    taken = []
+    for _ in range(6):
+        ((batch,),) = accumulator.take(0, lambda _: 1, lambda _: 5, 1).values()
+        accumulator.done(batch)
+        taken.append(batch.partition)
+        add(batch.partition)
+    assert taken == [*partitions, *partitions]
+
+
 def test_what_waits_too_long_is_given_back() -> None:
     accumulator = filled(3)
     take(accumulator)
@@ -273,3 +298,81 @@ def meet(
         accumulator.again(batch, 0)
     else:
         assert accumulator.renumber(batch)
+
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+def take_for(accumulator: Accumulator, topic_id: UUID | None) -> list[Batch]:
+    requests = accumulator.take(0, lambda _: 1, lambda _: 5, 10**6, lambda _: topic_id)
+    return [batch for batches in requests.values() for batch in batches]
+
+
+def test_a_topic_made_anew_waits_for_what_left_for_the_former_one() -> None:
+    """What left is refused, and must not come behind what is sent to the new topic."""
+    batches, accumulator = Opened(), Accumulator()
+    accumulator.identity = Identity(7, 0)
+    for number in range(4):
+        add(batches, number)
+        batches.seal_all()
+        accumulator.add(batches.sealed.popleft())
+    first = take_for(accumulator, OLD)
+    accumulator.done(first[0])
+    second, third = take_for(accumulator, OLD), take_for(accumulator, OLD)
+    assert [each.topic_id for each in (*second, *third)] == [OLD, OLD]
+    assert take_for(accumulator, NEW) == []
+    accumulator.again(third[0], 0)
+    accumulator.again(second[0], 0)
+    order = []
+    for _ in range(3):
+        (batch,) = take_for(accumulator, NEW)
+        order.append((numbers(batch), batch.topic_id))
+        accumulator.done(batch)
+    assert order == [([1], NEW), ([2], NEW), ([3], NEW)]
+
+
+def test_the_first_batch_for_a_topic_made_anew_goes_alone() -> None:
+    batches, accumulator = Opened(), Accumulator()
+    accumulator.identity = Identity(7, 0)
+    for number in range(3):
+        add(batches, number)
+        batches.seal_all()
+        accumulator.add(batches.sealed.popleft())
+    accumulator.done(take_for(accumulator, OLD)[0])
+    (batch,) = take_for(accumulator, NEW)
+    assert take_for(accumulator, NEW) == []
+    accumulator.done(batch)
+    assert len(take_for(accumulator, NEW)) == 1
+
+
+def test_a_transaction_numbers_nothing_anew() -> None:
+    """The epoch is the coordinator's; what comes behind a gap is aborted."""
+    batches, accumulator = Opened(), Accumulator(renumbers=False)
+    accumulator.identity = Identity(7, 3)
+    for number in range(2):
+        add(batches, number)
+        batches.seal_all()
+        accumulator.add(batches.sealed.popleft())
+    (first,) = take(accumulator)
+    accumulator.gave_up(first)
+    (second,) = take(accumulator)
+    assert second.numbering is not None
+    assert (second.numbering.epoch, second.numbering.sequence) == (3, 1)
+    assert not accumulator.renumber(second)
+
+
+def test_the_next_transaction_begins_with_new_numbers_and_forgets_late_answers() -> None:
+    batches, accumulator = Opened(), Accumulator(renumbers=False)
+    late: list[Batch] = []
+    for epoch in (3, 4):
+        accumulator.renew(Identity(7, epoch))
+        add(batches, epoch)
+        batches.seal_all()
+        accumulator.add(batches.sealed.popleft())
+        (batch,) = take(accumulator)
+        assert batch.numbering is not None
+        assert (batch.numbering.epoch, batch.numbering.sequence) == (epoch, 0)
+        accumulator.gave_up(batch)  # its answer may come yet
+        late.append(batch)
+    accumulator.renew(Identity(7, 5))
+    assert not any(map(accumulator.is_in_flight, late))

@@ -77,3 +77,15 @@ def test_settings_are_changed_one_by_one(bootstrap: str) -> None:
 
 def test_first_records_are_deleted(bootstrap: str) -> None:
     scenarios.first_records_are_deleted(bootstrap)
+
+
+@pytest.mark.parametrize("instance", [None, "an-instance"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_taken_out_of_their_group(
+    bootstrap: str, protocol: str, instance: str | None
+) -> None:
+    scenarios.members_are_taken_out_of_their_group(bootstrap, protocol, instance)
+
+
+def test_offsets_are_reset_to_what_the_partition_has(bootstrap: str) -> None:
+    scenarios.offsets_are_reset_to_what_the_partition_has(bootstrap)

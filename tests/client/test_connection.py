@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from kohort.client.auth import Authenticator, Exchange, NoAuthentication
 from kohort.client.connection import (
+    THROTTLE_MAX_MS,
     Answered,
     BecameReady,
     Connection,
     ConnectionEvent,
     ConnectionState,
     Failed,
+    Sent,
+    Throttled,
 )
 from kohort.errors import (
     ErrorCode,
@@ -170,6 +173,30 @@ def test_a_throttled_client_is_silent_until_the_time_is_over() -> None:
     assert len(broker.next_requests(now=400)) == 1
 
 
+def test_a_throttle_that_is_over_is_no_time_to_wake_up_at() -> None:
+    """The transport would look again and again while requests wait for answers."""
+    machine, broker = ready(max_in_flight=1)
+    machine.submit(HEARTBEAT, 0, 1000)
+    throttled = HeartbeatResponse(error_code=0, throttle_time_ms=300)
+    broker.answer(broker.next_request(), throttled, now=100)
+    for _ in range(2):
+        machine.submit(HEARTBEAT, 500, 1000)
+    assert len(broker.next_requests(now=500)) == 1
+    assert machine.next_deadline() == 1500
+
+
+def test_a_pause_that_no_quota_asks_for_is_cut_and_told() -> None:
+    machine, broker = ready()
+    machine.submit(HEARTBEAT, 0, 1000)
+    broker.answer(
+        broker.next_request(), HeartbeatResponse(error_code=0, throttle_time_ms=2**30), now=100
+    )
+    assert Throttled(2**30, THROTTLE_MAX_MS) in machine.events()
+    machine.submit(HEARTBEAT, 100, 2 * THROTTLE_MAX_MS)
+    assert broker.next_requests(now=99 + THROTTLE_MAX_MS) == []
+    assert len(broker.next_requests(now=100 + THROTTLE_MAX_MS)) == 1
+
+
 def test_an_unanswered_request_ends_the_connection_at_its_deadline() -> None:
     machine, broker = ready()
     token = machine.submit(HEARTBEAT, 0, 1000)
@@ -235,13 +262,14 @@ class Password:
 
     def exchange(self) -> Exchange:
         hello = cast("Request[Message]", SaslHandshakeRequest(mechanism="PLAIN"))
-        self.seen.append((yield hello))
+        self.seen.append(cast("Message", (yield hello)))
         secret = cast("Request[Message]", SaslAuthenticateRequest(auth_bytes=b"secret"))
         response = yield secret
-        self.seen.append(response)
         assert isinstance(response, SaslAuthenticateResponse)
+        self.seen.append(response)
         if response.error_code:
             raise KafkaError(response.error_code, response.error_message or "")
+        return 0
 
 
 def test_an_authenticator_comes_between_versions_and_requests() -> None:
@@ -277,7 +305,26 @@ def test_no_answer_is_expected_where_the_broker_gives_none() -> None:
     machine.submit(HEARTBEAT, 0, 1000, has_answer=False)
     machine.submit(HEARTBEAT, 0, 1000)
     assert len(broker.next_requests()) == 2
+    machine.left(0)
     assert machine.load == 1
+
+
+def test_a_request_without_an_answer_is_sent_when_its_last_byte_has_left() -> None:
+    machine, _ = ready()
+    tokens = [machine.submit(HEARTBEAT, 0, 1000, has_answer=False) for _ in range(2)]
+    first, second = machine.output(0)
+    machine.left(len(second) + 1)
+    assert machine.events() == []
+    machine.left(len(second))
+    assert machine.events() == [Sent(tokens[0])]
+    machine.left(1)
+    assert machine.events() == []
+    assert (machine.expire(999), machine.next_deadline()) == (None, 1000)
+    assert isinstance(machine.expire(1000), RequestTimedOutError)
+    lost = KafkaError(ErrorCode.NETWORK_EXCEPTION, "gone")
+    machine.close(lost)
+    assert machine.events() == [Failed(tokens[1], lost)]
+    assert len(first) == len(second)
 
 
 @given(garbage=st.binary(max_size=300), head=st.booleans(), is_ready=st.booleans())

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from kohort.broker import EmbeddedBroker
-from kohort.client.metrics import GroupMetrics, Sensor
+from kohort.client.measures import Sensor
+from kohort.client.metrics import GroupMetrics
 from kohort.errors import ErrorCode
 from kohort.group.events import MemberStateChanged, Ownership
 from kohort.wire.messages.membership import (

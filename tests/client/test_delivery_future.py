@@ -16,7 +16,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.client._deliveries import Fate
 from kohort.client._open_batches import OpenBatches
-from kohort.client.accumulator import Batch
+from kohort.client.batch import Batch
 from kohort.client.delivery import RecordMetadata, tell_all
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.producer import Producer

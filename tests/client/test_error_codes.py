@@ -126,7 +126,7 @@ def test_asking_for_a_position_raises_an_unknown_error_once(proxy: ErringProxy, 
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-@pytest.mark.parametrize("code", PASSING)
+@pytest.mark.parametrize("code", [*PASSING, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_an_unknown_error_fails_the_records_of_one_batch(
     bootstrap: str, proxy: ErringProxy, code: int, is_idempotent: bool
 ) -> None:

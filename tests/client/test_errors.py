@@ -16,6 +16,8 @@ from kohort.broker.log.validation import RefusedRecordsError
 from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError
 from kohort.client.ranges import RangeLostError
 from kohort.errors import (
+    AbortableTransactionError,
+    AuthenticationError,
     BrokerUnavailableError,
     CommitFailedError,
     ErrorCode,
@@ -26,8 +28,10 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.group.coordinator.consumer.refused import Refused
+from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.scenario import Scenario
 from kohort.simulation.world import ViolationError
+from kohort.streams.errors import KeyElsewhereError, RecordFailedError
 from kohort.testing.simulated import SimulationFailedError
 from kohort.types import TopicPartition
 from kohort.wire.frame import ForeignProtocolError
@@ -40,6 +44,9 @@ MADE: dict[type[BaseException], Callable[[], BaseException]] = {
     ArrowDeliveryError: lambda: ArrowDeliveryError(
         ArrowDelivery("flights", 3, {}), {}, pa.array([3, 5], pa.int64())
     ),
+    AbortableTransactionError: lambda: AbortableTransactionError(
+        ErrorCode.REQUEST_TIMED_OUT, "a record was not delivered"
+    ),
     KafkaError: lambda: KafkaError(9_999, "a code of the future"),
     CommitFailedError: lambda: CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, "too slow"),
     PartialFailureError: lambda: PartialFailureError({HERE: REFUSED, "group": REFUSED}),
@@ -50,7 +57,13 @@ MADE: dict[type[BaseException], Callable[[], BaseException]] = {
     ForeignProtocolError: lambda: ForeignProtocolError("HTTP"),
     RangeLostError: lambda: RangeLostError(ErrorCode.NETWORK_EXCEPTION, "gone"),
     Refused: lambda: Refused(ErrorCode.FENCED_MEMBER_EPOCH, "too old"),
+    RuleBrokenError: lambda: RuleBrokenError("R1", "read twice"),
     ViolationError: lambda: ViolationError("once", "read twice"),
+    AuthenticationError: lambda: AuthenticationError(
+        ErrorCode.SASL_AUTHENTICATION_FAILED, "wrong password"
+    ),
+    RecordFailedError: lambda: RecordFailedError(HERE, 7, "count", "ZeroDivisionError"),
+    KeyElsewhereError: lambda: KeyElsewhereError("counts", "0_1", "other-member"),
     SimulationFailedError: lambda: SimulationFailedError(Scenario(seed=1), "once", "read twice"),
 }
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import resource
+import struct
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.frames import FrameReader
+from kohort.client.frames import Allocate, FrameReader, fetch_buffer, plain_buffer
 from kohort.errors import RemoteProtocolError
 
 LIMIT = 1 << 20
@@ -66,3 +70,19 @@ def test_a_frame_beyond_the_limit_is_refused_before_memory_is_taken(length: int)
     reader.buffer()[:4] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(RemoteProtocolError):
         list(reader.received(4))
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.parametrize("allocate", [plain_buffer, fetch_buffer])
+def test_a_frame_that_is_announced_costs_what_has_arrived(allocate: Allocate) -> None:
+    size = 90 * 1024 * 1024
+    allocate(1024 * 1024)
+    before = resident_bytes()
+    readers = [FrameReader(100 * 1024 * 1024, allocate) for _ in range(5)]
+    for reader in readers:
+        assert feed(reader, struct.pack(">i", size) + bytes(10_000), []) == []
+    assert resident_bytes() - before < size // 2

@@ -14,6 +14,7 @@ import reprlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,15 @@ from kohort.client import (
     Producer,
     RebalanceListener,
 )
-from kohort.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from kohort.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
 from kohort.group.member.events import GroupMembershipOperation
-from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.values import defaults
 
 CANARY = TopicPartition("canary", 0)
 SCRATCH = TopicPartition("scratch", 0)
+NOW = datetime.now(UTC)
 LONG_S = 30
 
 # Calls are short, or a topic that is not there would be waited for.
@@ -112,8 +114,15 @@ MEANT: dict[str, st.SearchStrategy[object]] = {
     "timeout_ms": SHORT,
     "timeout_s": SHORT,
     "timeout": SHORT,
+    "group_metadata": st.just(ConsumerGroupMetadata("group")),
     "max_records": st.sampled_from([None, 1, 5]),
     "group_ids": st.just(["fuzzed"]),
+    "states_filter": st.sampled_from([(), ["Empty"], ["no such state"]]),
+    "types_filter": st.sampled_from([(), ["classic", "consumer"]]),
+    "offset_specs": st.dictionaries(
+        PLACES, st.sampled_from(["earliest", "latest", 0, 2**63 - 1, NOW])
+    ),
+    "member_ids": st.just(["fuzzed"]),
     "group_id": st.sampled_from([None, "fuzzed"]),
     "on_commit": st.sampled_from([None, lambda offsets, error: None]),
     "operation": st.sampled_from(GroupMembershipOperation),
@@ -247,7 +256,11 @@ KINDS: dict[type, tuple[type[Subject], dict[str, Any]]] = {
     AsyncAdminClient: (Managing, COMMON | {"group_id": "fuzzed"}),
 }
 
-CONFIGS = {Reading: ConsumerConfig, Writing: ProducerConfig, Managing: AdminConfig}
+CONFIGS: dict[type, type[ClientConfig]] = {
+    Reading: ConsumerConfig,
+    Writing: ProducerConfig,
+    Managing: AdminConfig,
+}
 
 # For the faces of the clients, and what would end the client.
 INTERNAL = {"end", "sender", "close", "from_config", "refuse_inside"}

@@ -309,6 +309,25 @@ def test_metadata_that_come_garbled_are_asked_for_again(proxy: GarblingProxy, to
         assert proxy.garbled[METADATA] == 4
 
 
+@pytest.mark.parametrize("how", [nonsense, http, zeros])
+def test_a_server_that_has_said_its_versions_is_a_broker(
+    proxy: GarblingProxy, topic: str, how: Garbles
+) -> None:
+    """Its first answers to Metadata are garbled, so that no broker is known by its id yet."""
+    place = TopicPartition(topic, 0)
+    servers: dict[str, Any] = {"bootstrap_servers": proxy.bootstrap_servers, **QUICK}
+    proxy.garble(how, METADATA, times=3)
+    with Producer(**servers) as producer:
+        producer.send(topic, b"value").result(30)
+    proxy.garble(how, METADATA, times=3)
+    with AdminClient(**servers) as admin:
+        assert topic in admin.list_topics()
+    proxy.garble(how, METADATA, times=3)
+    with Consumer(**servers) as consumer:
+        assert consumer.end_offsets([place])[place] >= 1
+    assert proxy.garbled[METADATA] == 9
+
+
 # ----------------------------------------------------------------------------------- what is sent
 
 

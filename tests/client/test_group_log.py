@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kohort import Consumer, TopicPartition
+from kohort import AdminClient, Consumer, RebalanceListener, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.errors import CommitFailedError, ErrorCode, KafkaError
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
 from tests.client.watched_group import case
-from tests.clients.ours import settings_of
+from tests.foreign_clients.ours import settings_of
 from tests.real_kafka import foreign
 
 SHORT_MS = 700
@@ -54,6 +56,33 @@ def has(text: str, *words: str) -> None:
         assert word in text, (word, text)
 
 
+class Revoked(RebalanceListener):
+    """Notes what was given up."""
+
+    def __init__(self) -> None:
+        self.partitions: set[TopicPartition] = set()
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.partitions |= partitions
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        pass
+
+
+class Waits:
+    """Gives partitions up only once it is told to."""
+
+    def __init__(self) -> None:
+        self.is_called, self.may_return = asyncio.Event(), asyncio.Event()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.is_called.set()
+        await self.may_return.wait()
+
+    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        pass
+
+
 @both
 def test_who_polls_too_late_reads_why_in_the_log_and_in_the_error(
     bootstrap: str, topic: str, protocol: str, caplog: pytest.LogCaptureFixture
@@ -90,8 +119,94 @@ async def test_who_was_removed_reads_what_may_have_happened(
         session = "the session time-out, which" if protocol == "consumer" else "session.timeout.ms"
         has(out, f"group {c.group}: member {gone}", "the coordinator has removed it", session)
         has(out, "UNKNOWN_MEMBER_ID", "by an administrator", "joins again")
+        has(out, "max.poll.interval.ms")
+        late = "it did not join again within max.poll.interval.ms (300000 ms, or the longest of"
+        assert (late in out) == (protocol != "consumer")
         has(lines(caplog, " lost ")[0], f"member {gone}", "as the coordinator has removed it;")
         await c.poll_until_shared()
+
+
+@pytest.mark.parametrize("was_removed", [False, True], ids=["at first", "after a removal"])
+def test_who_closes_in_a_rebalance_reads_the_reason_of_that_loss(
+    bootstrap: str, was_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second member does not hear of the second rebalance, which waits for it."""
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    deaf = {"session_timeout_ms": 180_000, "heartbeat_interval_ms": 60_000}
+    topic = foreign.new_topic(bootstrap, 2)
+    given_up = Revoked()
+    with (
+        member(bootstrap, topic, "classic", **settings, **deaf) as second,
+        member(bootstrap, topic, "classic", **settings) as first,
+    ):
+        first.subscribe([topic], listener=given_up)
+        polled(first, first.assignment, "partitions")
+        if was_removed:
+            with AdminClient(bootstrap_servers=bootstrap) as admin:
+                admin.remove_group_members(topic, [first.member_id])
+            polled(first, lambda: lines(caplog, " lost "), "what is lost")
+            polled(first, lambda: len(first.assignment()) == 2, "all partitions again")
+        caplog.clear()
+        second.poll(0)
+        polled(first, lambda: given_up.partitions, "what the second member gets")
+        first.close()
+        (lost,) = lines(caplog, " lost ")
+        has(lost, f"lost {topic}-", "as it left in the middle of a rebalance;")
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
+@on_a_loop
+async def test_who_is_removed_while_it_closes_reads_that(
+    protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kohort.client")
+    async with case(protocol) as c:
+        subject, listener = c.new(c.notes), Waits()
+        other = c.another()
+        await c.poll_until_shared()
+        subject.subscribe([c.topic], listener=listener)
+        closing = asyncio.create_task(subject.close())
+        await listener.is_called.wait()
+        await c.remove(subject, by=other)
+        heard = partial(lines, caplog, " leaves", logging.INFO)
+        await asyncio.to_thread(eventually, lambda: bool(heard()), "that it was removed")
+        listener.may_return.set()
+        await closing
+        (lost,) = lines(caplog, " lost ")
+        has(lost, f"lost {c.topic}-", "as the coordinator has removed it;")
+
+
+def test_settings_with_which_a_rebalance_is_heard_of_too_late_are_warned_of_once(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = {"heartbeat_interval_ms": 5_000, "max_poll_interval_ms": 4_000}
+    with member(bootstrap, topic, "classic", **late) as consumer:
+        polled(consumer, consumer.assignment, "partitions")
+        consumer.unsubscribe()
+        consumer.subscribe([topic])
+        polled(consumer, consumer.assignment, "partitions again")
+    (warning,) = lines(caplog, "is not above heartbeat.interval.ms (5000 ms)")
+    has(warning, f"group {topic}: max.poll.interval.ms (4000 ms)", "Lower heartbeat.interval.ms")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_poll_interval_ms": 101, "heartbeat_interval_ms": 100},
+        {"max_poll_interval_ms": 100, "group_protocol": "consumer"},
+        {},
+    ],
+)
+def test_settings_with_which_a_rebalance_is_heard_of_in_time_are_not_warned_of(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g", **settings) as it,
+    ):
+        broker.create_topic("t")
+        polled(it, it.assignment, "partitions")
+    assert not lines(caplog, "heartbeat.interval.ms")
 
 
 def test_who_is_fenced_reads_of_its_instance_id(

@@ -169,7 +169,7 @@ async def test_a_bad_server_costs_one_error_that_names_it(peer: Peer) -> None:
 
 @on_a_loop
 async def test_a_broker_that_ends_a_connection_once_it_is_made_can_be_tried_again() -> None:
-    """Whoever waited for the connection is given it a few turns of the loop after it has ended.
+    """A caller that waited for the connection gets it a few turns of the loop after it has ended.
 
     Taken for a mistake of ours, that ended a KIP-848 member and failed a producer's batches.
     """

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from kohort import LocalProtocolError
-from kohort.client.loop_thread import LoopThread
+from kohort.client.loop_thread import Gate, LoopThread
 from tests.broker.processes import eventually
 from tests.client.interrupting import interrupts
 
@@ -146,3 +146,27 @@ def test_a_handler_may_make_the_first_call_itself() -> None:
         client.close()
     assert set(found) == {7}
     eventually(lambda: ended(name), "no thread is left")
+
+
+def test_a_start_for_which_memory_is_short_fails_and_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also what says so may find no memory: opening the gate takes none."""
+
+    def no_memory(_: LoopThread) -> None:
+        raise MemoryError
+
+    client = LoopThread(f"short-{uuid.uuid4().hex}")
+    with monkeypatch.context() as short:
+        short.setattr(LoopThread, "_start", no_memory)
+        with pytest.raises(LocalProtocolError, match="cannot start"):
+            client.run(number)
+    assert client.run(number) == 7
+    client.close()
+
+
+def test_a_gate_says_how_it_was_opened() -> None:
+    gate, error = Gate(), MemoryError()
+    gate.open(error)
+    gate.open(error)
+    assert gate.wait() is error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kohort.client import AsyncConsumer
 from kohort.client.config import ConsumerConfig, make
 from kohort.errors import ConfigError
 from kohort.group.assignors import RangeAssignor, StickyAssignor
-from tests.clients.local_assignor import ByRank
+from tests.foreign_clients.local_assignor import ByRank
 
 
 def config(**settings: object) -> ConsumerConfig:
@@ -43,7 +45,7 @@ def test_l39_the_classic_key_names_this_one() -> None:
         )
 
 
-@pytest.mark.parametrize("wrong", [[ByRank], [3], ByRank(1), ["nobody-has-this"]])
+@pytest.mark.parametrize("wrong", [[ByRank], [3], 3, ["nobody-has-this"]])
 def test_what_is_no_assignor_is_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"group\.local\.assignors"):
         config(group_local_assignors=wrong)
@@ -52,3 +54,17 @@ def test_what_is_no_assignor_is_refused(wrong: object) -> None:
 def test_two_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two assignors of one name"):
         config(group_local_assignors=[ByRank(1), ByRank(2)])
+
+
+@pytest.mark.parametrize("given", [StickyAssignor(), StickyAssignor, [StickyAssignor], "sticky"])
+def test_one_alone_needs_no_list(given: Any) -> None:
+    (found,) = config(group_local_assignors=given).local_assignors()
+    assert isinstance(found, StickyAssignor)
+    (found,) = make(ConsumerConfig, {"partition_assignment_strategy": given}).assignors()
+    assert isinstance(found, StickyAssignor)
+
+
+@pytest.mark.parametrize("wrong", [int, ByRank])
+def test_a_class_that_makes_no_assignor_is_refused(wrong: type) -> None:
+    with pytest.raises(ConfigError, match=r"int makes no Assignor|ByRank cannot be called without"):
+        config(group_local_assignors=wrong)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from kohort.client.partitions import EARLIEST, Partitions
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, RequestTimedOutError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
@@ -54,3 +56,33 @@ def test_only_what_was_handed_out_and_asked_after_may_be_committed() -> None:
 def test_what_is_not_assigned_is_named() -> None:
     with pytest.raises(LocalProtocolError, match="t-1 is not assigned"):
         Partitions()[ONE]
+
+
+def test_an_explicit_commit_takes_the_place_of_what_was_stored_unless_it_fails() -> None:
+    partitions = Partitions(stores_offsets=False)
+    partitions.add([ONE, TWO])
+    partitions.store({ONE: OffsetAndMetadata(20), TWO: OffsetAndMetadata(5)})
+    other = {ONE: OffsetAndMetadata(9), TopicPartition("other", 0): OffsetAndMetadata(1)}
+    with suppress(RequestTimedOutError), partitions.committing(other):
+        assert partitions.consumed() == {TWO: OffsetAndMetadata(5)}
+        raise RequestTimedOutError("lost")
+    assert partitions.consumed()[ONE] == OffsetAndMetadata(20)
+    with suppress(RequestTimedOutError), partitions.committing(other):
+        partitions.store({ONE: OffsetAndMetadata(30)})
+        raise RequestTimedOutError("lost")
+    assert partitions.consumed()[ONE] == OffsetAndMetadata(30)
+    with partitions.committing(other):
+        pass
+    assert partitions.consumed() == {TWO: OffsetAndMetadata(5)}
+
+
+def test_what_is_stored_during_a_commit_waits_for_the_next() -> None:
+    partitions = Partitions(stores_offsets=False)
+    partitions.add([ONE])
+    partitions.store({ONE: OffsetAndMetadata(42)})
+    with partitions.committing(partitions.consumed()):
+        partitions.store({ONE: OffsetAndMetadata(50)})
+    assert partitions.consumed() == {ONE: OffsetAndMetadata(50)}
+    with partitions.committing(partitions.consumed()):
+        assert partitions.consumed() == {ONE: OffsetAndMetadata(50)}
+    assert partitions.consumed() == {}

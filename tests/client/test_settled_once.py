@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncProducer, Producer
 from kohort.client._open_batches import OpenBatches
-from kohort.client.accumulator import Accumulator, Batch, Identity
+from kohort.client.accumulator import Accumulator
 from kohort.client.arrow_delivery import (
     ArrowDelivery,
     ArrowDeliveryError,
@@ -25,6 +25,7 @@ from kohort.client.arrow_delivery import (
     ArrowFate,
     PartitionRows,
 )
+from kohort.client.batch import Batch, Identity
 from kohort.client.delivery import DEFECT, tell_all
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.ready_batch import ReadyBatch

@@ -17,8 +17,10 @@ import pytest
 
 from kohort import AdminClient, Consumer, TopicPartition
 from kohort.broker import EmbeddedBroker
+from kohort.client.connection import Throttled
 from kohort.client.range_connection import BlockingConnection
 from kohort.errors import BrokerUnavailableError, KohortError, RemoteProtocolError
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.strangers import protocol_of
 from tests.broker.processes import eventually
 
@@ -131,7 +133,7 @@ def test_a_tls_port(certificate: Path, caplog: pytest.LogCaptureFixture) -> None
     with answering(lambda _: alert) as address:
         for text in refusals(address):
             assert f"{address}: the port speaks TLS" in text
-            assert "security.protocol=PLAINTEXT" in text
+            assert "set SSL or SASL_SSL" in text
         with Consumer(bootstrap_servers=address) as consumer:
             consumer.assign([TopicPartition("t", 0)])
             eventually(lambda: told(consumer), "poll says that the port speaks TLS")
@@ -230,3 +232,16 @@ def test_a_broker_names_a_browser(tmp_path: Path, caplog: pytest.LogCaptureFixtu
             browser.getresponse()
     (line,) = [each.message for each in caplog.records]
     assert "it speaks HTTP" in line
+
+
+def test_a_long_pause_is_told_where_records_are_read_without_a_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EmbeddedBroker() as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        connection = BlockingConnection(host, int(port), "test", NEVER_MS)
+        with closing(connection):
+            connection._machine._events.append(Throttled(asked_ms=2**30, pause_ms=60_000))
+            answer = connection.request(ApiVersionsRequest(), NEVER_MS)
+    assert answer.error_code == 0
+    assert "asks for a pause of 1073741824 ms" in caplog.text

@@ -7,8 +7,8 @@ import pytest
 
 from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Connection
-from kohort.client.transport import BrokerConnection
-from kohort.errors import BrokerUnavailableError
+from kohort.client.transport import BrokerConnection, close_all
+from kohort.errors import BrokerUnavailableError, RequestTimedOutError, TlsError
 from kohort.wire import frame as frames
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.wire.messages.membership import HeartbeatRequest
@@ -65,6 +65,116 @@ def test_whoever_was_given_a_connection_that_has_ended_may_try_again() -> None:
         with pytest.raises(BrokerUnavailableError, match="far: the connection is closed"):
             await connection.request(request, 10_000)
         with pytest.raises(BrokerUnavailableError, match="far: the connection is closed"):
-            connection.tell(request, 10_000)
+            await connection.tell(request, 10_000)
 
     asyncio.run(ask())
+
+
+def test_who_is_refused_in_a_session_may_ask_again_over_another_connection() -> None:
+    """What is on its way may have been done; a new connection tells whether it is refused."""
+
+    async def ask() -> None:
+        connection, far = await connected()
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        asked = asyncio.ensure_future(connection.request(request, 10_000))
+        await asyncio.sleep(0)
+        connection.close(TlsError("far: the client's certificate has expired"))
+        with pytest.raises(BrokerUnavailableError, match=r"could not go on: TLS_FAILED.*expired"):
+            await asked
+        far.close()
+
+    asyncio.run(ask())
+
+
+def large() -> HeartbeatRequest:
+    """More than a socket takes at once."""
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id="m" * 30_000)
+
+
+def fill(connection: BrokerConnection) -> list[asyncio.Task[None]]:
+    """Send what has no answer until the socket takes no more."""
+    return [asyncio.ensure_future(connection.tell(large(), 60_000)) for _ in range(100)]
+
+
+def read_to_the_end(far: socket.socket) -> int:
+    far.settimeout(60)
+    total = 0
+    while data := far.recv(1 << 16):
+        total += len(data)
+    far.close()
+    return total
+
+
+def test_what_has_no_answer_is_sent_when_it_has_left_the_process() -> None:
+    async def send() -> None:
+        connection, far = await connected()
+        told = fill(connection)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < sum(each.done() for each in told) < len(told)
+        read = asyncio.create_task(asyncio.to_thread(read_to_the_end, far))
+        await asyncio.gather(*told)
+        connection.close()
+        assert await read > 100 * 30_000
+
+    asyncio.run(send())
+
+
+def test_what_has_not_left_when_the_connection_breaks_fails() -> None:
+    async def send() -> None:
+        connection, far = await connected()
+        told = fill(connection)
+        await asyncio.sleep(0)
+        far.close()
+        ends = await asyncio.gather(*told, return_exceptions=True)
+        assert isinstance(ends[-1], BrokerUnavailableError)
+
+    asyncio.run(send())
+
+
+def test_what_cannot_leave_in_time_ends_the_connection() -> None:
+    """A part of it may have left, and the broker waits for the rest."""
+
+    async def send() -> None:
+        connection, far = await connected()
+        told = [asyncio.ensure_future(connection.tell(large(), 50)) for _ in range(100)]
+        ends = await asyncio.gather(*told, return_exceptions=True)
+        assert isinstance(ends[-1], RequestTimedOutError)
+        assert not connection.is_open
+        far.close()
+
+    asyncio.run(send())
+
+
+def test_what_waits_for_its_turn_too_long_fails() -> None:
+    """It must not be forgotten: whoever sends it counts on being told."""
+
+    async def send() -> None:
+        connection, far = await connected()
+        asked = [asyncio.ensure_future(connection.request(large(), 60_000)) for _ in range(5)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestTimedOutError, match="could not be sent in time"):
+            await connection.tell(large(), 50)
+        connection.close()
+        await asyncio.gather(*asked, return_exceptions=True)
+        far.close()
+
+    asyncio.run(send())
+
+
+def test_the_end_waits_until_the_other_side_has_read_all() -> None:
+    """Something that nobody reads would have the operating system drop what it has yet to send."""
+
+    async def send() -> None:
+        connection, far = await connected()
+        await connection.tell(
+            HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 60_000
+        )
+        closing = asyncio.create_task(close_all([connection], 60))
+        await asyncio.sleep(0)
+        assert connection.is_open
+        assert await asyncio.to_thread(read_to_the_end, far)
+        await closing
+        assert not connection.is_open
+
+    asyncio.run(send())

@@ -24,6 +24,7 @@ from kohort.group.assignors.interface import Assignment, GroupMetadata, Rebalanc
 from kohort.group.events import GroupEvent
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
+from tests.broker.processes import eventually
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 
@@ -211,8 +212,14 @@ def test_an_assignor_that_blocks_as_it_is_asked_holds_nothing_else_up(member: Me
     """The poll ends in time, and `close` works."""
     go_on = threading.Event()
     member.assignor.speaks = lambda _: go_on.wait() and None
-    assert member.consumer.poll(500) == {}
-    assert member.assignor.threads["subscription_user_data"] == "kohort-assignor"
+    threads = member.assignor.threads
+
+    def is_asked() -> bool:
+        assert member.consumer.poll(500) == {}
+        return "subscription_user_data" in threads
+
+    eventually(is_asked, "the assignor is asked")
+    assert threads["subscription_user_data"] == "kohort-assignor"
     member.close_soon()
     go_on.set()
 

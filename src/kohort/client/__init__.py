@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         GroupDescription,
         GroupListing,
         NewTopic,
+        OffsetReset,
     )
     from kohort.client.arrow_delivery import (
         ArrowDelivery,
@@ -52,6 +53,7 @@ __all__ = [
     "GroupListing",
     "NewTopic",
     "OffsetAndTimestamp",
+    "OffsetReset",
     "PartitionRows",
     "Producer",
     "ProducerSettings",
@@ -69,6 +71,7 @@ __getattr__ = importer(
         "GroupDescription": ".admin_values",
         "GroupListing": ".admin_values",
         "NewTopic": ".admin_values",
+        "OffsetReset": ".admin_values",
         "ArrowDelivery": ".arrow_delivery",
         "ArrowDeliveryError": ".arrow_delivery",
         "ArrowDeliveryFuture": ".arrow_delivery",

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kohort.client._deliveries import Delivery
-from kohort.client.accumulator import Batch
+from kohort.client.batch import Batch
 from kohort.client.config import Partitioner
 from kohort.errors import KohortError
 from kohort.types import TopicPartition
@@ -25,6 +25,7 @@ class OpenBatches:
     is_notified: bool
     fatal: KohortError | None
     refusal: KohortError | None
+    gate: KohortError | None
     def __init__(
         self,
         make_batch: Callable[[TopicPartition, int], Batch],
@@ -38,6 +39,7 @@ class OpenBatches:
         largest_record: int,
         partitioner: Partitioner | None = None,
     ) -> None: ...
+    def check(self) -> None: ...
     def set_partitions(self, topic: str, count: int) -> None: ...
     def partitions_of(self, topic: str) -> int | None: ...
     def topics(self) -> list[str]: ...

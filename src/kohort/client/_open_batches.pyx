@@ -154,6 +154,7 @@ cdef class OpenBatches:
             request costs the same whatever its size.
         is_notified: Whether the loop knows that there is news; it resets this.
         fatal: Why no more records are taken.
+        gate: Why none are taken now, from any thread: no transaction is open.
         refusal: Why no more are taken from other threads than the one that made this.
     """
 
@@ -164,6 +165,7 @@ cdef class OpenBatches:
     cdef public bint is_notified
     cdef public object fatal
     cdef public object refusal
+    cdef public object gate
     cdef long _home
     cdef object _make_batch
     cdef object _clock
@@ -238,6 +240,8 @@ cdef class OpenBatches:
             ValueError: An argument is out of its range.
             KafkaError: The record is too large, or the producer has failed for good.
         """
+        if self.gate is not None:
+            raise self._why_refused()
         if type(topic) is not str:
             topic = _text(topic)
         cdef bytes key_bytes = None if key is None else _payload("key", key)
@@ -324,13 +328,20 @@ cdef class OpenBatches:
         """Return whether so many bytes can be added, or adding fails for good."""
         return self._has_room(size) or self._is_refused()
 
+    def check(self):
+        """Raise why no records are taken now, if that is so."""
+        if self._is_refused():
+            raise self._why_refused()
+
     cdef bint _is_refused(self) noexcept:
-        if self.fatal is not None:
+        if self.fatal is not None or self.gate is not None:
             return True
         return self.refusal is not None and PyThread_get_thread_ident() != self._home
 
     cdef object _why_refused(self):
-        return self.refusal if self.fatal is None else self.fatal
+        if self.fatal is not None:
+            return self.fatal
+        return self.refusal if self.gate is None else self.gate
 
     cdef bint _has_room(self, int64_t size) noexcept:
         return self.added_bytes - self.released_bytes + size <= self._buffer_memory

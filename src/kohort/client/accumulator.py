@@ -12,6 +12,8 @@ so, something before it never arrived: if that is known (a batch was given up), 
 have been written either, so the rest is numbered anew under the next epoch; if not, the broker has
 lost what it acknowledged. A batch that is too large for the broker is divided (KIP-126): its parts
 take its place in the order and share its sequence numbers, so what comes after it keeps its own.
+Batches for a topic that was made anew wait until all that left for the topic before are decided
+(KIP-516): those are refused, and would else come behind what was sent after them.
 """
 
 from __future__ import annotations
@@ -19,167 +21,15 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Protocol
+from uuid import UUID
 
-from kohort.client._deliveries import Fate
+from kohort.client.batch import UNNUMBERED, Batch, Identity, Numbering
+from kohort.client.measures import ProduceMeasures
 from kohort.errors import KohortError
 from kohort.types import TopicPartition
-from kohort.values import dataclass
-from kohort.wire.limits import Limits
-from kohort.wire.records import Compression, Record, RecordBatchBuilder, decode_records
-from kohort.wire.schema import Buffer
 
 _MAX_SEQUENCE = 0x7FFFFFFF
 MAX_EPOCH = 0x7FFF
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who an idempotent producer is.
-
-    Attributes:
-        producer_id: Given by the broker.
-        epoch: Likewise.
-    """
-
-    producer_id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """The place of a batch in the broker's book of a partition; -1 everywhere for no place.
-
-    Attributes:
-        producer_id: Of the producer.
-        epoch: The producer's epoch in this partition.
-        sequence: Number of the batch's first record.
-    """
-
-    producer_id: int = -1
-    epoch: int = -1
-    sequence: int = -1
-
-
-UNNUMBERED = Numbering()
-
-# What was added to a batch may be taken out again, whatever a broker may send.
-_OUR_OWN = Limits(
-    max_headers_per_record=0x7FFFFFFF,
-    max_records_per_batch=0x7FFFFFFF,
-    max_decompressed_bytes=0x7FFFFFFF,
-    decompressed_bytes_always_allowed=0x7FFFFFFF,
-)
-
-
-class Content(Protocol):
-    """The records of a batch."""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes they take, uncompressed."""
-
-    def build(
-        self, codec: Compression, *, producer_id: int, producer_epoch: int, base_sequence: int
-    ) -> Buffer:
-        """Return the bytes to send."""
-
-
-class Batch:
-    """Records of one partition that are sent together.
-
-    Args:
-        partition: Where they go.
-        created: When the first record came.
-        builder: The records; by default there are none yet.
-        fate: What becomes of the records; by default that of records which are added one by one.
-
-    Attributes:
-        number: Place among the partition's batches.
-        fate: What becomes of the records.
-        reserved: Bytes of memory it counts for.
-        is_done: Whether its fate is known.
-        numbering: Its place in the broker's book; None as long as it was never taken.
-        not_before: When it may be taken (again).
-        attempts: How often it was taken.
-        trouble: Why it was not written when it was last sent.
-    """
-
-    __slots__ = (
-        "attempts",
-        "builder",
-        "created",
-        "fate",
-        "is_done",
-        "not_before",
-        "number",
-        "numbering",
-        "partition",
-        "reserved",
-        "trouble",
-    )
-
-    def __init__(
-        self,
-        partition: TopicPartition,
-        created: int,
-        builder: Content | None = None,
-        fate: Fate | None = None,
-    ) -> None:
-        self.partition = partition
-        self.number = -1
-        self.created = created
-        self.builder: Content = RecordBatchBuilder() if builder is None else builder
-        self.fate = Fate(*partition) if fate is None else fate
-        self.reserved = 0
-        self.is_done = False
-        self.numbering: Numbering | None = None
-        self.not_before = 0
-        self.attempts = 0
-        self.trouble: KohortError | None = None
-
-    def encode(self, codec: Compression) -> Buffer:
-        """Return the bytes to send."""
-        numbering = self.numbering or UNNUMBERED
-        return self.builder.build(
-            codec,
-            producer_id=numbering.producer_id,
-            producer_epoch=numbering.epoch,
-            base_sequence=numbering.sequence,
-        )
-
-    def parts(self, most_bytes: int) -> list[Batch]:
-        """Return the same records in several batches; a batch of one record cannot be divided.
-
-        Each part has at most half of the records, so that batches of two or more get ever smaller.
-
-        Args:
-            most_bytes: Of a part, before compression; one record may have more.
-        """
-        most_records = (self.builder.count + 1) // 2
-        builders: list[RecordBatchBuilder] = []
-        for record in decode_records(self.encode(Compression.NONE), limits=_OUR_OWN):
-            size = _payload_size(record)
-            builder = builders[-1] if builders else None
-            if builder is None or builder.count == most_records or builder.size + size > most_bytes:
-                builder = RecordBatchBuilder()
-                builders.append(builder)
-            builder.append(record.timestamp, record.key, record.value, record.headers)
-        fates = self.fate.cut([each.count for each in builders])
-        return [
-            Batch(self.partition, self.created, builder, fate)
-            for builder, fate in zip(builders, fates, strict=True)
-        ]
-
-
-def _payload_size(record: Record) -> int:
-    """Return the bytes of a record that its batch does not save."""
-    size = len(record.key or b"") + len(record.value or b"")
-    return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
 def _by_number(batch: Batch) -> int:
@@ -196,6 +46,7 @@ class _Queue:
         "is_known",
         "next_number",
         "next_sequence",
+        "topic_id",
         "waiting",
     )
 
@@ -205,6 +56,7 @@ class _Queue:
         self.next_number = 0
         self.next_sequence = 0
         self.epoch: int | None = None
+        self.topic_id: UUID | None = None
         self.is_known = False  # whether the broker has a place for us in its book
         self.gap: int | None = None  # number of the last batch that was given up
 
@@ -239,6 +91,16 @@ class _Queue:
             for each in self.in_flight
         )
 
+    def is_for(self, topic_id: UUID | None) -> bool:
+        """Whether batches may go to a topic now: nothing is on its way to a former one."""
+        if topic_id == self.topic_id:
+            return True
+        if self.in_flight:
+            return False
+        self.topic_id = topic_id
+        self.is_known = False
+        return True
+
     def is_first_undecided(self, batch: Batch) -> bool:
         return all(each.number >= batch.number for each in (*self.in_flight, *self.waiting))
 
@@ -249,15 +111,28 @@ class Accumulator:
     Args:
         max_in_flight: Batches of one partition that may be in flight.
         delivery_timeout_ms: How old a batch may become before it is given up.
+        renumbers: Whether what comes behind a gap may be numbered anew. In a transaction it may
+            not: the epoch is the coordinator's, and the transaction is aborted anyway.
+
+    Attributes:
+        measures: Takes note of batches that are sent.
     """
 
-    def __init__(self, *, max_in_flight: int = 5, delivery_timeout_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        *,
+        max_in_flight: int = 5,
+        delivery_timeout_ms: int = 120_000,
+        renumbers: bool = True,
+    ) -> None:
+        self._renumbers = renumbers
         self._max_in_flight = max_in_flight
         self._delivery_timeout_ms = delivery_timeout_ms
         self._queues: dict[TopicPartition, _Queue] = {}
-        self._waiting: dict[TopicPartition, _Queue] = {}
+        self._waiting: dict[TopicPartition, _Queue] = {}  # the longest not taken from comes first
         self._undone: dict[Batch, None] = {}
         self.released_bytes = 0
+        self.measures = ProduceMeasures()
         self.identity: Identity | None = None
 
     def add(self, batch: Batch) -> None:
@@ -270,6 +145,17 @@ class Accumulator:
         queue.waiting.append(batch)
         self._waiting[batch.partition] = queue
         self._undone[batch] = None
+
+    def renew(self, identity: Identity) -> None:
+        """Go on as another producer, or in another epoch, between two transactions.
+
+        Args:
+            identity: Who the producer is from now on; if that is new, all numbers begin with 0.
+        """
+        assert not self._undone, "a transaction has ended before its batches"
+        if identity != self.identity:
+            self.identity = identity
+            self._queues.clear()
 
     @property
     def has_waiting(self) -> bool:
@@ -288,6 +174,7 @@ class Accumulator:
         leader_of: Callable[[TopicPartition], int | None],
         room_at: Callable[[int], int],
         max_request_bytes: int,
+        topic_id_of: Callable[[str], UUID | None] = lambda _: None,
     ) -> dict[int, list[Batch]]:
         """Take what shall be sent now: for each broker one request, one batch per partition.
 
@@ -296,6 +183,7 @@ class Accumulator:
             leader_of: The node id of a partition's leader, None when there is none.
             room_at: How many requests a broker can take now.
             max_request_bytes: Bytes of one request, before compression.
+            topic_id_of: The id of a topic, None when it is not known.
         """
         requests: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
@@ -305,6 +193,8 @@ class Accumulator:
             node = leader_of(partition)
             if node is None or room_at(node) <= 0:
                 continue
+            if not queue.is_for(topic_id_of(partition.topic)):
+                continue
             batch = queue.waiting[0]
             size = sizes.get(node, 0) + batch.builder.size
             if size > max_request_bytes and node in requests:
@@ -312,6 +202,7 @@ class Accumulator:
             sizes[node] = size
             requests.setdefault(node, []).append(batch)
             self._launch(queue, batch)
+            self.measures.taken(batch, now)
         return requests
 
     def _is_ready(self, queue: _Queue, now: int) -> bool:
@@ -327,10 +218,12 @@ class Accumulator:
 
     def _launch(self, queue: _Queue, batch: Batch) -> None:
         batch.attempts += 1
+        batch.topic_id = queue.topic_id
         queue.number(batch, self.identity)
         del queue.waiting[0]
-        if not queue.waiting:
-            del self._waiting[batch.partition]
+        del self._waiting[batch.partition]
+        if queue.waiting:  # the others come first next time: a request may have no room for all
+            self._waiting[batch.partition] = queue
         queue.in_flight.append(batch)
 
     def next_due(self, now: int) -> int | None:
@@ -406,11 +299,20 @@ class Accumulator:
 
     def is_in_flight(self, batch: Batch) -> bool:
         """Whether a batch was taken, and nothing was said of it since."""
-        return batch in self._queues[batch.partition].in_flight
+        queue = self._queues.get(batch.partition)  # none of a transaction that is over
+        return queue is not None and batch in queue.in_flight
 
     def is_early(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition is undecided."""
         return not self._queues[batch.partition].is_first_undecided(batch)
+
+    def trouble_before(self, batch: Batch) -> KohortError | None:
+        """Return why an earlier batch of the partition, undecided yet, was not written."""
+        queue = self._queues[batch.partition]
+        earlier = (
+            each for each in (*queue.in_flight, *queue.waiting) if each.number < batch.number
+        )
+        return next((each.trouble for each in earlier if each.trouble is not None), None)
 
     def renumber(self, batch: Batch) -> bool:
         """Number a batch in flight and all behind it anew, if one before it was given up.
@@ -419,11 +321,14 @@ class Accumulator:
             False when none was, or no epoch is left.
         """
         queue = self._queues[batch.partition]
-        if queue.gap is None or queue.epoch is None or queue.epoch >= MAX_EPOCH:
+        if queue.gap is None or not self._may_renumber(queue):
             return False
         self.again(batch, 0)
         self._next_epoch(queue)
         return True
+
+    def _may_renumber(self, queue: _Queue) -> bool:
+        return self._renumbers and queue.epoch is not None and queue.epoch < MAX_EPOCH
 
     def _next_epoch(self, queue: _Queue) -> None:
         assert queue.epoch is not None
@@ -435,7 +340,7 @@ class Accumulator:
 
     def _close_gap(self, queue: _Queue) -> None:
         """Begin a new epoch at once when no numbered batch is left whose fate depends on it."""
-        if queue.epoch is None or queue.epoch >= MAX_EPOCH:
+        if not self._may_renumber(queue):
             return
         if not queue.in_flight and all(each.numbering is None for each in queue.waiting):
             self._next_epoch(queue)

@@ -12,7 +12,7 @@ Address = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] 
 
 
 def literal(host: str, port: int) -> Sequence[Address]:
-    """Return the address that a host's name is in itself, nothing for another name; asks nobody.
+    """Return the address that a host's name is in itself, nothing for another name; no look-up.
 
     Args:
         host: A name, or an address of IPv4 or IPv6.

@@ -14,6 +14,8 @@ from kohort.client.admin_values import (
     GroupDescription,
     GroupListing,
     NewTopic,
+    OffsetReset,
+    OffsetSpec,
 )
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.config import AdminConfig, from_kafka
@@ -47,7 +49,7 @@ class AdminClient(BlockingFace):
     `PartialFailureError.errors`, thing by thing; its `results` has what was found for the others.
 
     Args:
-        **settings: Kafka's settings in snake_case; see `AdminConfig`.
+        **settings: Kafka's settings in snake_case; see `AdminSettings`.
 
     Raises:
         ConfigError: A setting is unknown or malformed.
@@ -130,6 +132,11 @@ class AdminClient(BlockingFace):
 
         Returns:
             The first offset at or after it; None when there is none.
+
+        Raises:
+            KafkaError: There was no answer in time, or the brokers have said for 5 seconds that
+                there is no such topic or partition.
+            PartialFailureError: So it is with some of the partitions.
         """
         return self._open.run(lambda: self._client.list_offsets(targets))
 
@@ -162,7 +169,7 @@ class AdminClient(BlockingFace):
             print(admin.describe_configs([topic])[topic]["retention.ms"].value)
 
         Args:
-            resources: Whose settings. All of them are returned, those nobody has set, too.
+            resources: Whose settings. All of them are returned, also unset ones.
 
         Raises:
             PartialFailureError: Some are not there, or may not be seen.
@@ -193,9 +200,20 @@ class AdminClient(BlockingFace):
 
     # ------------------------------------------------------------------------------ groups
 
-    def list_groups(self) -> list[GroupListing]:
-        """Return all groups of all brokers, in order of their ids."""
-        return self._open.run(self._client.list_groups)
+    def list_groups(
+        self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """Return groups of all brokers, in order of their ids.
+
+        Args:
+            states_filter: Only groups in one of these states ("Stable", "Empty" and so on), of any
+                state by default (KIP-518).
+            types_filter: Only groups of one of these types ("classic", "consumer"), of any type by
+                default (KIP-848).
+        """
+        states = arguments.texts(states_filter, "states_filter")
+        types = arguments.texts(types_filter, "types_filter")
+        return self._open.run(lambda: self._client.list_groups(states, types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return groups with their members.
@@ -214,6 +232,25 @@ class AdminClient(BlockingFace):
         """
         wanted = arguments.texts(group_ids, "group_ids")
         self._open.run(lambda: self._client.delete_groups(wanted))
+
+    def remove_group_members(
+        self, group_id: str, member_ids: Iterable[str], reason: str = ""
+    ) -> None:
+        """Take members out of a group, static ones too; their partitions go to the others.
+
+        A member that still runs joins again as soon as it hears of it.
+
+        Args:
+            group_id: The group.
+            member_ids: Ids of the members, as `describe_groups` gives them.
+            reason: Why, for the broker's log (KIP-800); members of KIP-848 leave without one.
+
+        Raises:
+            PartialFailureError: Some are no members (any more).
+            KafkaError: There is no such group, or the broker refuses.
+        """
+        wanted = arguments.texts(member_ids, "member_ids")
+        self._open.run(lambda: self._client.remove_group_members(group_id, wanted, reason))
 
     def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -248,6 +285,40 @@ class AdminClient(BlockingFace):
             KafkaError: It has members, or the broker refuses.
         """
         self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
+
+    def reset_group_offsets(
+        self,
+        offset_specs: Mapping[TopicPartition, OffsetSpec],
+        group_id: str | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Set a group's committed offsets to where each partition is to be read from.
+
+            today = datetime.now(UTC).replace(hour=0, minute=0)
+            admin.reset_group_offsets({TopicPartition("flights", 0): today}, "delays")
+
+        An offset outside of the partition becomes its start or its end, as with Kafka's tools; the
+        result says so. The group must have no members.
+
+        Args:
+            offset_specs: For each partition "earliest" or "latest", an offset, or a `datetime` with
+                a time zone: the first record at or after it.
+            group_id: The group; the setting `group_id` by default. It is made if it is not there.
+            validate_only: Whether to find the offsets and set none.
+
+        Returns:
+            The offset of each partition.
+
+        Raises:
+            ValueError: A time has no time zone, or an offset is negative.
+            KafkaError: The group has members, a partition is not there, or the broker refuses.
+        """
+        return self._open.run(
+            lambda: self._client.reset_group_offsets(
+                offset_specs, group_id, validate_only=validate_only
+            )
+        )
 
     def delete_group_offsets(
         self, partitions: Iterable[TopicPartition], group_id: str | None = None

@@ -9,13 +9,16 @@ from typing import TypeVar
 
 from kohort.client.admin_configs import Changes, alter_configs, describe_configs
 from kohort.client.admin_errors import check, check_each, error_of
+from kohort.client.admin_members import remove_members
 from kohort.client.admin_records import delete_records
+from kohort.client.admin_resets import Resets, resolved
 from kohort.client.admin_values import (
     ConfigEntry,
     ConfigResource,
     GroupDescription,
     GroupListing,
     NewTopic,
+    OffsetReset,
 )
 from kohort.client.asking import ask_broker
 from kohort.client.backoff import Deadline
@@ -25,7 +28,12 @@ from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.group_descriptions import classic_group, consumer_group
 from kohort.client.metadata import Node, PartitionMetadata
-from kohort.client.offsets import OffsetAndTimestamp, fetch_committed, list_offsets
+from kohort.client.offsets import (
+    OffsetAndTimestamp,
+    fetch_committed,
+    list_offsets,
+    missing_error,
+)
 from kohort.errors import (
     ErrorCode,
     KafkaError,
@@ -34,6 +42,7 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 from kohort.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -58,8 +67,12 @@ from kohort.wire.schema import ZERO_UUID, Message, Request
 
 R = TypeVar("R", bound=Message)
 
+# A topic that was created just now is not known to each broker yet; one that is missing for so long
+# does not exist.
+_MISSING_MS = 5_000
+_ENDS_LISTING = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _DEAD = "Dead"
-# What a commit in nobody's name is told while the group has members.
+# The answer to a commit without a member id while the group has members.
 _HAS_MEMBERS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -95,8 +108,9 @@ class AdminCore:
             timeout_ms=deadline.left_ms(self._config.request_timeout_ms),
         )
         response = await self._ask(request, deadline)
+        lost = deadline.lost
         check_each(
-            {t.name: error_of(t.error_code, t.name, t.error_message) for t in response.topics}
+            {t.name: error_of(t.error_code, t.name, t.error_message, lost) for t in response.topics}
         )
 
     async def create_partitions(self, counts: Mapping[str, int], deadline: Deadline) -> None:
@@ -110,8 +124,13 @@ class AdminCore:
             validate_only=False,
         )
         response = await self._ask(request, deadline)
-        results = response.results
-        check_each({r.name: error_of(r.error_code, r.name, r.error_message) for r in results})
+        lost = deadline.lost
+        check_each(
+            {
+                r.name: error_of(r.error_code, r.name, r.error_message, lost)
+                for r in response.results
+            }
+        )
 
     async def delete_topics(self, names: Iterable[str], deadline: Deadline) -> None:
         """Delete topics."""
@@ -122,8 +141,11 @@ class AdminCore:
         )
         response = await self._ask(request, deadline)
         self._cluster.forget_topics(given)
+        lost = deadline.lost
         results = [(result.name or "", result) for result in response.responses]
-        check_each({name: error_of(r.error_code, name, r.error_message) for name, r in results})
+        check_each(
+            {name: error_of(r.error_code, name, r.error_message, lost) for name, r in results}
+        )
 
     async def list_topics(self, deadline: Deadline) -> frozenset[str]:
         """Return the names of all topics but Kafka's own."""
@@ -151,15 +173,20 @@ class AdminCore:
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         failure = None
         try:
-            await list_offsets(self._cluster, targets, deadline, found=found)
-        except RequestTimedOutError as error:
-            if not found:
+            await list_offsets(
+                self._cluster, targets, deadline, found=found, missing_ms=_MISSING_MS
+            )
+        except KafkaError as error:
+            if not found or error.code not in _ENDS_LISTING:
                 raise
             failure = error
         offsets = {at: where.offset if where.offset >= 0 else None for at, where in found.items()}
         if failure is not None:
+            is_late = isinstance(failure, RequestTimedOutError)
             errors: dict[object, KafkaError] = {
-                each: failure for each in targets if each not in found
+                each: failure if is_late else missing_error(self._cluster, each)
+                for each in targets
+                if each not in found
             }
             raise PartialFailureError(errors, dict(offsets)) from failure
         return offsets
@@ -192,19 +219,24 @@ class AdminCore:
 
     # ------------------------------------------------------------------------------ groups
 
-    async def list_groups(self, deadline: Deadline) -> list[GroupListing]:
+    async def list_groups(
+        self, states: tuple[str, ...], types: tuple[str, ...], deadline: Deadline
+    ) -> list[GroupListing]:
         """Return the groups of all brokers."""
         metadata = await self._cluster.refresh(deadline)
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
         answers = await asyncio.gather(
-            *(self._list_groups_of(node, deadline) for node in metadata.nodes)
+            *(self._list_groups_of(node, request, deadline) for node in metadata.nodes)
         )
         return sorted((each for answer in answers for each in answer), key=lambda g: g.group_id)
 
-    async def _list_groups_of(self, node: int, deadline: Deadline) -> list[GroupListing]:
+    async def _list_groups_of(
+        self, node: int, request: ListGroupsRequest, deadline: Deadline
+    ) -> list[GroupListing]:
         pause = self._cluster.retry_backoff()
         async with self._cluster.within(deadline, f"the groups of broker {node}"):
             while True:
-                response = await ask_broker(self._cluster, node, ListGroupsRequest(), deadline)
+                response = await ask_broker(self._cluster, node, request, deadline)
                 code = response.error_code
                 if not code:
                     break
@@ -225,15 +257,19 @@ class AdminCore:
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
         """Ask for the group by KIP-848 first: DescribeGroups calls such a group dead."""
-        found = await self._describe_consumer_group(group_id, deadline)
-        return found or await self._describe_classic_group(group_id, deadline)
+        coordinator = Coordinator(self._cluster, group_id)
+        found = await self._describe_consumer_group(coordinator, deadline)
+        found = found or await self._describe_classic_group(coordinator, deadline)
+        node = self._cluster.metadata.nodes.get(_known_node(coordinator))
+        return replace(found, coordinator=node)
 
     async def _describe_consumer_group(
-        self, group_id: str, deadline: Deadline
+        self, coordinator: Coordinator, deadline: Deadline
     ) -> GroupDescription | None:
         """Return the group, None when it is another kind of group or the broker knows no other."""
+        group_id = coordinator.group_id
         try:
-            response = await Coordinator(self._cluster, group_id).call(
+            response = await coordinator.call(
                 ConsumerGroupDescribeRequest(group_ids=(group_id,)),
                 lambda answer: [group.error_code for group in answer.groups],
                 deadline,
@@ -250,8 +286,11 @@ class AdminCore:
         check(group.error_code, group_id, group.error_message)
         return consumer_group(group)
 
-    async def _describe_classic_group(self, group_id: str, deadline: Deadline) -> GroupDescription:
-        response = await Coordinator(self._cluster, group_id).call(
+    async def _describe_classic_group(
+        self, coordinator: Coordinator, deadline: Deadline
+    ) -> GroupDescription:
+        group_id = coordinator.group_id
+        response = await coordinator.call(
             DescribeGroupsRequest(groups=(group_id,)),
             lambda answer: [group.error_code for group in answer.groups],
             deadline,
@@ -275,8 +314,18 @@ class AdminCore:
                 deadline,
             )
             for result in response.results:
-                errors[result.group_id] = error_of(result.error_code, result.group_id, None)
+                name = result.group_id
+                errors[name] = error_of(result.error_code, name, None, deadline.lost)
         check_each(errors)
+
+    async def remove_group_members(
+        self, group_id: str, member_ids: Sequence[str], reason: str, deadline: Deadline
+    ) -> None:
+        """Take members out of a group."""
+        await self._known(deadline)
+        group = await self._describe(group_id, deadline)
+        coordinator = Coordinator(self._cluster, group_id)
+        await remove_members(coordinator, group, member_ids, reason, deadline)
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
@@ -292,7 +341,7 @@ class AdminCore:
         deadline: Deadline,
     ) -> None:
         """Set a group's committed offsets."""
-        await self._cluster.refresh(deadline)  # topics made anew have other ids
+        await self._cluster.refresh(deadline)  # topics recreated have other ids
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
         try:
             await committer.commit(offsets, deadline)
@@ -302,8 +351,18 @@ class AdminCore:
             raise KafkaError(
                 error.code,
                 f"group {group_id} has members, and only they may set its offsets: close its"
-                " consumers, or wait until their sessions have ended",
+                " consumers, or wait until their sessions and their last rebalance have ended",
             ) from error
+
+    async def reset_group_offsets(
+        self, group_id: str, resets: Resets, validate_only: bool, deadline: Deadline
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Set a group's committed offsets to where each partition is to be read from."""
+        found = await resolved(resets, lambda each: self.list_offsets(each, deadline))
+        if not validate_only and found:
+            offsets = {where: OffsetAndMetadata(each.offset) for where, each in found.items()}
+            await self.alter_group_offsets(group_id, offsets, deadline)
+        return found
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
@@ -343,6 +402,11 @@ class AdminCore:
     async def _ask(self, request: Request[R], deadline: Deadline) -> R:
         await self._known(deadline)
         return await self._cluster.send_any_until(request, deadline)
+
+
+def _known_node(coordinator: Coordinator) -> int:
+    assert coordinator.node_id is not None  # it has answered
+    return coordinator.node_id
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from kohort.errors import KafkaError, PartialFailureError
+from kohort.errors import ErrorCode, KafkaError, KohortError, PartialFailureError
 
 T = TypeVar("T")
 
 
-def error_of(code: int, name: str, message: str | None) -> KafkaError | None:
-    """Return the error that a code stands for; None for none."""
-    return KafkaError(code, f"{name}: {message}" if message else name) if code else None
+# What a broker says of something that is done already.
+_ALREADY: Final = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+
+
+def error_of(
+    code: int, name: str, message: str | None, lost: KohortError | None = None
+) -> KafkaError | None:
+    """Return the error that a code stands for; None for none.
+
+    Args:
+        code: The code.
+        name: What it is said of.
+        message: What the broker says.
+        lost: Why an earlier attempt of the same call got no answer: it may have succeeded.
+    """
+    if not code:
+        return None
+    text = f"{name}: {message}" if message else name
+    if lost is None or code not in _ALREADY:
+        return KafkaError(code, text)
+    error = KafkaError(
+        code,
+        f"{text}; an earlier attempt of this call may have done it, its answer was lost ({lost})",
+    )
+    error.__cause__ = lost
+    return error
 
 
 def check(code: int, name: str, message: str | None) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
+from msgspec import Struct, field
+
 from kohort.client.arguments import mapping, shown, text, whole
+from kohort.client.metadata import Node
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 BROKER_DEFAULT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True):
     """A topic to create.
 
     Attributes:
@@ -46,8 +47,7 @@ ConfigChange: TypeAlias = (
 """What becomes of a setting: a new value, None for its default, or an operation of KIP-339."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigResource:
+class ConfigResource(Struct, frozen=True):
     """Something that has settings.
 
     Attributes:
@@ -81,8 +81,7 @@ class ConfigResource:
         return int(self.name) if self.is_broker and self.name else None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(Struct, frozen=True):
     """One setting of a resource.
 
     Attributes:
@@ -103,12 +102,27 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it is unset."""
         return self.source == "default"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+OffsetSpec: TypeAlias = Literal["earliest", "latest"] | int | datetime
+"""Where a partition is to be read from: one of its ends, an offset, or a time."""
+
+
+class OffsetReset(Struct, frozen=True):
+    """The offset that was found for a partition.
+
+    Attributes:
+        offset: The next offset to read.
+        note: Why it is another one than was asked for; empty when it is that one.
+    """
+
+    offset: int
+    note: str = ""
+
+
+class GroupListing(Struct, frozen=True):
     """A group in a list.
 
     Attributes:
@@ -124,8 +138,7 @@ class GroupListing:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(Struct, frozen=True):
     """A member of a group.
 
     Attributes:
@@ -140,6 +153,9 @@ class MemberDescription:
         target_assignment: The partitions it is to have (KIP-848); None in a classic group.
         pattern: The regular expression it subscribes to (KIP-848).
         rack_id: Where it runs, if it says so (KIP-848).
+        user_data: What its assignor told the leader when it joined; None: nothing, or not in a
+            classic group.
+        assigned_user_data: What the leader's assignor told its assignor; likewise.
     """
 
     member_id: str
@@ -153,10 +169,11 @@ class MemberDescription:
     target_assignment: frozenset[TopicPartition] | None = None
     pattern: str | None = None
     rack_id: str | None = None
+    user_data: bytes | None = None
+    assigned_user_data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True):
     """A group and its members.
 
     Attributes:
@@ -169,6 +186,7 @@ class GroupDescription:
         epoch: The group's epoch (KIP-848); None for a classic group.
         target_epoch: The epoch that the target assignment was made for; behind `epoch` while a new
             one is being made (KIP-848). None for a classic group.
+        coordinator: The broker that coordinates it.
     """
 
     group_id: str
@@ -179,3 +197,4 @@ class GroupDescription:
     type: str = "classic"
     epoch: int | None = None
     target_epoch: int | None = None
+    coordinator: Node | None = None

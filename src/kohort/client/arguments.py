@@ -1,7 +1,7 @@
 """Checks of what public calls are given, made where it enters.
 
 A wrong argument is refused in the caller's own frame, with its name, its value and what was
-expected. Further in it would fail on the client's loop, in a task that everybody shares.
+expected. Further in it would fail on the client's loop, in a task that all callers share.
 
 Every check returns the value in the form that the client works with: whole numbers as `int`,
 partitions as `TopicPartition`, iterables as tuples.

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.client.called_future import CalledFuture
 from kohort.client.delivery import Completable, tell_safely
 from kohort.errors import KohortError
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("kohort.client")
 
 NOT_ADDED = -1
 """Stands for the partition of rows that were not added to any."""
@@ -20,8 +24,7 @@ NOT_ADDED = -1
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRows:
+class PartitionRows(Struct, frozen=True):
     """The rows that one partition got.
 
     Attributes:
@@ -35,8 +38,7 @@ class PartitionRows:
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowDelivery:
+class ArrowDelivery(Struct, frozen=True):
     """Where the rows of one `send_arrow` went.
 
     Attributes:
@@ -50,8 +52,7 @@ class ArrowDelivery:
     partitions: Mapping[int, PartitionRows]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsFailure:
+class RowsFailure(Struct, frozen=True):
     """The rows that one partition did not get.
 
     Attributes:
@@ -112,6 +113,21 @@ class ArrowDeliveryFuture(CalledFuture[ArrowDelivery]):
     _what = "the table"
 
 
+class _Logged:
+    """Takes the fate of a table that nobody waits for."""
+
+    def set_result(self, result: ArrowDelivery, /) -> None:
+        """Take where it went."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Log why it was not delivered."""
+        log.warning("of a send_arrow that was interrupted: %s", exception)
+
+    def done(self) -> bool:
+        """Whether it was cancelled."""
+        return False
+
+
 class ArrowFate:
     """Collects the fates of batches until they are all known, then completes the future.
 
@@ -130,6 +146,10 @@ class ArrowFate:
         self._delivered: dict[int, PartitionRows] = {}
         self._failures: dict[int, RowsFailure] = {}
         self._failed_rows: list[pa.Int64Array] = []
+
+    def leave(self) -> None:
+        """Take note that nobody has the future: the log gets what it would have failed with."""
+        self._future = _Logged()
 
     def add(self) -> None:
         """Take note that a batch more is on its way."""

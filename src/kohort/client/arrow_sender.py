@@ -6,6 +6,7 @@ each when there is memory for it, in the caller's thread; only ready batches cro
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from kohort.wire.records._columns import Columns, Outcome
 from kohort.wire.records._encode_columns import Groups, Hasher
 from kohort.wire.records.columns import check_schema, complaint, open_columns
 from kohort.wire.records.compression import compress
+
+log = logging.getLogger("kohort.client")
 
 Table: TypeAlias = "pa.RecordBatch | pa.Table"
 
@@ -123,22 +126,35 @@ class ArrowSend:
         self._has_added = True
         return True
 
-    def stop(self, error: KohortError | ValueError) -> None:
+    def stop(self, error: BaseException) -> None:
         """Give up what was not added: the future fails, or the call itself if nothing was added.
 
+        Args:
+            error: Why; the call also fails when that ends more than this call, as a cancellation.
+
         Raises:
-            KohortError: `error`, and nothing was added.
-            ValueError: Likewise.
+            BaseException: `error`.
         """
-        if not self._has_added:
+        is_ours = isinstance(error, (KohortError, ValueError))
+        if self._has_added:
+            self._give_up(_known(error), is_told=is_ours)
+        if not (is_ours and self._has_added):
             raise error
+
+    def _give_up(self, error: KohortError, *, is_told: bool) -> None:
+        self._sender.failed(error)
         if self._ready is not None:
-            self._ready.fate.failed(_known(error))
+            self._ready.fate.failed(error)
         left = [pa.array(range(self._grouped_rows, self._rows), pa.int64())]
         if self._groups is not None:
             left.append(numbered(self._groups.rows_left(), self._first))
         rows = pa.concat_arrays(left)
-        self._fate.failed(NOT_ADDED, rows, _known(error))
+        if not is_told:  # its caller does not get the future
+            count = len(rows) + (0 if self._ready is None else self._ready.builder.count)
+            text = "%d of %d rows for %s were not added, the others are sent: %s"
+            log.warning(text, count, self._rows, self._topic, error)
+            self._fate.leave()
+        self._fate.failed(NOT_ADDED, rows, error)
 
     def _opened(self, batch: pa.RecordBatch, first: int) -> Columns:
         columns = self._checked(batch, first)
@@ -206,8 +222,12 @@ class ArrowSend:
         return ReadyBatch(where, self._sender.now_ms(), encoded, self._fate, self._first)
 
 
-def _known(error: KohortError | ValueError) -> KohortError:
-    return error if isinstance(error, KohortError) else LocalProtocolError(str(error))
+def _known(error: BaseException) -> KohortError:
+    if isinstance(error, KohortError):
+        return error
+    if isinstance(error, ValueError):
+        return LocalProtocolError(str(error))
+    return LocalProtocolError(f"send_arrow was ended by {type(error).__name__}")
 
 
 def batch_limit(config: ProducerConfig) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack, cast
 from kohort.client import arguments
 from kohort.client.admin_configs import checked_changes
 from kohort.client.admin_core import AdminCore
+from kohort.client.admin_resets import checked_resets
 from kohort.client.admin_values import (
     ConfigChange,
     ConfigEntry,
@@ -16,6 +17,8 @@ from kohort.client.admin_values import (
     GroupDescription,
     GroupListing,
     NewTopic,
+    OffsetReset,
+    OffsetSpec,
 )
 from kohort.client.backoff import Deadline
 from kohort.client.config import AdminConfig, from_kafka, make
@@ -39,7 +42,7 @@ class AsyncAdminClient(AsyncFace):
     Arguments, results and errors of each method are those of `AdminClient`.
 
     Args:
-        **settings: Kafka's settings in snake_case; see `AdminConfig`.
+        **settings: Kafka's settings in snake_case; see `AdminSettings`.
 
     Raises:
         ConfigError: A setting is unknown or malformed.
@@ -138,9 +141,13 @@ class AsyncAdminClient(AsyncFace):
 
     # ------------------------------------------------------------------------------ groups
 
-    async def list_groups(self) -> list[GroupListing]:
-        """Return all groups of all brokers, in order of their ids."""
-        return await self._core.list_groups(self._deadline())
+    async def list_groups(
+        self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """Return groups of all brokers, in order of their ids."""
+        states = arguments.texts(states_filter, "states_filter")
+        types = arguments.texts(types_filter, "types_filter")
+        return await self._core.list_groups(states, types, self._deadline())
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return groups with their members."""
@@ -151,6 +158,15 @@ class AsyncAdminClient(AsyncFace):
         """Delete groups that have no members."""
         wanted = arguments.texts(group_ids, "group_ids")
         await self._core.delete_groups(wanted, self._deadline())
+
+    async def remove_group_members(
+        self, group_id: str, member_ids: Iterable[str], reason: str = ""
+    ) -> None:
+        """Take members out of a group."""
+        wanted = arguments.texts(member_ids, "member_ids")
+        name = arguments.text(group_id, "group_id")
+        why = arguments.text(reason, "reason", may_be_empty=True)
+        await self._core.remove_group_members(name, wanted, why, self._deadline())
 
     async def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -167,6 +183,20 @@ class AsyncAdminClient(AsyncFace):
         """Set a group's committed offsets; the group must have no members."""
         wanted = arguments.offsets(offsets)
         await self._core.alter_group_offsets(self._group(group_id), wanted, self._deadline())
+
+    async def reset_group_offsets(
+        self,
+        offset_specs: Mapping[TopicPartition, OffsetSpec],
+        group_id: str | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Set a group's committed offsets to where each partition is to be read from."""
+        wanted = checked_resets(offset_specs)
+        arguments.flag(validate_only, "validate_only")
+        return await self._core.reset_group_offsets(
+            self._group(group_id), wanted, validate_only, self._deadline()
+        )
 
     async def delete_group_offsets(
         self, partitions: Iterable[TopicPartition], group_id: str | None = None
@@ -186,7 +216,7 @@ class AsyncAdminClient(AsyncFace):
             self._made = None
 
     def farewell(self) -> Farewell | None:
-        """Return what is to be done when nobody closes this."""
+        """Return what is done without `close`."""
         return None if self._made is None or self._ending.is_begun else self._made.close
 
     @property

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
-from kohort.client import arguments
-from kohort.client.async_positions import AsyncPositions
+from kohort.client import arguments, left_open
 from kohort.client.backoff import Deadline
-from kohort.client.callbacks import DIRECT, SILENT, Caller
+from kohort.client.callbacks import DIRECT, Caller
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka, make
 from kohort.client.core import ConsumerCore
 from kohort.client.faces import Given, Relay
+from kohort.client.group_calls import AsyncGroupCalls
+from kohort.client.last_poll import LastTask, Undone
 from kohort.client.lifecycle import Farewell
 from kohort.client.listener import ListenerRelay, Listens
 from kohort.client.offsets import fetch_committed
@@ -45,11 +44,8 @@ POLL_EVERY_S = 0.1
 GIVE_WAY_EVERY_S = 0.01
 LONGEST_WAIT_MS = 1_000
 
-# How long a consumer that nobody has closed may take to leave its group.
-_FAREWELL_MS = 5_000
 
-
-class AsyncConsumer(AsyncPositions):
+class AsyncConsumer(AsyncGroupCalls):
     """Reads topics, alone or as a member of a consumer group.
 
         async with AsyncConsumer("flights", bootstrap_servers="...", group_id="delays") as consumer:
@@ -60,7 +56,7 @@ class AsyncConsumer(AsyncPositions):
 
     Args:
         *topics: Topics to subscribe to at once.
-        **settings: Kafka's settings in snake_case; see `ConsumerConfig`.
+        **settings: Kafka's settings in snake_case; see `ConsumerSettings`.
 
     Raises:
         ConfigError: A setting is unknown or malformed.
@@ -81,6 +77,7 @@ class AsyncConsumer(AsyncPositions):
         self._listener: Given[Listens] | None = None
         self._given: set[Given[object]] = set()
         self._is_woken = False
+        self._last = LastTask()
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -101,7 +98,7 @@ class AsyncConsumer(AsyncPositions):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.end(DIRECT, is_done=kind is None)
+        await self.end(DIRECT, self._last.undone(kind, in_with=True))
 
     @property
     def config(self) -> ConsumerConfig:
@@ -160,13 +157,21 @@ class AsyncConsumer(AsyncPositions):
         return cast("T", Relay(Given(function, self._given), is_once=is_once))
 
     def farewell(self) -> Farewell | None:
-        """Return what is to be done when nobody closes this: the group is left.
+        """Return what is done without `close`: the member leaves its group.
 
         What the last poll handed out is not committed, and no listener is called.
         """
-        if self._core is None or self._core.ending.is_over:
-            return None
-        return partial(_leave, self._core)
+        return left_open.farewell(self._core)
+
+    def end_at_exit(self) -> None:
+        """Leave the group, on another loop: the process ends, and this one runs no more."""
+        if not (self.is_owned or self._is_closed):
+            self._is_closed = left_open.leave(self._core, self._home)
+
+    def end_without_loop(self) -> None:
+        """Leave the group, in a thread: the loop is closed, and a finalizer must not wait."""
+        if not self._is_closed:
+            self._is_closed = left_open.leave(self._core, self._home, aside=True)
 
     # ------------------------------------------------------------------------ what to read
 
@@ -206,7 +211,7 @@ class AsyncConsumer(AsyncPositions):
     async def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
         self.refuse_inside("unsubscribe")
-        await self.core.unsubscribe(DIRECT, is_done=sys.exc_info()[1] is None)
+        await self.core.unsubscribe(DIRECT, self._last.undone())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
@@ -270,11 +275,13 @@ class AsyncConsumer(AsyncPositions):
             raise LocalProtocolError("another poll of this consumer is running")
         core = self.core
         self._is_polling = True
+        self._last.begin()
         try:
             await asyncio.sleep(0)  # other tasks run, heartbeats too, also when records are there
             await core.ready(deadline, DIRECT)
         finally:
             self._is_polling = False
+        self._last.handed_out()  # the next step hands it out; nothing comes between
         return core
 
     def __aiter__(self) -> Self:
@@ -412,40 +419,6 @@ class AsyncConsumer(AsyncPositions):
         assert self.core.coordinator is not None
         return await fetch_committed(self.core.coordinator, wanted, self._deadline(timeout_ms))
 
-    # ------------------------------------------------------------------------------- group
-
-    @property
-    def member_id(self) -> str:
-        """Id that the group's coordinator gave to this member; empty when there is none."""
-        membership = self._core.membership if self._core else None
-        return membership.member.member_id if membership else ""
-
-    @property
-    def generation_id(self) -> int:
-        """Generation of the group that this member is in; -1 when in none."""
-        membership = self._core.membership if self._core else None
-        return membership.member.generation_id if membership else -1
-
-    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group rebalance, at the next poll (KIP-568).
-
-        Args:
-            reason: Told to the coordinator, cut to 255 characters (KIP-800).
-
-        Raises:
-            LocalProtocolError: This is not a member of a group, or one whose coordinator decides
-                alone when to rebalance (`group_protocol="consumer"`).
-        """
-        self.core.enforce_rebalance(arguments.text(reason, "reason", may_be_empty=True))
-
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Return what Kafka measures, by the names of its groups and metrics.
-
-        So far "consumer-coordinator-metrics" (KIP-429), in a consumer with a group id. Latencies
-        are milliseconds; averages, maxima and rates are of the last minute at most.
-        """
-        return self.core.metrics()
-
     async def close(
         self,
         timeout_s: float = 30.0,
@@ -453,32 +426,31 @@ class AsyncConsumer(AsyncPositions):
     ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
-        What the last `poll` handed out is committed unless an exception is being handled, for then
-        nobody knows how far the application came. When the call is cancelled, this goes on behind
-        it, and the next call takes over where it is.
+        What the last `poll` or step of a loop handed out is committed if this task got it, or one
+        that has ended well, and no exception is being handled: else nobody knows how far the
+        application came. An exception that was caught before cannot be seen. When the call is
+        cancelled, this goes on behind it, and the next call takes over where it is.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
         """
-        is_done = sys.exc_info()[1] is None
-        await self.end(DIRECT, timeout_s, operation, is_done=is_done)
+        await self.end(DIRECT, self._last.undone(), timeout_s, operation)
 
     async def end(
         self,
         caller: Caller,
+        undone: Undone,
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
-        *,
-        is_done: bool,
     ) -> None:
         """As `close`, for the faces of a consumer.
 
         Args:
-            caller: Who calls listeners.
+            caller: Calls the listeners.
+            undone: Says why the application may not be done with what the last poll handed out.
             timeout_s: As for `close`.
             operation: As for `close`.
-            is_done: Whether the application is done with what the last poll handed out.
         """
         self.refuse_inside("close")
         deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
@@ -488,11 +460,7 @@ class AsyncConsumer(AsyncPositions):
         core = self._core
         try:
             if core is not None:
-                await core.close(deadline, caller, operation, is_done=is_done)
+                self._at_home()
+                await core.close(deadline, caller, operation, undone)
         finally:
             self._is_closed = core is None or core.ending.is_over  # else it was cut off
-
-
-async def _leave(core: ConsumerCore) -> None:
-    deadline = Deadline(_FAREWELL_MS)
-    await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, is_done=False)

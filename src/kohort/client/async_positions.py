@@ -10,6 +10,7 @@ from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig
 from kohort.client.core import ConsumerCore
 from kohort.client.faces import AsyncFace
+from kohort.client.measures import lag_of
 from kohort.client.metadata import ClusterMetadata, TopicMetadata
 from kohort.client.offsets import OffsetAndTimestamp, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, PartitionState
@@ -74,10 +75,7 @@ class AsyncPositions(AsyncFace):
         Raises:
             LocalProtocolError: The partition is not assigned.
         """
-        state = self.core.partitions[arguments.partition(partition)]
-        if state.position is None or state.end is None:
-            return None
-        return max(0, state.end - state.position)
+        return lag_of(self.core.partitions[arguments.partition(partition)])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset` in a partition."""
@@ -173,7 +171,7 @@ class AsyncPositions(AsyncFace):
         Asking does not create a topic.
 
         Raises:
-            KafkaError: A topic may not be described, or nobody answers in time.
+            KafkaError: A topic may not be described, or no broker answers in time.
         """
         wanted = arguments.topics(topics)
         cluster = self.core.cluster

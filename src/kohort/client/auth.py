@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from kohort.wire.schema import Message, Request
 
-Exchange: TypeAlias = Generator[Request[Message], Message, None]
+
+class Work(Struct, frozen=True):
+    """Something that takes long, or that does I/O: the shell does it, beside the event loop.
+
+    Attributes:
+        run: Does it, in any thread; what it returns goes back into the exchange. If that is to be
+            awaited, the shell awaits it.
+        on_loop: Does the same for a shell on an event loop; None: `run` is short enough for a
+            thread that others wait for as well.
+    """
+
+    run: Callable[[], object]
+    on_loop: Callable[[], Awaitable[object]] | None = None
+
+    def __repr__(self) -> str:
+        """Show nothing of what is captured, which may be a secret."""
+        return "Work()"
+
+
+Step: TypeAlias = Request[Message] | Work
+
+# What it returns is how long the session lasts, in milliseconds; 0 or None is for ever (KIP-368).
+Exchange: TypeAlias = Generator[Step, object, "int | None"]
 
 
 class Authenticator(Protocol):
     """One way to authenticate.
 
-    An exchange yields requests and is sent the response of each; when it returns, the connection
-    is ready. It raises `KafkaError` when the broker refuses.
+    An exchange yields requests and work, and is sent the response or the result of each; when it
+    returns, the connection is ready. It raises `KafkaError` when the broker refuses.
     """
 
     def exchange(self) -> Exchange:
@@ -22,8 +46,9 @@ class Authenticator(Protocol):
 
 
 class NoAuthentication:
-    """The broker takes everybody (security protocol PLAINTEXT)."""
+    """The broker accepts every client, or knows it by its certificate."""
 
     def exchange(self) -> Exchange:
         """Begin an exchange of nothing."""
         yield from ()
+        return None

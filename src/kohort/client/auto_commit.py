@@ -1,18 +1,22 @@
-"""Auto-commit: now and then, before partitions are given up, and before the consumer leaves."""
+"""Auto-commit: now and then, before partitions are given up or read no further, and at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from kohort.client.backoff import Backoff, Deadline
-from kohort.client.committer import Committer
+from kohort.client.committer import Committer, Offsets
 from kohort.client.config import ConsumerConfig
+from kohort.client.last_poll import Undone
 from kohort.client.partitions import Partitions
 from kohort.group.effects import Callback
 from kohort.types import TopicPartition
 
-# Whoever leaves waits no longer for a commit.
+log = logging.getLogger("kohort.client")
+
+# A consumer that leaves waits no longer for a commit.
 _LEAVING_MS = 5_000
 
 
@@ -45,6 +49,8 @@ class AutoCommit:
         self._timer: asyncio.Task[None] | None = None
         self._before: asyncio.Task[None] | None = None
         self._callback: Callback | None = None
+        self._offered: Offsets = {}
+        self._behind: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to commit every `auto.commit.interval.ms`."""
@@ -58,7 +64,7 @@ class AutoCommit:
 
     async def stop(self) -> None:
         """Commit no more."""
-        tasks = [each for each in (self._timer, self._before) if each is not None]
+        tasks = [each for each in (self._timer, self._before, *self._behind) if each is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -80,7 +86,7 @@ class AutoCommit:
         """Commit once; return whether that is settled.
 
         Each attempt looks at the positions anew: a partition that was given up in the meantime
-        belongs to somebody else, who may have come further.
+        belongs to another member, which may be further.
         """
         membership = self._committer.membership
         if membership is not None and not membership.member.session.is_member:
@@ -91,9 +97,40 @@ class AutoCommit:
 
     async def commit(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit now: the consumer is being closed, and no group waits for it."""
+        await asyncio.gather(*self._behind)
         if self._config.enable_auto_commit:
             offsets = self._partitions.consumed(partitions)
             await self._committer.commit_quietly(offsets, self._leaving())
+
+    def leave_behind(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit what the application reads no further by its own choice; nobody waits for it."""
+        if self._config.enable_auto_commit:
+            offsets = self._partitions.consumed(partitions)
+            task = asyncio.create_task(self._committer.commit_quietly(offsets, self._leaving()))
+            self._behind.add(task)
+            task.add_done_callback(self._behind.discard)
+
+    def settle(self, undone: Undone) -> None:
+        """Count what the last poll handed out as done, unless there is a reason not to.
+
+        Args:
+            undone: Says why the application may not be done with it. Another thread may be about
+                to hand out more: positions are looked at before this is asked.
+        """
+        positions = self._partitions.positions()
+        why = undone()
+        if why is None:
+            self._partitions.mark_consumed(positions)
+            return
+        left = self._partitions.handed_out()
+        if left and self._config.enable_auto_commit:
+            log.info(
+                "group %s: auto-commit leaves out what the last poll handed out, as %s; it is read"
+                " again: %s",
+                self._config.group_id,
+                why,
+                ", ".join(f"{each.topic}-{each.partition} from {left[each]} on" for each in left),
+            )
 
     def _leaving(self) -> Deadline:
         return Deadline(leaving_ms(self._config))
@@ -111,11 +148,28 @@ class AutoCommit:
     def _begin(self, callback: Callback) -> None:
         self._callback, self._before = callback, None
         offsets = self._committer.news(self._partitions.consumed(callback.partitions))
+        self._offered = offsets
         if offsets and self._config.enable_auto_commit:
             deadline = Deadline(self._config.max_poll_interval_ms)
             commit = self._committer.commit_quietly(offsets, deadline, is_ours=True)
             self._before = asyncio.create_task(commit)
             self._before.add_done_callback(lambda _: self._notify())
+
+    def stored_meanwhile(self, callback: Callback) -> Offsets:
+        """Return what was stored for partitions that are given up while the listener ran.
+
+        A listener may wait for other threads that are still at work on them.
+        """
+        if self._partitions.stores_offsets or not self._config.enable_auto_commit:
+            return {}
+        stored = self._committer.news(self._partitions.consumed(callback.partitions))
+        offered = self._offered if self._callback is callback else {}
+        return {each: at for each, at in stored.items() if offered.get(each) != at}
+
+    async def commit_meanwhile(self, offsets: Offsets, *, is_leaving: bool) -> None:
+        """Commit that, before the partitions are given up."""
+        deadline = self._leaving() if is_leaving else Deadline(self._config.max_poll_interval_ms)
+        await self._committer.commit_quietly(offsets, deadline, is_ours=True)
 
     async def end_before(self, callback: Callback) -> None:
         """Wait for the end of `is_done_before`, but not for long: the consumer leaves."""

@@ -6,6 +6,7 @@ import random
 import time
 
 from kohort.errors import (
+    AuthenticationError,
     BrokerUnavailableError,
     ErrorCode,
     KafkaError,
@@ -46,11 +47,13 @@ _NOT_AUTHORIZED = frozenset(
 
 
 def needs_help(error: BaseException) -> bool:
-    """Whether asking again on one's own is no use: somebody has to grant a right, or to decide.
+    """Whether retrying is useless: an operator has to grant a right, or to decide.
 
     Codes that a client does not know, or knows of no answer to this request, may be gone the next
     time: a newer broker, or a bit that flipped on the way.
     """
+    if isinstance(error, AuthenticationError):
+        return True
     if isinstance(error, KafkaError):
         return error.code in _NOT_AUTHORIZED or error.code == ErrorCode.UNSUPPORTED_VERSION
     return not may_pass(error)
@@ -71,9 +74,13 @@ class Backoff:
 
     def next_s(self) -> float:
         """Return the next pause, in seconds."""
-        pause: int = min(self._first_ms * 2**self._attempts, self._max_ms)
         self._attempts = min(self._attempts + 1, 30)
-        return pause / 1000 * CHANCE.uniform(1 - JITTER, 1 + JITTER)
+        return self.after_ms(self._attempts) / 1000
+
+    def after_ms(self, attempts: int) -> float:
+        """Return the pause after so many attempts, in milliseconds."""
+        pause: int = min(self._first_ms * 2 ** (min(attempts, 30) - 1), self._max_ms)
+        return pause * CHANCE.uniform(1 - JITTER, 1 + JITTER)
 
     def reset(self) -> None:
         """Begin with the first pause again."""
@@ -87,15 +94,22 @@ class Deadline:
         timeout_ms: Time from now; None for no end.
 
     Attributes:
-        what: What the call wants, for people; whoever begins it says so.
+        what: What the call wants, for people; its caller names it.
         cause: The last error that kept it from being done.
+        lost: Why an earlier attempt of its present request got no answer; None when none was lost.
     """
 
     def __init__(self, timeout_ms: float | None) -> None:
         self.what: str | None = None
         self.cause: KohortError | None = None
+        self.lost: KohortError | None = None
         self._timeout_ms = timeout_ms
         self._end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How many seconds the call may take in all; None when there is no end."""
+        return None if self._timeout_ms is None else self._timeout_ms / 1000
 
     def left_s(self) -> float | None:
         """Return the seconds left, never negative; None when there is no end."""
@@ -120,14 +134,19 @@ class Deadline:
         if error is not None and not (self.cause and isinstance(error, RequestTimedOutError)):
             self.cause = error
 
-    def expired(self) -> KafkaError:
-        """Return the error of a call that took too long: its cause says what kept it."""
+    def expired(self, waited_for: str = "") -> KafkaError:
+        """Return the error of a call that took too long: its cause says what kept it.
+
+        Args:
+            waited_for: What was still to be done, if nothing has failed.
+        """
         cause = self.cause
         text = f"{self.what or 'the call'} took longer than {self._timeout_ms or 0:g} ms"
-        if cause is None:
-            return RequestTimedOutError(text)
         error: KafkaError
-        if isinstance(cause, BrokerUnavailableError):
+        if cause is None:
+            error = RequestTimedOutError(f"{text}: {waited_for}" if waited_for else text)
+            cause = RequestTimedOutError(waited_for) if waited_for else None
+        elif isinstance(cause, BrokerUnavailableError):
             error = BrokerUnavailableError(f"{text}: {cause.message}")
         else:
             error = RequestTimedOutError(f"{text}; the last error was {cause}")

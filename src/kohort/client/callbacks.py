@@ -49,7 +49,7 @@ class _Direct:
 
 
 class _Silent:
-    """Calls nobody: the application has forgotten the consumer."""
+    """Calls no listener: the application has dropped the consumer."""
 
     async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # as `Caller` has it
         return cast("T", None)
@@ -129,7 +129,7 @@ class Callbacks:
             callback = self.membership.callbacks[0]
             if self._is_due(callback):
                 self.membership.callbacks.popleft()
-                await self._make(callback, caller)
+                await self._make(callback, caller, is_leaving)
                 served = True
             elif is_leaving:
                 await self._auto_commit.end_before(callback)
@@ -143,34 +143,40 @@ class Callbacks:
             self._partitions.add(callback.partitions, held=True)
             return True
         self._partitions.hold(callback.partitions, True)
-        if self._is_member:  # also who leaves in the middle of a rebalance: the broker judges
+        if self._is_member:  # also while it leaves in a rebalance: the broker decides
             return self._auto_commit.is_done_before(callback)
         self._auto_commit.abandon()
         return True
 
-    async def _make(self, callback: Callback, caller: Caller) -> None:
+    async def _make(self, callback: Callback, caller: Caller, is_leaving: bool) -> None:
         change = self._change(callback)
         method = method_for(self.listener, change)
         self._begun[callback.token] = change, now_ms()
         if type(self.listener) is RebalanceListener and not callback.assignor:
-            self._done(callback, None)  # there is nobody to be told, so nobody is waited for
+            self._done(callback, None)  # without a listener there is nothing to wait for
             return
+        told: Told = None
+        error: Exception | None = None
         try:
             if change is Ownership.ASSIGNED:
                 await self._tell_assignor(callback, caller)
             told = await caller.call(lambda: self._listening.call(method, callback.partitions))
-        except Exception as error:  # noqa: BLE001  # the poll raises it once the member knows
-            self._done(callback, error)
-            return
+        except Exception as raised:  # noqa: BLE001  # the poll raises it once the member knows
+            error = raised
         except BaseException:  # an interrupted listener has been told
             self._done(callback, None)
             raise
-        if told is None:
-            self._done(callback, None)
+        if told is None and not self._stored_meanwhile(callback):
+            self._done(callback, error)
             return
-        task = asyncio.ensure_future(self._later(callback, told))
+        task = asyncio.ensure_future(self._later(callback, told, error, is_leaving))
         self._deferred.add(task)
         task.add_done_callback(self._deferred.discard)
+
+    def _stored_meanwhile(self, callback: Callback) -> Offsets:
+        if callback.change is not Ownership.REVOKED or not self._is_member:
+            return {}
+        return self._auto_commit.stored_meanwhile(callback)
 
     async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
         """Have its assignor called where the listener is: it may block, and it may call back."""
@@ -202,20 +208,25 @@ class Callbacks:
         is_member: bool = self.membership.member.session.is_member
         return is_member
 
-    async def _later(self, callback: Callback, told: Told) -> None:
+    async def _later(
+        self, callback: Callback, told: Told, error: Exception | None, is_leaving: bool
+    ) -> None:
+        """Wait for the listener, if it has not returned, and commit what was stored meanwhile."""
         self._listening.enter()
         try:
-            await (asyncio.wrap_future(told) if isinstance(told, Future) else told)  # type: ignore[misc]  # None was dealt with by the caller
-        except Exception as error:  # noqa: BLE001  # the next poll raises it
-            self._done(callback, error)
+            if told is not None:
+                await (asyncio.wrap_future(told) if isinstance(told, Future) else told)
+        except Exception as raised:  # noqa: BLE001  # the next poll raises it
+            error = raised
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
             if task.cancelling():  # the consumer stops
                 raise
-            self._done(callback, KohortError("what the listener waited for was cancelled"))
-        else:
-            self._done(callback, None)
+            error = KohortError("what the listener waited for was cancelled")
+        if stored := self._stored_meanwhile(callback):
+            await self._auto_commit.commit_meanwhile(stored, is_leaving=is_leaving)
+        self._done(callback, error)
 
     def _done(self, callback: Callback, error: Exception | None) -> None:
         if callback.change is Ownership.ASSIGNED:

@@ -63,7 +63,7 @@ class CalledFuture(Future[T]):
             raise forked(f"the producer of {self._what}")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be pickled and copied: nobody would tell the copy.
+        """Refuse to be pickled and copied: the copy would never complete.
 
         Raises:
             TypeError: Always.

@@ -37,6 +37,7 @@ class ClassicMembership(Membership):
         member = ClassicMember(member_config(config), config.assignors())
         super().__init__(member, cluster, coordinator, config, on_change)
         self._counts: Mapping[str, int] | None = None
+        _warn_of_short_polls(config)
         cluster.on_metadata.append(self._check_partitions)
 
     def run(self, event: MemberEvent) -> None:
@@ -55,7 +56,9 @@ class ClassicMembership(Membership):
         """Return each member's assignment, as the leader, or what the assignors have to say."""
         if isinstance(job, SubscriptionJob):
             what = f"subscription_user_data for group {self._group}"
-            return await aside(lambda: leader.words(job, self.member.assignors), what)
+            return await aside(
+                lambda: leader.subscription_user_data(job, self.member.assignors), what
+            )
         topics = leader.topics(job)
         deadline = Deadline(self._cluster.config.default_api_timeout_ms)
         await self._cluster.ensure_topics(topics, deadline)
@@ -89,6 +92,24 @@ class ClassicMembership(Membership):
                 self.run(RejoinAsked("the partitions of a subscribed topic changed"))
             elif self._counts is None and member.session.job is None:
                 self._counts = present
+
+
+def _warn_of_short_polls(config: ConsumerConfig) -> None:
+    """Warn of a member that hears of a rebalance, by its heartbeat, when that may be over.
+
+    Java's client accepts such settings; librdkafka wants max.poll.interval.ms to be
+    session.timeout.ms at least.
+    """
+    if config.max_poll_interval_ms <= config.heartbeat_interval_ms:
+        log.warning(
+            "group %s: max.poll.interval.ms (%d ms) is not above heartbeat.interval.ms (%d ms): a"
+            " group of such members waits no longer for one to join a rebalance, and one that hears"
+            " of it later is removed and loses its partitions. Lower heartbeat.interval.ms, or"
+            " raise max.poll.interval.ms",
+            config.group_id,
+            config.max_poll_interval_ms,
+            config.heartbeat_interval_ms,
+        )
 
 
 def cluster_view(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterView:

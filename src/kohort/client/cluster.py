@@ -6,24 +6,26 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
+from copy import copy
 from enum import Enum
-from functools import partial
 from typing import TypeAlias, TypeVar
 
-from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.backoff import CHANCE, Backoff, Deadline, NeverABrokerError, may_pass
 from kohort.client.config import ClientConfig
+from kohort.client.connecting import Attempt, connect
 from kohort.client.connection import Connection
 from kohort.client.frames import Allocate, plain_buffer
 from kohort.client.keeper import MetadataKeeper
 from kohort.client.lifecycle import shared
+from kohort.client.measures import Traffic
 from kohort.client.metadata import ClusterMetadata, Node, from_response
-from kohort.client.reachability import Reachability
-from kohort.client.transport import Attempt, BrokerConnection, connect
+from kohort.client.reachability import Reachability, plain
+from kohort.client.security import security_of
+from kohort.client.transport import BrokerConnection, close_all
 from kohort.client.troubles import TopicTroubles, Troubles
 from kohort.errors import (
+    AuthenticationError,
     BrokerUnavailableError,
-    ErrorCode,
     KafkaError,
     KohortError,
     LocalProtocolError,
@@ -61,7 +63,6 @@ class Cluster:
 
     Args:
         config: Settings.
-        authenticator: How connections authenticate.
         allocate: Makes the memory of fetched frames.
 
     Attributes:
@@ -69,15 +70,12 @@ class Cluster:
         on_metadata: Called after each answer.
         allow_auto_topic_creation: Whether asking may create a topic.
         troubles: Tells what is wrong, once.
+        reachability: Knows whether the brokers can be reached, and accept the client.
+        traffic: Counts connections, and what goes through them.
         watched_partitions: Says which partitions the client wants to use.
     """
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        authenticator: Authenticator | None = None,
-        allocate: Allocate = plain_buffer,
-    ) -> None:
+    def __init__(self, config: ClientConfig, allocate: Allocate = plain_buffer) -> None:
         self.config = config
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[], None]] = []
@@ -86,9 +84,10 @@ class Cluster:
         kind = type(config).__name__.removesuffix("Config").lower()
         self.troubles = Troubles(f"{kind} {config.client_id}")
         self.watched_partitions: Callable[[], Iterable[TopicPartition]] = tuple
-        self._reachability = Reachability(config, self.troubles)
+        self.reachability = Reachability(config, self.troubles)
+        self.traffic = Traffic()
         self._topic_troubles = TopicTroubles(self.troubles)
-        self._authenticator = authenticator or NoAuthentication()
+        self._security = security_of(config)
         self._allocate = allocate
         self._topics: set[str] = set()
         self._watched: frozenset[str] = frozenset()
@@ -98,14 +97,15 @@ class Cluster:
         self._backoffs: dict[int, tuple[Backoff, float]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._keeper = MetadataKeeper(
-            config, self._refresh_shared, lambda: self.metadata, self._lacks_leaders
+            config, self._refresh_shared, lambda: self.metadata, self._lacks_leaders, self.troubles
         )
         self._closed = False
+        self._has_met_a_broker = False
 
     @property
     def unreachable(self) -> BrokerUnavailableError | None:
         """Why no broker could be reached the last time; None when one could."""
-        return self._reachability.unreachable
+        return self.reachability.unreachable
 
     # ----------------------------------------------------------------------------- metadata
 
@@ -195,9 +195,7 @@ class Cluster:
                 yield
         except TimeoutError:
             deadline.note(self.unreachable)
-            if deadline.cause is None:
-                deadline.note(self._waited_for())
-            raise deadline.expired() from deadline.cause
+            raise deadline.expired(self._waited_for())  # noqa: B904  # it has its cause
         finally:
             deadline.what = outer
 
@@ -220,18 +218,18 @@ class Cluster:
         left, wanted = deadline.left_s(), pause.next_s()
         await asyncio.sleep(wanted if left is None else min(wanted, left))
 
-    def _waited_for(self) -> KohortError | None:
-        """Say which brokers have not said anything yet."""
+    def _waited_for(self) -> str:
+        """Say which brokers have not said anything yet: that is no failure so far."""
         tasks = (*self._connections.values(), *self._bootstrap.values())
         opened = [task.result() for task in tasks if _is_open(task)]
-        causes = [str(attempt) for attempt in self._attempts]
+        causes = [f"{attempt} yet" for attempt in self._attempts]
         causes += [f"{o.address} has not answered {o.unanswered}" for o in opened if o.unanswered]
-        return BrokerUnavailableError("; ".join(sorted(set(causes)))) if causes else None
+        return "; ".join(sorted(set(causes)))
 
     # -------------------------------------------------------------------------------- keeping
 
     async def _refresh_shared(self) -> None:
-        """Fetch the metadata once, together with whoever else wants it now."""
+        """Fetch the metadata once, shared with all other callers that want it now."""
         asked = self._refreshing
         if asked is not None and not asked.done():
             topics = set(self._topics)
@@ -246,9 +244,8 @@ class Cluster:
     async def _refresh_once(self) -> None:
         names = None if self.wants_all_topics else sorted(self._topics)
         topics = None if names is None else tuple(MetadataRequestTopic(name=n) for n in names)
-        request = MetadataRequest(
-            topics=topics, allow_auto_topic_creation=self.allow_auto_topic_creation
-        )
+        create = self.allow_auto_topic_creation
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
         response = await self.send_any(request)
         self.metadata = from_response(response)
         self._settle_bootstrap()
@@ -279,8 +276,9 @@ class Cluster:
         purpose: Purpose = Purpose.CONTROL,
         timeout_ms: int | None = None,
         at_most: int | None = None,
+        call: Deadline | None = None,
     ) -> R:
-        """Send a request to one broker and return its answer.
+        """Send a request to one broker and return its answer; `call` is told when that is lost.
 
         Raises:
             KafkaError: The broker cannot be reached (retriable), or there was no answer in time.
@@ -292,9 +290,9 @@ class Cluster:
             connection.close(RequestTimedOutError("a later request took its place"))
             connection = await self.connection(node_id, purpose)
         timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        return await connection.request(request, timeout, at_most=at_most)
+        return await connection.request(request, timeout, at_most=at_most, call=call)
 
-    async def send_any(self, request: Request[R]) -> R:
+    async def send_any(self, request: Request[R], call: Deadline | None = None) -> R:
         """Send a request to whichever broker answers, the least loaded one first.
 
         When all known brokers are gone the bootstrap servers are asked again.
@@ -305,15 +303,15 @@ class Cluster:
         causes: list[str] = []
         for node in self._by_load():
             try:
-                response = await self.send(node.node_id, request)
+                response = await self.send(node.node_id, request, call=call)
             except KohortError as error:
                 if not may_pass(error):
                     raise
-                causes.append(_plain(error))
+                causes.append(plain(error))
             else:
-                self._reachability.reached(self.metadata.nodes)
+                self.reachability.reached(self.metadata.nodes)
                 return response
-        return await self._send_bootstrap(request, causes)
+        return await self._send_bootstrap(request, causes, call)
 
     async def send_any_until(self, request: Request[R], deadline: Deadline) -> R:
         """As `send_any`, trying until the deadline.
@@ -322,35 +320,40 @@ class Cluster:
             KafkaError: Time is up; its cause says what kept the call.
         """
         pause = self.retry_backoff()
+        deadline.lost = None
         async with self.within(deadline, f"{type(request).__name__} to {self._shown_servers()}"):
             while True:
                 try:
-                    return await self.send_any(request)
+                    return await self.send_any(request, deadline)
                 except BrokerUnavailableError as error:
                     await self.wait_after(error, pause, deadline)
 
-    async def _send_bootstrap(self, request: Request[R], causes: list[str]) -> R:
+    async def _send_bootstrap(
+        self, request: Request[R], causes: list[str], call: Deadline | None
+    ) -> R:
         servers = self.config.addresses()
         CHANCE.shuffle(servers)
         strangers = 0
         for host, port in servers:
             try:
                 connection = await self._bootstrap_connection(host, port)
+                self._has_met_a_broker = True  # it has said which versions it knows
                 try:
-                    response = await connection.request(request, self.config.request_timeout_ms)
+                    timeout_ms = self.config.request_timeout_ms
+                    response = await connection.request(request, timeout_ms, call=call)
                 finally:
                     self._settle_bootstrap()
             except KohortError as error:
                 if not may_pass(error):
                     raise
-                causes.append(_plain(error))
+                causes.append(plain(error))
                 strangers += isinstance(error, RemoteProtocolError)
             else:
-                self._reachability.reached(self.metadata.nodes)
+                self.reachability.reached(self.metadata.nodes)
                 return response
         text = "; ".join(sorted(set(causes)))
-        self._reachability.none_reached(text)
-        if strangers == len(servers) and not self.metadata.nodes:
+        self.reachability.none_reached(text)
+        if strangers == len(servers) and not self._has_met_a_broker:
             raise NeverABrokerError(text)  # there never was a broker, so none is coming back
         raise BrokerUnavailableError(text)
 
@@ -402,10 +405,10 @@ class Cluster:
             if _is_open(task):
                 node_id = known.get(address)
                 if node_id is not None and (node_id, Purpose.CONTROL) not in self._connections:
-                    self._reachability.node_reached(node_id)
+                    self.reachability.node_reached(node_id)
                     self._connections[node_id, Purpose.CONTROL] = task
                 elif task.result().load:
-                    continue  # whoever waits for the answer closes it
+                    continue  # the caller that waits for the answer closes it
                 else:
                     task.result().close()
             del self._bootstrap[address]
@@ -424,19 +427,21 @@ class Cluster:
         except (KafkaError, RemoteProtocolError) as error:
             self.request_refresh()  # it may listen elsewhere, or never did here (KIP-899)
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
-            self._reachability.node_failed(node_id, _plain(error))
+            self.reachability.node_failed(node_id, plain(error))
             raise
-        self._reachability.node_reached(node_id)
+        self.reachability.node_reached(node_id)
         pause.reset()
         self._backoffs[node_id] = pause, 0.0
         return connection
 
     async def _open(self, host: str, port: int, purpose: Purpose) -> BrokerConnection:
+        if self.reachability.refused is not None:
+            raise copy(self.reachability.refused)
         config = self.config
         setup_ms = min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
         machine = Connection(
             client_id=config.client_id,
-            authenticator=self._authenticator,
+            authenticator=self._security.authenticator,
             max_in_flight=config.max_in_flight_requests_per_connection,
             setup_timeout_ms=setup_ms,
             allocate=self._allocate if purpose is Purpose.FETCH else plain_buffer,
@@ -444,12 +449,14 @@ class Cluster:
         attempt = Attempt(f"{host}:{port}")
         self._attempts.add(attempt)
         try:
-            made = await connect(host, port, machine, setup_ms / 1000, attempt)
+            made = await connect(host, port, machine, setup_ms / 1000, attempt, self._security.tls)
+        except AuthenticationError as error:
+            self.reachability.refuse(error)
+            raise
         finally:
             self._attempts.discard(attempt)
-        made.on_silence = partial(self._reachability.silent, made.address)
-        made.on_garbled = self._reachability.garbled
-        made.on_first_answer = partial(self._reachability.answered, made.address)
+        self.reachability.watch(made)
+        made.watch(self.traffic)
         return made
 
     def _by_load(self) -> list[Node]:
@@ -467,8 +474,8 @@ class Cluster:
     def _shown_servers(self) -> str:
         return ", ".join(f"{host}:{port}" for host, port in self.config.addresses())
 
-    async def close(self) -> None:
-        """Close all connections."""
+    async def close(self, patience_s: float = 0.0) -> None:
+        """Close all connections; `close_all` has the argument."""
         self._closed = True
         openings = [*self._connections.values(), *self._bootstrap.values()]
         tasks = [task for task in (self._keeper.task, self._refreshing, *openings) if task]
@@ -476,15 +483,13 @@ class Cluster:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for opened in openings:
-            if _is_open(opened):
-                opened.result().close()
+        await close_all((each.result() for each in openings if _is_open(each)), patience_s)
         for task in tasks:
             _seen(task)
 
 
 def _seen(task: asyncio.Task[object]) -> None:
-    """Keep asyncio from complaining when whoever waited for the task has given up."""
+    """Keep asyncio from complaining when the task's last waiter has given up."""
     if not task.cancelled():
         task.exception()
 
@@ -493,8 +498,3 @@ def _is_open(task: _Opening) -> bool:
     return (
         task.done() and not task.cancelled() and task.exception() is None and task.result().is_open
     )
-
-
-def _plain(error: KohortError) -> str:
-    """Return an error's text without the name of its code."""
-    return str(error).removeprefix(f"{ErrorCode.NETWORK_EXCEPTION.name}: ")

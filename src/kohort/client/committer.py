@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from kohort.client.backoff import Backoff, Deadline, may_pass
 from kohort.client.cluster import Cluster
+from kohort.client.commit_requests import UNKNOWN, codes_of, in_parts, with_ids, worst
 from kohort.client.coordinator import MOVED, Coordinator
 from kohort.client.membership import Membership
 from kohort.client.metadata import ClusterMetadata
@@ -21,6 +23,7 @@ from kohort.errors import (
     ErrorCode,
     KafkaError,
     KohortError,
+    LocalProtocolError,
     PartialFailureError,
     RebalanceInProgressError,
     RequestTimedOutError,
@@ -29,9 +32,7 @@ from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import CommitAnswered
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass, replace
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
-from kohort.wire.schema import ZERO_UUID
 
 log = logging.getLogger("kohort.client")
 
@@ -41,15 +42,27 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 _SHOWN = 5
 
 _NOBODY = CommitIdentity("", -1)
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+# The broker refuses one partition for these, and stores the others.
+_OF_A_PARTITION = (
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 # A coordinator may hear of a new topic so much later than its leader.
 _GRACE_S = 0.5
 _PATIENCE_S = 5.0
 _LOOK_MS = 1_000
 
 
-@dataclass(slots=True)
-class _Work:
+def cancelled_commit() -> LocalProtocolError:
+    """Return what is told of a commit that its caller does not wait for any longer."""
+    return LocalProtocolError(
+        "the commit was cancelled before it was answered; the broker may have stored it all the"
+        " same, so commit again"
+    )
+
+
+class _Work(Struct):
     """One commit.
 
     Attributes:
@@ -57,12 +70,14 @@ class _Work:
         ids: Ids of the topics, as they were when the commit began.
         number: Commits count up; of two the one with the higher number was asked for later.
         gone: What is not stored because it does not exist any more, and why.
+        refused: What the broker does not take, and the code that it gave for that partition alone.
     """
 
     number: int
     left: dict[TopicPartition, OffsetAndMetadata]
     ids: dict[TopicPartition, UUID | None]
     gone: dict[TopicPartition, tuple[OffsetAndMetadata, str]] = field(default_factory=dict)
+    refused: dict[TopicPartition, tuple[OffsetAndMetadata, int]] = field(default_factory=dict)
 
 
 class Committer:
@@ -75,7 +90,7 @@ class Committer:
         topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
 
     Attributes:
-        membership: The member in whose name offsets are stored; None: in nobody's.
+        membership: The member in whose name offsets are stored; None: without a member id.
         told: Called with the offsets of each auto-commit, and None or why they are not stored.
     """
 
@@ -127,13 +142,21 @@ class Committer:
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
-            PartialFailureError: Some partitions do not exist; the others are stored.
+            PartialFailureError: Some partitions do not exist or are refused; the others are stored.
             KafkaError: There was no answer in time, or the broker refuses.
         """
         work = self._begin(offsets)
         await self._finish(work, deadline, is_ours=False)
-        if work.gone:
-            raise PartialFailureError({each: self._gone(each, work) for each in sorted(work.gone)})
+        errors = self._refused(work)
+        errors.update((each, self._gone(each, work)) for each in sorted(work.gone))
+        if errors:
+            raise PartialFailureError(errors)
+
+    def _refused(self, work: _Work) -> dict[object, KafkaError]:
+        return {
+            each: KafkaError(code, f"{self._what}: {shown(each)} at offset {at.offset}")
+            for each, (at, code) in sorted(work.refused.items())
+        }
 
     async def commit_quietly(
         self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
@@ -154,7 +177,7 @@ class Committer:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
             self._failed(news, error)
-        except asyncio.CancelledError:  # whoever leaves does not wait any longer
+        except asyncio.CancelledError:  # a consumer that leaves does not wait any longer
             if work.left:
                 self._failed(news, self._given_up(work, deadline))
             raise
@@ -176,7 +199,7 @@ class Committer:
         return error
 
     async def try_quietly(self, offsets: Offsets) -> bool:
-        """Commit once, for who comes again with newer offsets; what fails is logged.
+        """Commit once, for callers that retry with newer offsets; failures are logged.
 
         Returns:
             Whether that is settled; False: another attempt may succeed.
@@ -193,6 +216,9 @@ class Committer:
                 log.debug("auto-commit will be tried again: %s", error)
                 return False
             self._failed(news, error)
+        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+            self._cluster.troubles.note_defect("auto-commit", error)
+            return False
         else:
             self._end(news, work)
             return not work.left
@@ -208,8 +234,12 @@ class Committer:
             gone = "; ".join(self._gone(each, work).message for each in sorted(work.gone))
             text = f"auto-commit has left out what does not exist any more: {gone}"
             self._cluster.troubles.say(text)
+        if work.refused:
+            refused = {each: at for each, (at, _) in work.refused.items()}
+            self._failed(refused, PartialFailureError(self._refused(work)))
         if news and not work.left:
-            self.told({each: at for each, at in news.items() if each not in work.gone}, None)
+            without = {*work.gone, *work.refused}
+            self.told({each: at for each, at in news.items() if each not in without}, None)
 
     def _begin(self, offsets: Offsets) -> _Work:
         ids = {each: self._topic_id(each) for each in offsets}
@@ -241,11 +271,19 @@ class Committer:
         self._check_member()
         async with self._cluster.within(deadline, self._what):
             await self._coordinator.reach()  # what is sent from here on keeps its order
+        for part in in_parts(self._coordinator.group_id, dict(work.left)):
+            if asked := self._askable(part, work):
+                await self._ask(asked, work, deadline, is_ours)
+
+    def _askable(self, part: Offsets, work: _Work) -> Offsets:
+        """Return what of a part is still to be asked for: others may have been meanwhile."""
         self._drop_overtaken(work)
         self._drop_remade(work)
-        asked = {each: at for each, at in work.left.items() if self._may_ask(each, work)}
-        if not asked:
-            return
+        return {
+            each: at for each, at in part.items() if each in work.left and self._may_ask(each, work)
+        }
+
+    async def _ask(self, asked: Offsets, work: _Work, deadline: Deadline, is_ours: bool) -> None:
         request, sent = self._request(asked, work)
         for partition in asked:
             self._asked.setdefault(partition, set()).add(work.number)
@@ -254,13 +292,15 @@ class Committer:
         finally:
             for partition in asked:
                 self._asked[partition].discard(work.number)
-        codes = _codes(response, work.ids)
+        codes = codes_of(response, work.ids)
         for partition in [each for each in work.left if codes.get(each) == ErrorCode.NONE]:
             position = work.left.pop(partition)
             self._settle(partition, position, work)
             self._stored[partition] = max(work.number, self._stored.get(partition, -1))
-        unknown = [each for each in work.left if codes.get(each) in _UNKNOWN]
-        code = _worst(code for each, code in codes.items() if each in work.left)
+        for partition in [each for each in work.left if codes.get(each) in _OF_A_PARTITION]:
+            work.refused[partition] = work.left.pop(partition), codes[partition]
+        unknown = [each for each in asked if codes.get(each) in UNKNOWN and each in work.left]
+        code = worst(code for each, code in codes.items() if each in work.left)
         verdict = self._verdict(sent, code)
         if self.membership is not None:
             self.membership.run(CommitAnswered(sent, code))
@@ -288,7 +328,7 @@ class Committer:
         if verdict is CommitVerdict.RETRY:
             where = ", ".join(map(shown, itertools.islice(work.left, _SHOWN)))
             deadline.note(KafkaError(code, where))
-            if deadline.over and code not in _UNKNOWN:
+            if deadline.over and code not in UNKNOWN:
                 raise deadline.expired() from deadline.cause
             return
         if verdict is CommitVerdict.REBALANCE_IN_PROGRESS:
@@ -363,10 +403,10 @@ class Committer:
             request = commits.commit_request(
                 self._coordinator.group_id, _NOBODY, self._group_instance_id, offsets
             )
-            return _with_ids(request, work.ids), _NOBODY
+            return with_ids(request, work.ids), _NOBODY
         self._check_member()
         member = self.membership.member
-        return _with_ids(member.commit_request(offsets), work.ids), member.identity
+        return with_ids(member.commit_request(offsets), work.ids), member.identity
 
     def _check_member(self) -> None:
         if self.membership is None or self.membership.member.session.is_member:
@@ -398,45 +438,8 @@ class Committer:
         return self.membership.member.commit_verdict(sent, code)
 
 
-def _with_ids(
-    request: OffsetCommitRequest, ids: Mapping[TopicPartition, UUID | None]
-) -> OffsetCommitRequest:
-    """Say which topics are meant, for versions that have no names."""
-    by_name = {partition.topic: topic_id for partition, topic_id in ids.items()}
-    topics = tuple(
-        replace(topic, topic_id=by_name[topic.name] or ZERO_UUID) for topic in request.topics
-    )
-    return replace(request, topics=topics)
-
-
-def _codes(
-    response: OffsetCommitResponse, ids: Mapping[TopicPartition, UUID | None]
-) -> dict[TopicPartition, int]:
-    """Return what became of each partition; topics are named as the version has it."""
-    names = {topic_id: partition.topic for partition, topic_id in ids.items()}
-    return {
-        TopicPartition(topic.name or names.get(topic.topic_id, ""), entry.partition_index): (
-            entry.error_code
-        )
-        for topic in response.topics
-        for entry in topic.partitions
-    }
-
-
-def _worst(codes: Iterable[int]) -> int:
-    """Return the error code to act upon: one that stays before one that passes, if there is one.
-
-    What the coordinator does not know comes last: it is dealt with apart.
-    """
-    errors = [code for code in codes if code]
-    known = [code for code in errors if code not in _UNKNOWN]
-    lasting = [code for code in known if not KafkaError(code).retriable]
-    unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for _ in errors]
-    return next(iter(lasting or known or unknown), ErrorCode.NONE)
-
-
 def _made_anew(before: UUID, now: UUID) -> str:
-    return f"the topic was deleted and made anew, its id was {before} and is {now}"
+    return f"the topic was deleted and recreated, its id was {before} and is {now}"
 
 
 def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | None) -> str:

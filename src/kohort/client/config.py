@@ -10,11 +10,19 @@ from kohort.client.arguments import LONGEST_MS, as_int, mapping, shown, text, to
 from kohort.client.contradictions import dotted, settled
 from kohort.client.named_assignors import named_assignors
 from kohort.client.rejected import has_no_effect, why_rejected
+from kohort.client.security_config import (
+    ALIASES,
+    PROTOCOLS,
+    SecurityConfig,
+    is_security_text,
+    security_text,
+    without_aliases,
+)
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
 from kohort.group.events import GroupEvent
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass, defaults
+from kohort.values import defaults
 from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")
@@ -30,6 +38,12 @@ _COUNTED = ("_ms", "_bytes", "_records", "_size")
 _AT_LEAST_ONE: tuple[str, ...] = ("heartbeat_interval_ms", "max_poll_interval_ms")
 _AT_LEAST_ONE += ("request_timeout_ms", "session_timeout_ms", "max_poll_records")
 _AT_LEAST_ONE += ("buffer_memory", "max_request_size", "max_in_flight_requests_per_connection")
+_AT_LEAST_ONE += ("transaction_timeout_ms",)
+
+AssignorsGiven: TypeAlias = (
+    str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]]
+)
+"""Assignors as settings take them: objects, classes, names or import paths, or one alone."""
 
 OnCommit: TypeAlias = Callable[
     [Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object
@@ -37,8 +51,7 @@ OnCommit: TypeAlias = Callable[
 """Called with the offsets of a commit, and None or why they were not stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
     """What every client has.
 
     Attributes:
@@ -55,7 +68,6 @@ class ClientConfig:
             most.
         metadata_max_age_ms: After this time the brokers are asked for metadata anew.
         max_in_flight_requests_per_connection: Unanswered requests on one connection.
-        security_protocol: How to talk to brokers; "PLAINTEXT" only for now.
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
@@ -69,15 +81,11 @@ class ClientConfig:
     socket_connection_setup_timeout_ms: int = 10_000
     metadata_max_age_ms: int = 300_000
     max_in_flight_requests_per_connection: int = 5
-    security_protocol: str = "PLAINTEXT"
 
     def __post_init__(self) -> None:
         """Check the values."""
         self.addresses()
-        if self.security_protocol.upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"security.protocol {self.security_protocol}: only PLAINTEXT is supported so far"
-            )
+        self.check_security()
         for name in defaults(type(self)):
             value = getattr(self, name)
             if value is not None and name in _AT_LEAST_ONE and value < 1:
@@ -88,14 +96,14 @@ class ClientConfig:
     def addresses(self) -> list[tuple[str, int]]:
         """Return the bootstrap addresses as host and port."""
         servers = _strings("bootstrap.servers", self.bootstrap_servers)
-        found = [_address(server.strip()) for server in servers if server.strip()]
+        used = self.security_protocol
+        found = [_address(server.strip(), used) for server in servers if server.strip()]
         if not found:
             raise ConfigError("bootstrap.servers is empty")
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig(ClientConfig):
+class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """What a consumer has beside `ClientConfig`; each is Kafka's setting of that name.
 
     Attributes:
@@ -112,8 +120,8 @@ class ConsumerConfig(ClientConfig):
         heartbeat_interval_ms: About the time between heartbeats; they are spread over a session.
         max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
         max_poll_records: Most records of one `poll`.
-        partition_assignment_strategy: Assignors in order of preference, as objects, by name, or one
-            of your own by its import path, "package.module:Class".
+        partition_assignment_strategy: Assignors in order of preference, or one alone: as objects,
+            as classes, by name, or by import path, "package.module:Class".
         enable_auto_commit: Whether positions are committed without being asked to.
         auto_commit_interval_ms: How often.
         enable_auto_offset_store: Whether asking for more records says that the application is done
@@ -141,12 +149,12 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = None
     group_protocol: Literal["classic", "consumer", "draft"] = "classic"
     group_remote_assignor: str | None = None
-    group_local_assignors: str | Sequence[str | Assignor] = ()
+    group_local_assignors: AssignorsGiven = ()
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: str | Sequence[str | Assignor] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: AssignorsGiven = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     enable_auto_offset_store: bool = True
@@ -216,8 +224,11 @@ class ConsumerConfig(ClientConfig):
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig(ClientConfig):
+# How many times its size a batch may grow while the brokers, or this process, do not keep up.
+_GROWTH = 16
+
+
+class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """What a producer has beside `ClientConfig`; each is Kafka's setting of that name.
 
     Attributes:
@@ -226,7 +237,9 @@ class ProducerConfig(ClientConfig):
         enable_idempotence: Whether the broker refuses duplicates of retries (KIP-98).
         compression_type: "none" (or None), "gzip", "snappy", "lz4" or "zstd".
         linger_ms: How long a batch waits to become fuller.
-        batch_size: Bytes of a full batch, before compression.
+        batch_size: Bytes of a full batch, before compression. While records wait, because the
+            brokers or this process do not keep up, a batch may grow to 16 times that, unless `acks`
+            is 0; one that is larger than its topic takes is split (KIP-126).
         buffer_memory: Bytes that may wait to be sent; beyond them `send` waits.
         max_request_size: Most bytes of one record, and of one request.
         max_block_ms: How long `send` may wait for memory or metadata.
@@ -239,8 +252,15 @@ class ProducerConfig(ClientConfig):
             none). A callable gets topic, key (bytes or None) and the number of partitions; it
             returns a partition, or None to leave the choice to the producer. Records without a key
             stay together for a batch, then go to another partition.
+        allow_auto_create_topics: Whether asking for a topic that is sent to may create it, if the
+            broker has auto.create.topics.enable. Java's producer always allows it.
         key_serializer: Makes bytes of a key; not called for None.
         value_serializer: Likewise for values.
+        transactional_id: Makes the producer transactional (KIP-98). The same id in each life of
+            one instance of an application: a new producer with it ends the transaction of the one
+            before, and shuts that one out. It needs Apache Kafka.
+        transaction_timeout_ms: The broker aborts a transaction that is open for longer than this;
+            its own `transaction.max.timeout.ms` is the most that it accepts.
     """
 
     acks: str | int = "all"
@@ -253,8 +273,11 @@ class ProducerConfig(ClientConfig):
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
     partitioner: Literal["murmur2", "murmur2_random", "consistent_random"] | Partitioner = "murmur2"
+    allow_auto_create_topics: bool = True
     key_serializer: Callable[..., bytes] | None = None
     value_serializer: Callable[..., bytes] | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -274,6 +297,16 @@ class ProducerConfig(ClientConfig):
             )
 
     @property
+    def largest_batch(self) -> int:
+        """Bytes of a batch at most, while records wait; see `batch_size`.
+
+        With `acks=0` nobody says that a batch is larger than its topic takes, so that it could be
+        split: then no batch grows.
+        """
+        growth = _GROWTH if self.required_acks else 1
+        return min(self.max_request_size, growth * self.batch_size)
+
+    @property
     def required_acks(self) -> int:
         """`acks` as on the wire."""
         return -1 if str(self.acks) in ("all", "-1") else int(self.acks)
@@ -284,8 +317,7 @@ class ProducerConfig(ClientConfig):
         return Compression[(self.compression_type or "none").upper()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminConfig(ClientConfig):
+class AdminConfig(ClientConfig, frozen=True, kw_only=True):
     """What an admin client has beside `ClientConfig`.
 
     Attributes:
@@ -311,6 +343,7 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
         ConfigError: A name is unknown, or a value does not fit.
     """
     known = _names([kind])
+    settings = without_aliases(settings)
     for name in settings:
         if name in _WITHOUT_EFFECT.get(kind, ()):
             raise ConfigError(
@@ -337,9 +370,11 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
     for key, value in mapping(settings, "settings").items():
         if not isinstance(key, str):
             raise ConfigError(f"a setting's name must be a string, not {shown(key)}")
-        name = key.replace(".", "_")
-        if has_no_effect(key):
+        name = ALIASES.get(key.replace(".", "_"), key.replace(".", "_"))
+        if has_no_effect(key, value):
             continue
+        if name in taken:
+            raise ConfigError(f"{key} is another name of {dotted(name)}: set one of them")
         if name not in any_client or "_" in key:
             raise _unknown(key, any_client, dotted)
         if name in own and name not in _WITHOUT_EFFECT.get(kind, ()):
@@ -373,6 +408,8 @@ def _unknown(key: str, known: Iterable[str], spelling: Callable[[str], str]) -> 
 
 def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
     """Convert a string to the type of the setting; check a number's type."""
+    if is_security_text(name):
+        return None if value is None else security_text(name, value)
     wanted = next(hints[name] for hints in map(get_annotations, kind.__mro__) if name in hints)
     if wanted == "int" or (wanted == "int | None" and value is not None):
         return _integer(name, value)
@@ -445,11 +482,14 @@ def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
         raise ConfigError(f"{key} is {shown(value)}; it can be {', '.join(allowed)}")
 
 
-def _address(server: str) -> tuple[str, int]:
+def _address(server: str, used: str) -> tuple[str, int]:
     """Split `host:port`; the host may be an IPv6 address in brackets, a protocol may come first."""
     protocol, separator, place = server.rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise ConfigError(f"bootstrap.servers: {shown(server)}: only PLAINTEXT is supported so far")
+    if separator and protocol.upper() != used.upper():
+        raise ConfigError(
+            f"bootstrap.servers: {shown(server)} does not fit security.protocol={used}, which can"
+            f" be {', '.join(PROTOCOLS)}"
+        )
     host, separator, port = place.rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= 65535
     if not separator or not is_port or not host:

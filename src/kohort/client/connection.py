@@ -1,10 +1,14 @@
 """One connection to a broker, without I/O: bytes in, events and bytes out.
 
     CONNECTING -> NEGOTIATING -> AUTHENTICATING -> READY -> CLOSED
+                                      ^              |
+                                      +--------------+
 
 NEGOTIATING asks for the broker's versions (KIP-35), AUTHENTICATING runs the exchange of an
-`Authenticator`. Requests may be given at any time; they wait until the connection is ready, until
-fewer than `max_in_flight` are unanswered, and until a throttle of the broker (KIP-219) is over.
+`Authenticator`, and does so again before the session of SASL ends (KIP-368); answers to what was
+sent before come first then. Requests may be given at any time; they wait until the connection is
+ready, until fewer than `max_in_flight` are unanswered, and until a throttle of the broker (KIP-219)
+is over.
 Answers come in the order of the requests; anything else breaks the protocol.
 """
 
@@ -14,7 +18,10 @@ from collections import deque
 from enum import Enum
 from typing import TypeAlias, cast
 
-from kohort.client.auth import Authenticator, Exchange
+from msgspec import Struct
+
+from kohort import __version__
+from kohort.client.auth import Authenticator, Exchange, Work
 from kohort.client.frames import Allocate, FrameReader, plain_buffer
 from kohort.client.versions import BrokerVersions
 from kohort.errors import (
@@ -25,7 +32,6 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
-from kohort.values import dataclass
 from kohort.wire import frame as frames
 from kohort.wire.apis import response_class
 from kohort.wire.compile import decoder
@@ -34,9 +40,18 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from kohort.wire.schema import Message, Request
 
 SOFTWARE_NAME = "kohort"
-SOFTWARE_VERSION = "0.1.0"
+
+# Brokers ask for a quota window at most, which is 11 s by default (quota.window.num and
+# quota.window.size.seconds). More than this is a garbled answer, which must not end all sending.
+THROTTLE_MAX_MS = 60_000
+_LONG_THROTTLE_MS = 5_000
 
 _ERROR_AT = 4
+
+# Part of a session after which the client authenticates again; Java's takes 85 % to 95 %.
+_SESSION_USED = 0.9
+# Of a garbled answer; event loops do not take times of any length.
+_LONGEST_SESSION_MS = 24 * 3_600_000
 
 
 class ConnectionState(Enum):
@@ -49,8 +64,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A request was answered.
 
     Attributes:
@@ -64,8 +78,7 @@ class Answered:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """A request will not be answered.
 
     Attributes:
@@ -77,19 +90,49 @@ class Failed:
     error: KohortError
 
 
-@dataclass(frozen=True, slots=True)
-class BecameReady:
+class Sent(Struct, frozen=True):
+    """A request that has no answer has left the process.
+
+    Attributes:
+        token: The number `submit` returned.
+    """
+
+    token: int
+
+
+class BecameReady(Struct, frozen=True):
     """The connection takes requests."""
 
 
-ConnectionEvent: TypeAlias = Answered | Failed | BecameReady
+class Throttled(Struct, frozen=True):
+    """The broker has asked for a long pause (KIP-219).
+
+    Attributes:
+        asked_ms: How long it shall be.
+        pause_ms: How long it will be.
+    """
+
+    asked_ms: int
+    pause_ms: int
+
+
+class WorkWanted(Struct, frozen=True):
+    """Authentication waits for something that the shell has to do; its result goes to `worked`.
+
+    Attributes:
+        work: What to do.
+    """
+
+    work: Work
+
+
+ConnectionEvent: TypeAlias = Answered | Failed | Sent | BecameReady | Throttled | WorkWanted
 
 # Token of the requests that the connection makes for itself.
 _OWN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(Struct, frozen=True):
     token: int
     request: Request[Message]
     deadline: int
@@ -97,11 +140,17 @@ class _Pending:
     has_answer: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(Struct, frozen=True):
     correlation_id: int
     pending: _Pending
     version: int
+
+
+class _Leaving(Struct, frozen=True):
+    """A request without an answer, and how many bytes must have left for it to be sent."""
+
+    position: int
+    pending: _Pending
 
 
 class Connection:
@@ -114,6 +163,10 @@ class Connection:
         setup_timeout_ms: How long negotiating and authenticating may take, each request.
         limits: Bounds on what the broker may send.
         allocate: Makes the memory of a received frame.
+
+    Attributes:
+        state: Where it stands.
+        has_told: Whether it wrote a request that the broker does not answer.
     """
 
     def __init__(
@@ -137,11 +190,17 @@ class Connection:
         self._versions: BrokerVersions | None = None
         self._waiting: deque[_Pending] = deque()
         self._in_flight: deque[_InFlight] = deque()
+        self._leaving: deque[_Leaving] = deque()
+        self._written_bytes = 0
+        self.has_told = False
         self._output: list[bytearray] = []
         self._events: list[ConnectionEvent] = []
         self._next_correlation_id = 0
         self._next_token = 0
         self._muted_until = 0
+        self._work_due: int | None = None
+        self._session_used_at: int | None = None
+        self._was_ready = False
 
     # ------------------------------------------------------------------------------ the user
 
@@ -175,8 +234,8 @@ class Connection:
 
     @property
     def load(self) -> int:
-        """How many requests are waiting or unanswered."""
-        return len(self._waiting) + len(self._in_flight)
+        """How many requests are waiting, unanswered, or leaving."""
+        return len(self._waiting) + len(self._in_flight) + len(self._leaving)
 
     @property
     def unanswered(self) -> str | None:
@@ -184,9 +243,18 @@ class Connection:
         flight = next(iter(self._in_flight), None)
         return None if flight is None else type(flight.pending.request).__name__
 
+    @property
+    def was_ready(self) -> bool:
+        """Whether it has taken requests."""
+        return self._was_ready
+
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request; known once the connection is ready."""
         return self._versions is not None and self._versions.serves(request)
+
+    def level(self, feature: str) -> int:
+        """Return the level of a feature (KIP-584), 0 for none; known as `serves` is."""
+        return 0 if self._versions is None else self._versions.level(feature)
 
     # -------------------------------------------------------------------------- the transport
 
@@ -212,10 +280,35 @@ class Connection:
 
     def output(self, now: int) -> list[bytearray]:
         """Return the frames to send now."""
+        used_at = self._session_used_at
+        if used_at is not None and used_at <= now and self.state is ConnectionState.READY:
+            self._session_used_at = None
+            self._begin_exchange(now)
+        if self._muted_until <= now:
+            self._muted_until = 0  # over: it is no time to wake up at any more
         while self._may_send(now):
             self._send(self._waiting.popleft())
         out, self._output = self._output, []
         return out
+
+    def worked(self, result: object, now: int) -> None:
+        """Go on with authentication, after the work that it has waited for.
+
+        Raises:
+            KafkaError: What came of it cannot be used: close.
+        """
+        if self.state is ConnectionState.AUTHENTICATING and self._work_due is not None:
+            self._work_due = None
+            self._authenticate(result, now)
+
+    def left(self, kept: int) -> None:
+        """Take note of how many bytes of the frames that `output` returned are not sent yet.
+
+        A request without an answer counts as sent when the operating system has it: what a
+        transport has in its buffer ends with the process, or when the connection is cut off.
+        """
+        while self._leaving and self._leaving[0].position <= self._written_bytes - kept:
+            self._events.append(Sent(self._leaving.popleft().pending.token))
 
     def expect(self) -> None:
         """Be ready to read the answer to what was sent last: call it while the broker works.
@@ -235,8 +328,10 @@ class Connection:
         """Return when `expire` and `output` shall be called at the latest."""
         times = [pending.deadline for pending in self._waiting]
         times += [flight.pending.deadline for flight in self._in_flight]
+        times += [leaving.pending.deadline for leaving in self._leaving]
         if self._waiting and self._muted_until:
             times.append(self._muted_until)
+        times += [due for due in (self._work_due, self._session_used_at) if due is not None]
         return min(times, default=None)
 
     def expire(self, now: int) -> KohortError | None:
@@ -249,6 +344,13 @@ class Connection:
                 return RequestTimedOutError(
                     f"no answer to {type(flight.pending.request).__name__} in time"
                 )
+        for leaving in self._leaving:  # a part of it may be sent: it cannot be taken back
+            if leaving.pending.deadline <= now:
+                return RequestTimedOutError(
+                    f"{type(leaving.pending.request).__name__} could not be sent in time"
+                )
+        if self._is_due(self._work_due, now):
+            return RequestTimedOutError("authentication got no token, or no hash, in time")
         late = [pending for pending in self._waiting if pending.deadline <= now]
         for pending in late:
             self._waiting.remove(pending)
@@ -260,12 +362,18 @@ class Connection:
         """End the connection; every request fails with `error`."""
         self.state = ConnectionState.CLOSED
         tokens = [flight.pending.token for flight in self._in_flight]
+        tokens += [leaving.pending.token for leaving in self._leaving]
         tokens += [pending.token for pending in self._waiting]
         self._in_flight.clear()
+        self._leaving.clear()
         self._waiting.clear()
         self._events += [Failed(token, error) for token in tokens if token != _OWN]
 
     # ----------------------------------------------------------------------------- inside
+
+    @staticmethod
+    def _is_due(due: int | None, now: int) -> bool:
+        return due is not None and due <= now
 
     def _may_send(self, now: int) -> bool:
         return (
@@ -288,8 +396,12 @@ class Connection:
         frame = frames.encode_request(pending.request, version, number, self._client_id)
         self._next_correlation_id = (number + 1) & 0x7FFFFFFF
         self._output.append(frame)
+        self._written_bytes += len(frame)
         if pending.has_answer:
             self._in_flight.append(_InFlight(number, pending, version))
+        else:
+            self._leaving.append(_Leaving(self._written_bytes, pending))
+            self.has_told = True
 
     def _handle(self, frame: memoryview, now: int) -> None:
         if not self._in_flight:
@@ -307,19 +419,23 @@ class Connection:
         response = frames.decode_response(response_class(api_key), flight.version, frame)
         self._in_flight.popleft()
         self._throttle(response, now)
-        if self.state is ConnectionState.AUTHENTICATING:
+        if flight.pending.token == _OWN:
             self._authenticate(response, now)
         else:
             self._events.append(Answered(flight.pending.token, response, flight.version))
 
     def _throttle(self, response: Message, now: int) -> None:
         pause = getattr(response, "throttle_time_ms", 0)
-        if pause > 0:
-            self._muted_until = max(self._muted_until, now + pause)
+        if pause <= 0:
+            return
+        kept = min(pause, THROTTLE_MAX_MS)
+        self._muted_until = max(self._muted_until, now + kept)
+        if pause >= _LONG_THROTTLE_MS:
+            self._events.append(Throttled(pause, kept))
 
     def _ask_versions(self, version: int, now: int) -> None:
         request = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
         general = cast("Request[Message]", request)
         self._write(_Pending(_OWN, general, now + self._setup_timeout_ms), version)
@@ -339,25 +455,40 @@ class Connection:
         self._versions = BrokerVersions(answer)
         if too_old := self._versions.too_old():
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, too_old)
+        self._begin_exchange(now)
+
+    def _begin_exchange(self, now: int) -> None:
         self.state = ConnectionState.AUTHENTICATING
         self._exchange = self._authenticator.exchange()
         self._authenticate(None, now)
 
-    def _authenticate(self, response: Message | None, now: int) -> None:
+    def _authenticate(self, answer: object, now: int) -> None:
         assert self._exchange is not None
         assert self._versions is not None
         try:
-            request = next(self._exchange) if response is None else self._exchange.send(response)
-        except StopIteration:
-            self._become_ready()
+            step = next(self._exchange) if answer is None else self._exchange.send(answer)
+        except StopIteration as end:
+            self._become_ready(end.value or 0, now)
             return
-        version = self._versions.choose(type(request))
-        self._write(_Pending(_OWN, request, now + self._setup_timeout_ms), version)
+        if isinstance(step, Work):
+            self._work_due = now + self._setup_timeout_ms
+            self._events.append(WorkWanted(step))
+            return
+        version = self._versions.choose(type(step))
+        # In a session that goes on, answers to earlier requests come first.
+        earlier = [flight.pending.deadline for flight in self._in_flight]
+        deadline = max([now, *earlier]) + self._setup_timeout_ms
+        self._write(_Pending(_OWN, step, deadline), version)
 
-    def _become_ready(self) -> None:
+    def _become_ready(self, session_ms: int, now: int) -> None:
         self.state = ConnectionState.READY
         self._reader.limit = self._limits.max_frame_bytes
-        self._events.append(BecameReady())
+        if session_ms > 0:
+            used_ms = min(int(session_ms * _SESSION_USED), _LONGEST_SESSION_MS)
+            self._session_used_at = now + used_ms
+        if not self._was_ready:
+            self._was_ready = True
+            self._events.append(BecameReady())
 
 
 def _older(answer: ApiVersionsResponse, version: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -17,16 +16,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from kohort.client import arguments, lifecycle
-from kohort.client.async_consumer import (
-    LONGEST_WAIT_MS,
-    POLL_EVERY_S,
-    AsyncConsumer,
-    CommitOffsets,
-)
+from kohort.client.async_consumer import LONGEST_WAIT_MS, POLL_EVERY_S, AsyncConsumer, CommitOffsets
 from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig, OnCommit, from_kafka
 from kohort.client.core import ConsumerCore
-from kohort.client.faces import BlockingFace
+from kohort.client.group_calls import GroupCalls
+from kohort.client.last_poll import LastThread, Undone
 from kohort.client.lifecycle import Farewell
 from kohort.client.listener import Listens
 from kohort.client.metadata import TopicMetadata
@@ -46,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Consumer(BlockingFace):
+class Consumer(GroupCalls):
     """Reads topics, alone or as a member of a consumer group.
 
         with Consumer("flights", bootstrap_servers="localhost:9092", group_id="delays") as consumer:
@@ -59,7 +54,7 @@ class Consumer(BlockingFace):
 
     Args:
         *topics: Topics to subscribe to at once.
-        **settings: Kafka's settings in snake_case; see `ConsumerConfig`.
+        **settings: Kafka's settings in snake_case; see `ConsumerSettings`.
 
     Raises:
         ConfigError: A setting is unknown or malformed.
@@ -73,6 +68,7 @@ class Consumer(BlockingFace):
         self._pollers: dict[str, list[int]] = {}
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0
+        self._last = LastThread()
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
@@ -93,7 +89,7 @@ class Consumer(BlockingFace):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end(is_done=kind is None)
+        self._end(self._last.undone(kind, in_with=True))
 
     # ------------------------------------------------------------------------ what to read
 
@@ -110,9 +106,9 @@ class Consumer(BlockingFace):
     def unsubscribe(self) -> None:
         """Leave the group, or forget what was assigned by hand."""
         self._async.refuse_inside("unsubscribe")
-        is_done = sys.exc_info()[1] is None
+        undone = self._last.undone()
         self._take_back()
-        self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, is_done=is_done))
+        self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, undone))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group shares them out."""
@@ -218,6 +214,7 @@ class Consumer(BlockingFace):
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
+        self._last.ident = get_ident()
         return self._async.reader.next()
 
     def _awaited(self) -> ConsumerRecord:
@@ -239,14 +236,21 @@ class Consumer(BlockingFace):
     def _ready(self, timeout_ms: float, *, reads: bool = True) -> ConsumerCore:
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
         self._thread.check()
-        if reads and self._core is not None:
-            self._core.was_woken = False
-            if self._core.handover.wait(deadline):
-                return self._core
-        self._core = self._thread.run_serving(
-            lambda serve: self._make_ready(deadline, serve, reads)
-        )
-        return self._core
+        if not reads:
+            return self._asked(deadline, reads=False)
+        self._last.ident = None  # the application is done with what it had
+        core = self._core
+        if core is not None:
+            core.was_woken = False
+        if core is None or not core.handover.wait(deadline):
+            core = self._asked(deadline, reads=True)
+        self._last.ident = get_ident()
+        return core
+
+    def _asked(self, deadline: Deadline, *, reads: bool) -> ConsumerCore:
+        make = self._make_ready
+        core = self._core = self._thread.run_serving(lambda serve: make(deadline, serve, reads))
+        return core
 
     async def _make_ready(self, deadline: Deadline, serve: Serve, reads: bool) -> ConsumerCore:
         core = self._async.core
@@ -401,26 +405,6 @@ class Consumer(BlockingFace):
         """Return the names of all topics that the client may see."""
         return self._thread.run(lambda: self._async.topics(timeout_ms))
 
-    # ------------------------------------------------------------------------------- group
-
-    @property
-    def member_id(self) -> str:
-        """Id that the group's coordinator gave to this member; empty when there is none."""
-        return self._async.member_id
-
-    @property
-    def generation_id(self) -> int:
-        """Generation of the group that this member is in; -1 when in none."""
-        return self._async.generation_id
-
-    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group rebalance (KIP-568); see `AsyncConsumer.enforce_rebalance`."""
-        self._on_loop(lambda: self._async.enforce_rebalance(reason))
-
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Return what Kafka measures; see `AsyncConsumer.metrics`."""
-        return self._on_loop(self._async.metrics)
-
     def close(
         self,
         timeout_s: float = 30.0,
@@ -428,24 +412,25 @@ class Consumer(BlockingFace):
     ) -> None:
         """Commit if that is automatic, leave the group and close the connections.
 
-        What the last `poll` handed out is committed unless an exception is being handled, for then
-        nobody knows how far the application came.
+        What the last `poll` or step of a loop handed out is committed if this thread got it, or one
+        that has ended, and no exception is being handled: else nobody knows how far the
+        application came. An exception that was caught before cannot be seen.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
             operation: Whether the group is told that the member leaves (KIP-1092).
 
         Any number of threads may call it. In the handler of a signal it ends the poll that the
-        signal interrupted, which then raises LocalProtocolError; `wakeup` is gentler.
+        signal interrupted, which then raises LocalProtocolError, and it counts a record that is
+        being worked on as done, for it cannot see that: call `wakeup` there.
         """
-        self._end(timeout_s, operation, is_done=sys.exc_info()[1] is None)
+        self._end(self._last.undone(), timeout_s, operation)
 
     def _end(
         self,
+        undone: Undone,
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
-        *,
-        is_done: bool,
     ) -> None:
         self._async.refuse_inside("close")
         arguments.timeout_s(timeout_s, "timeout_s")
@@ -453,7 +438,7 @@ class Consumer(BlockingFace):
         self._take_back()
         self._core = None
         self._thread.close(
-            lambda serve: self._async.end(serve, timeout_s, operation, is_done=is_done),
+            lambda serve: self._async.end(serve, undone, timeout_s, operation),
             timeout_s,
             goes_on=True,
         )
@@ -467,12 +452,6 @@ class Consumer(BlockingFace):
         self._core = None
         self._pollers.clear()
         return parents
-
-    def _on_loop(self, function: Callable[[], T]) -> T:
-        async def call() -> T:
-            return function()
-
-        return self._thread.run(call)
 
 
 def _pass_on(task: asyncio.Task[None], answer: Future[None]) -> None:

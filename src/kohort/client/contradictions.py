@@ -1,7 +1,7 @@
 """Settings that contradict each other, or that have no effect beside others.
 
 What was set wins over a default, where Java's clients have it so; two settings that were both set,
-and cannot both hold, are refused. Nobody would find out later: the client would do one of the two.
+and cannot both hold, are refused. Otherwise the client would silently follow one of the two.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def _settled(defaults: Mapping[str, Any], values: dict[str, Any]) -> dict[str, A
     if "delivery_timeout_ms" in defaults:
         _settle_delivery(defaults, values)
         _settle_idempotence(values)
+        _check_transactions(values)
     elif "request_timeout_ms" in values:
         default = defaults["default_api_timeout_ms"]
         values.setdefault("default_api_timeout_ms", max(default, values["request_timeout_ms"]))
@@ -89,10 +90,25 @@ def _settle_delivery(defaults: Mapping[str, Any], values: dict[str, Any]) -> Non
 
 
 def _settle_idempotence(values: dict[str, Any]) -> None:
-    """Idempotence that nobody asked for gives way to what it cannot be had with (KIP-679)."""
+    """Default idempotence is turned off by settings that exclude it (KIP-679)."""
     is_out = str(values.get("acks", "all")) not in ("all", "-1")
     if is_out or values.get("max_in_flight_requests_per_connection", 0) > _IN_FLIGHT_MAX:
         values.setdefault("enable_idempotence", False)
+
+
+def _check_transactions(values: Mapping[str, Any]) -> None:
+    """A transaction needs the numbers of an idempotent producer (KIP-98)."""
+    if values.get("transactional_id") is None:
+        if "transaction_timeout_ms" in values:
+            raise ConfigError("transaction.timeout.ms has no effect without transactional.id")
+        return
+    if values["transactional_id"] == "":
+        raise ConfigError("transactional.id is empty; leave it out to send without transactions")
+    if not values.get("enable_idempotence", True):
+        raise ConfigError(
+            "transactional.id needs enable.idempotence, and for that acks=all and at most 5"
+            " max.in.flight.requests.per.connection: leave those out"
+        )
 
 
 def _check_fetch(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:

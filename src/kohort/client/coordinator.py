@@ -1,13 +1,13 @@
-"""The coordinator of one group: who it is, and requests to it."""
+"""The coordinator of one group, or of one transactional id: who it is, and requests to it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from kohort.client.backoff import Deadline
+from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster, Purpose
+from kohort.client.measures import precise_ms
 from kohort.client.metrics import GroupMetrics
 from kohort.errors import (
     BrokerUnavailableError,
@@ -21,7 +21,7 @@ from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 
-_GROUP = 0
+_KEY_TYPES = {"group": 0, "transactional id": 1}
 # The first group of a cluster has its topic made, which takes some attempts.
 _MISSES = 5
 
@@ -30,24 +30,31 @@ MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABL
 
 
 class Coordinator:
-    """Finds the coordinator of one group and talks to it.
+    """Finds the coordinator of one group, or of one transactional id, and talks to it.
 
     Args:
         cluster: The brokers.
         group_id: The group.
+        what: What the id is of: "group" or "transactional id".
 
     Attributes:
         on_found: Called whenever it was found, by whomever: a commit looks for it as well.
     """
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: Cluster, group_id: str, what: str = "group") -> None:
         self.group_id = group_id
         self.metrics = GroupMetrics()
         self._cluster = cluster
         self.on_found: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._misses = 0
-        self._shown = f"group {group_id}"
+        self._key_type = _KEY_TYPES[what]
+        self._shown = f"{what} {group_id}"
+
+    @property
+    def node_id(self) -> int | None:
+        """Node id of the coordinator that was found; None before."""
+        return self._node_id
 
     async def find(self) -> None:
         """Look the coordinator up, once.
@@ -55,12 +62,12 @@ class Coordinator:
         Raises:
             KafkaError: There was no answer, or none that names a coordinator.
         """
-        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=(self.group_id,))
+        request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=(self.group_id,))
         response = await self._cluster.send_any(request)
         found = response.coordinators[0] if response.coordinators else None
         if found is None or found.error_code:
             code = found.error_code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            raise self._not_found(code)
+            raise self._not_found(code, (found and found.error_message) or "")
         if found.node_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
         self._node_id = found.node_id
@@ -69,8 +76,10 @@ class Coordinator:
         for tell in self.on_found:
             tell()
 
-    def _not_found(self, code: int) -> KafkaError:
-        error = KafkaError(code, self._shown)
+    def _not_found(self, code: int, why: str) -> KafkaError:
+        # Of a group, the text would only repeat the code.
+        is_group = self._key_type == _KEY_TYPES["group"]
+        error = KafkaError(code, self._shown if is_group or not why else f"{self._shown}: {why}")
         self._misses += 1
         if self._misses >= _MISSES:
             text = f"{self._shown} has no coordinator: {error.name}; looking for it again"
@@ -90,6 +99,16 @@ class Coordinator:
         assert self._node_id is not None
         connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
         return connection.serves(request)
+
+    async def level(self, feature: str) -> int:
+        """Return the level of a feature (KIP-584) where the coordinator that was found is.
+
+        Raises:
+            KafkaError: It cannot be reached.
+        """
+        assert self._node_id is not None
+        connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
+        return connection.level(feature)
 
     async def reach(self) -> None:
         """Find the coordinator and connect to it: the next request is then sent without a wait.
@@ -113,8 +132,9 @@ class Coordinator:
         purpose: Purpose = Purpose.GROUP,
         timeout_ms: int | None = None,
         at_most: int | None = None,
+        call: Deadline | None = None,
     ) -> R:
-        """Send a request to the coordinator, looking it up first if need be.
+        """Send a request to the coordinator, looking it up first if need be; as `Cluster.send`.
 
         Raises:
             KafkaError: There is no answer.
@@ -122,22 +142,33 @@ class Coordinator:
         if self._node_id is None:
             await self.find()
         assert self._node_id is not None
-        begun = _now_ms()
+        begun = precise_ms()
         self.metrics.sent(request, begun)
         try:
             response = await self._cluster.send(
-                self._node_id, request, purpose=purpose, timeout_ms=timeout_ms, at_most=at_most
+                self._node_id,
+                request,
+                purpose=purpose,
+                timeout_ms=timeout_ms,
+                at_most=at_most,
+                call=call,
             )
         except KohortError as error:
-            self.metrics.unanswered(request, _now_ms())
+            self.metrics.unanswered(request, precise_ms())
             if isinstance(error, (BrokerUnavailableError, RemoteProtocolError)):
                 self.forget()
             raise
-        self.metrics.answered(response, _now_ms() - begun, _now_ms())
+        self.metrics.answered(response, precise_ms() - begun, precise_ms())
         return response
 
     async def call(
-        self, request: Request[R], errors: Callable[[R], list[int]], deadline: Deadline
+        self,
+        request: Request[R],
+        errors: Callable[[R], list[int]],
+        deadline: Deadline,
+        *,
+        at_most: int | None = None,
+        pause: Backoff | None = None,
     ) -> R:
         """Send a request until an answer has no error that goes away by itself, or time is up.
 
@@ -145,18 +176,23 @@ class Coordinator:
             request: The request.
             errors: Finds the error codes of an answer.
             deadline: When to give up.
+            at_most: Newest version to write it in.
+            pause: The pauses between attempts.
 
         Raises:
             KafkaError: There is no answer in time.
         """
-        pause = self._cluster.retry_backoff()
+        pause = pause or self._cluster.retry_backoff()
         longest_ms = self._cluster.config.request_timeout_ms
-        what = f"{type(request).__name__} to the coordinator of group {self.group_id}"
+        deadline.lost = None
+        what = f"{type(request).__name__} to the coordinator of {self._shown}"
         async with self._cluster.within(deadline, what):
             while True:
                 try:
                     timeout_ms = max(1, deadline.left_ms(longest_ms))
-                    response = await self.send(request, timeout_ms=timeout_ms)
+                    response = await self.send(
+                        request, timeout_ms=timeout_ms, at_most=at_most, call=deadline
+                    )
                 except KohortError as error:
                     failure: KohortError = error
                 else:
@@ -164,13 +200,11 @@ class Coordinator:
                     if not passing:
                         return response
                     failure = KafkaError(passing[0], self._shown)
+                    if failure.code == ErrorCode.REQUEST_TIMED_OUT:
+                        deadline.lost = failure  # the coordinator itself does not know
                 if isinstance(failure, KafkaError) and failure.code in MOVED:
                     self.forget()
                 await self._cluster.wait_after(failure, pause, deadline)
-
-
-def _now_ms() -> float:
-    return asyncio.get_running_loop().time() * 1_000
 
 
 def is_passing(code: int) -> bool:
@@ -179,4 +213,5 @@ def is_passing(code: int) -> bool:
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     )

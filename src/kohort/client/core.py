@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -13,21 +13,20 @@ from kohort.client.auto_commit import AutoCommit
 from kohort.client.backoff import Deadline
 from kohort.client.callbacks import Callbacks, Caller
 from kohort.client.cluster import Cluster
-from kohort.client.committer import Committer, Offsets
+from kohort.client.committer import Committer, Offsets, cancelled_commit
 from kohort.client.config import ConsumerConfig, OnCommit
 from kohort.client.coordinator import Coordinator
 from kohort.client.ending import Ending
 from kohort.client.fetcher import Fetcher
 from kohort.client.frames import fetch_buffer
 from kohort.client.handover import Handover
+from kohort.client.last_poll import Undone
 from kohort.client.listener import Listening, Listens
 from kohort.client.membership import Membership, make_membership
-from kohort.client.metrics import GROUP as METRICS_GROUP
 from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
-from kohort.client.transport import now_ms
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
@@ -58,6 +57,7 @@ class ConsumerCore:
         self.cluster = Cluster(config, allocate=fetch_buffer)
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
+        self.cluster.reachability.on_refused = self.notify
         self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
         self.cluster.watched_partitions = lambda: self.partitions.assigned
         self.coordinator = (
@@ -65,15 +65,13 @@ class ConsumerCore:
         )
         self.committer: Committer | None = None
         self.auto_commit: AutoCommit | None = None
+        self.callbacks: Callbacks | None = None
         if self.coordinator is not None:
             self.committer = Committer(
                 self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
             )
             self.auto_commit = AutoCommit(config, self.partitions, self.committer, self.notify)
-        self.callbacks = (
-            None
-            if self.coordinator is None or self.committer is None or self.auto_commit is None
-            else Callbacks(
+            self.callbacks = Callbacks(
                 self.partitions,
                 self.coordinator,
                 self.committer,
@@ -81,7 +79,6 @@ class ConsumerCore:
                 self.listening,
                 self._on_partitions,
             )
-        )
         if self.committer is not None and config.on_commit is not None:
             self.committer.told = partial(self._tell, config.on_commit)
         self.positions = Positions(
@@ -93,11 +90,9 @@ class ConsumerCore:
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._errors: list[BaseException] = []
-        self.is_woken = self._reads = False
+        self.is_woken = self.was_woken = self._reads = self._was_reached = False
         self._started: set[asyncio.Task[None]] = set()
-        self.was_woken = False
         self.ending = Ending("the consumer")
-        self._was_reached = False
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
@@ -141,18 +136,18 @@ class ConsumerCore:
             self.membership.subscribe(self.topics, self._broker_pattern)
         self.cluster.request_refresh()
 
-    async def unsubscribe(self, caller: Caller, *, is_done: bool) -> None:
+    async def unsubscribe(self, caller: Caller, undone: Undone) -> None:
         """Leave the group, or forget what was assigned by hand.
 
         Args:
             caller: Makes callbacks.
-            is_done: Whether the application is done with all that it was given.
+            undone: Says why the application may not be done with all that it was given.
         """
         self.ending.refuse()
-        if is_done:
-            self.partitions.mark_consumed()
+        if self.auto_commit is not None:
+            self.auto_commit.settle(undone)
         if self.membership is None:
-            self.partitions.remove(self.partitions.assigned)
+            self._drop(self.partitions.assigned)
             return
         self._pattern = self._broker_pattern = None
         self.topics = frozenset()
@@ -170,27 +165,24 @@ class ConsumerCore:
             )
         self.membership.run(RejoinAsked(reason))
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Return the metrics, by Kafka's groups and names."""
-        if self.coordinator is None:
-            return {}
-        joins = self.config.group_protocol != "consumer"
-        assigned = len(self.partitions.assigned)
-        return {METRICS_GROUP: self.coordinator.metrics.values(assigned, now_ms(), joins=joins)}
-
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's assignment."""
         subscribes = self.topics or self._broker_pattern is not None
         if self.membership is not None and subscribes:
             raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
         wanted = frozenset(partitions)
-        self.partitions.remove(self.partitions.assigned - wanted)
+        self._drop(self.partitions.assigned - wanted)
         self.partitions.add(wanted)
-        self._watch({partition.topic for partition in wanted})
+        self._watch(each.topic for each in wanted)
         self.cluster.request_refresh()
 
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.auto_commit is not None:
+            self.auto_commit.leave_behind(partitions)
+        self.partitions.remove(partitions)
+
     def _watch(self, topics: Iterable[str]) -> None:
-        """Keep topics fresh; one that a pattern has matched is not made anew when it is deleted."""
+        """Keep topics fresh; one that a pattern has matched is not recreated when it is deleted."""
         may_create = self.config.allow_auto_create_topics and not self._wants_pattern
         self.cluster.allow_auto_topic_creation = may_create
         self.cluster.watch_topics(topics)
@@ -293,9 +285,9 @@ class ConsumerCore:
         membership = self.membership
         if membership is not None and (membership.errors or membership.fatal is not None):
             return True
-        if self.callbacks is not None and self.callbacks.are_due:
-            return True
-        return bool(self._errors) or self.is_woken or self.ending.is_begun
+        are_due = self.callbacks is not None and self.callbacks.are_due
+        refused = self.cluster.reachability.refused
+        return bool(are_due or refused or self._errors or self.is_woken or self.ending.is_begun)
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -356,6 +348,7 @@ class ConsumerCore:
             self.membership.errors.clear()
         self._raise_noted()
         fatal = self.fetcher.broken or (self.membership.fatal if self.membership else None)
+        fatal = self.cluster.reachability.refused or fatal
         if fatal is not None:
             raise fatal.with_traceback(None)  # at every poll: else the next one would wait for ever
         failure = failure_to_raise(self.partitions, is_idle=is_last)
@@ -402,15 +395,14 @@ class ConsumerCore:
         return self.partitions.consumed()
 
     async def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline: Deadline,
-        on_commit: OnCommit | None = None,
+        self, offsets: Offsets, deadline: Deadline, on_commit: OnCommit | None = None
     ) -> None:
         """Store offsets, and have the next poll call `on_commit` with what came of it."""
-        failure: KohortError | None = None
+        failure: KohortError | None = cancelled_commit()
         try:
-            await self.committing().commit(offsets, deadline)
+            with self.partitions.committing(offsets):
+                await self.committing().commit(offsets, deadline)
+            failure = None
         except KohortError as error:
             failure = error
             raise
@@ -431,8 +423,7 @@ class ConsumerCore:
         deadline: Deadline,
         caller: Caller,
         operation: GroupMembershipOperation,
-        *,
-        is_done: bool,
+        undone: Undone,
     ) -> None:
         """Commit if that is automatic, leave the group, close the connections.
 
@@ -442,21 +433,20 @@ class ConsumerCore:
             deadline: How long leaving may take.
             caller: Makes callbacks.
             operation: Whether the group is told.
-            is_done: Whether the application is done with all that it was given; if not, only what
-                it was done with before its last poll is committed.
+            undone: Says why the application may not be done with all that it was given; then only
+                what it was done with before its last poll is committed.
         """
-        close = partial(self._close, caller, operation, is_done=is_done)
+        close = partial(self._close, caller, operation, undone)
         await self.ending.wait(close, deadline)
 
     async def _close(
-        self, caller: Caller, operation: GroupMembershipOperation, *, is_done: bool
+        self, caller: Caller, operation: GroupMembershipOperation, undone: Undone
     ) -> None:
         if self.auto_commit is not None:
             self.auto_commit.stop_timer()
+            self.auto_commit.settle(undone)
         self.fetcher.is_on = False
         self.notify()
-        if is_done:
-            self.partitions.mark_consumed()
         try:
             async with self.ending.limit():
                 await asyncio.gather(*self._started, return_exceptions=True)
@@ -467,9 +457,9 @@ class ConsumerCore:
                 await self._serve(caller, is_leaving=True)
         except TimeoutError:
             group = self.config.group_id
-            left = f"group {group} could not be left in time: it goes on when the session has ended"
-            late = "what was begun could not be ended in time, and is given up"
-            self.cluster.troubles.say(late if group is None else left)
+            late = f"group {group} could not be left in time: it goes on when the session has ended"
+            alone = "what was begun could not be ended in time, and is given up"
+            self.cluster.troubles.say(alone if group is None else late)
         finally:
             lifecycle.closes_connections()
             await self._stop()

@@ -22,7 +22,8 @@ from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client._deliveries import Watcher
-    from kohort.client.accumulator import Batch
+    from kohort.client.batch import Batch
+    from kohort.client.config import ProducerConfig
 
 log = logging.getLogger("kohort.client")
 
@@ -151,7 +152,7 @@ def closed() -> LocalProtocolError:
 
 
 def broken(error: Exception) -> LocalProtocolError:
-    """Return the error of records that failed for an exception that nobody foresaw."""
+    """Return the error of records that failed for an unexpected exception."""
     made = LocalProtocolError(f"a defect in the producer: {type(error).__name__}: {error}")
     made.__cause__ = error
     return made
@@ -193,8 +194,41 @@ def not_in_time(
     )
 
 
+def too_old(batch: Batch, timeout_ms: int, cause: KohortError | None) -> RequestTimedOutError:
+    """Return the error of a batch that was given up.
+
+    Args:
+        batch: The batch.
+        timeout_ms: How old it was allowed to become.
+        cause: Why it was not written, as far as that is known.
+    """
+    topic, partition = batch.partition
+    error = RequestTimedOutError(
+        f"{batch.builder.count} records for {topic}-{partition} were not acknowledged in"
+        f" {timeout_ms} ms (delivery.timeout.ms)" + (f": {cause}" if cause else "")
+    )
+    error.__cause__ = cause
+    return error
+
+
+def no_room(config: ProducerConfig, cause: KohortError | None) -> RequestTimedOutError:
+    """Return the error of a record for which no memory became free.
+
+    Args:
+        config: Settings.
+        cause: Why other records are not written, as far as that is known.
+    """
+    why = cause or "records are added faster than the brokers take them"
+    error = RequestTimedOutError(
+        f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
+        f" {why}"
+    )
+    error.__cause__ = cause
+    return error
+
+
 class LostRecords:
-    """Tells the log of records that were not delivered, where nobody looks at their futures."""
+    """Logs records that were not delivered, where no caller reads their futures."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[TopicPartition, str]] = Counter()

@@ -10,7 +10,7 @@ from kohort.client.called_future import CalledFuture
 from kohort.client.delivery import RecordMetadata, tell
 from kohort.errors import KohortError
 
-# What `Future.__init__` sets. A future has none of it until somebody waits for it or calls back.
+# What `Future.__init__` sets. A future has none of it until the first wait or callback.
 _STATE = frozenset(vars(Future()))
 
 
@@ -18,14 +18,14 @@ class DeliveryFuture(Delivery, CalledFuture[RecordMetadata]):
     """Where a record went, once that is known; a `concurrent.futures.Future` in every respect.
 
     `asyncio.wrap_future`, `concurrent.futures.wait` and `as_completed` take it. Its lock and its
-    state are made when somebody first waits, adds a callback or cancels. Callbacks run in the
+    state are made upon the first wait, callback or cancellation. Callbacks run in the
     client's thread and must not block; one that raises is logged and hurts no other record.
     Cancelling a future does not take its record back.
     """
 
     @classmethod
     def detached(cls) -> Self:
-        """Make the future of a record that is in no batch yet; whoever has the record tells it."""
+        """Make the future of a record that is in no batch yet; its holder settles it."""
         future = cls()
         CalledFuture.__init__(future)
         future.is_watched = True

@@ -49,7 +49,7 @@ class Ending:
             raise LocalProtocolError("the client was closed meanwhile")
 
     def limit(self) -> asyncio.Timeout:
-        """Return what ends the patience of the close, as early as anybody who waits has asked."""
+        """Return what ends the patience of the close, as early as any waiting caller has asked."""
         self._limit = asyncio.timeout_at(self._until)
         return self._limit
 

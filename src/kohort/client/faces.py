@@ -1,4 +1,4 @@
-"""What the faces of all clients have in common: an end, also when nobody closes them.
+"""What the faces of all clients share: an orderly end, also without `close`.
 
 What a client runs in the background must not refer to its face, or the face is never collected:
 what the application has given to a client (listeners, deserializers), which mostly refers back to
@@ -116,7 +116,7 @@ class BlockingFace(InOneProcess):
         return parents and (self, parents)
 
     def __del__(self) -> None:
-        """Have the thread end when nobody has closed the client."""
+        """End the thread of a client that was not closed."""
         thread = getattr(self, "_thread", None)
         if thread is None:
             return
@@ -137,7 +137,7 @@ class AsyncFace(InOneProcess):
     _kind: ClassVar[str] = "client"
 
     def farewell(self) -> Farewell | None:
-        """Return what the loop is to do when nobody has closed the client."""
+        """Return what the loop does for a client that was not closed."""
         return None
 
     def _at_home(self) -> Home:
@@ -150,6 +150,7 @@ class AsyncFace(InOneProcess):
             self._home = Home(self._kind)
             if not self.is_owned:
                 lifecycle.watch_client(self)
+                lifecycle.hook_process()
         else:
             self._home.check()
         return self._home
@@ -157,12 +158,16 @@ class AsyncFace(InOneProcess):
     def end_at_exit(self) -> None:
         """Do nothing: the loop does not run any more."""
 
+    def end_without_loop(self) -> None:
+        """Do what a finalizer can when the loop is closed."""
+        self.end_at_exit()
+
     def forked(self) -> object:
         """In a forked child: return what belongs to the parent."""
         return self._home and (self, self._home)
 
     def __del__(self) -> None:
-        """Have the loop close what nobody has closed."""
+        """Have the loop close a client that was not closed."""
         home = self._home
         if home is None or self.is_owned or not home.is_here:
             return
@@ -171,7 +176,7 @@ class AsyncFace(InOneProcess):
             return
         home.end_after(farewell)
         if home.loop.is_closed():
-            self.end_at_exit()
+            self.end_without_loop()
         _warn(self, "await close()")
 
 

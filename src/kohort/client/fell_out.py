@@ -38,8 +38,8 @@ def _advice(reason: str, code: int, config: ConsumerConfig) -> str:
         )
     if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
         return (
-            "If nobody removed it: look for pauses of this process and of its network, or raise "
-            + _session_setting(config)
+            "If no administrator removed it: look for pauses of this process and of its network, or"
+            " raise " + _setting_to_raise(config)
         )
     if code == ErrorCode.ILLEGAL_GENERATION and config.group_protocol != "draft":
         return (
@@ -52,9 +52,11 @@ def _advice(reason: str, code: int, config: ConsumerConfig) -> str:
     return ""
 
 
-def _session_setting(config: ConsumerConfig) -> str:
+def _setting_to_raise(config: ConsumerConfig) -> str:
     if config.group_protocol == "consumer":
         return "the group's consumer.session.timeout.ms at the broker"
+    if config.group_protocol == "classic":
+        return "session.timeout.ms or max.poll.interval.ms"
     return "session.timeout.ms"
 
 
@@ -88,4 +90,6 @@ def _removals(config: ConsumerConfig) -> str:
     if config.group_protocol == "draft":
         interval = f"max.poll.interval.ms ({config.max_poll_interval_ms} ms)"
         return f"{session}, for which it is enough not to poll within {interval}"
-    return f"{session}, {others}"
+    interval = f"({config.max_poll_interval_ms} ms, or the longest of all members)"
+    late = f"it did not join again within max.poll.interval.ms {interval} after a rebalance began"
+    return f"{session}, {late}, {others}"

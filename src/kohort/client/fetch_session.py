@@ -75,7 +75,7 @@ class FetchSession:
         """Return what to ask so that exactly `wanted` is fetched."""
         before, self.asked = self.asked, wanted
         changed = [(key, each) for key, each in wanted.items() if before.get(key) is not each]
-        # A partition that was left and comes again, or a topic made anew, is another one: of the
+        # A partition that was left and comes again, or a topic recreated, is another one: of the
         # old one the broker would pass over what it told already.
         if not all(_is_same(before.get(key), each) for key, each in changed):
             self._epoch = _BEGIN

@@ -6,7 +6,7 @@ so that a long poll for quiet partitions does not keep a busy one waiting. What 
 of it is what changed (`fetch_session`).
 
 A partition that was just assigned, or sought in, would wait for a long poll that went out without
-it. So it is looked at once over another connection, where nobody waits for records to come.
+it. So it is looked at once over another connection, which does not wait for records.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ConsumerConfig
 from kohort.client.connection import Failed
 from kohort.client.fetch_session import AskedOf, FetchSession, alone
+from kohort.client.measures import FetchMeasures, precise_ms
 from kohort.client.offsets import shown
 from kohort.client.partitions import EARLIEST, LATEST, Asked, Partitions, PartitionState
 from kohort.client.records import whole_chunk, without_aborted
@@ -75,6 +76,7 @@ class Fetcher:
         self._closed = False
         self.is_on = False
         self.broken: BaseException | None = None
+        self.measures = FetchMeasures(lambda: partitions.given_out)
         cluster.on_metadata.append(self.pump)
 
     def pump(self) -> None:
@@ -217,10 +219,19 @@ class Fetcher:
             forgotten_topics_data=fetch.forgotten,
         )
         has_ids = all(each.topic_id.int for each in asked.values())
+        begun = precise_ms()
+
+        def ended(end: Ended) -> None:
+            answer = _answer(end, leader)
+            if isinstance(answer, FetchResponse):
+                now = precise_ms()
+                self.measures.answered(answer, now - begun, now)
+            self._ended(purpose, leader, asked, answer)
+
         connection.ask(
             request,
             config.request_timeout_ms + wait_ms,
-            lambda end: self._ended(purpose, leader, asked, _answer(end, leader)),
+            ended,
             at_most=None if has_ids else FETCH_BY_NAME,
         )
 
@@ -293,6 +304,7 @@ class Fetcher:
         state.high_watermark = state.end = data.high_watermark
         if self._config.isolation_level == "read_committed":
             state.end = data.last_stable_offset
+        self.measures.found(state, precise_ms())
         if not data.records:
             return
         try:
@@ -365,12 +377,12 @@ class Fetcher:
             state.out_of_range = asked.entry.fetch_offset  # told of once it is known what is passed
 
     def _begin_anew(self, state: PartitionState) -> None:
-        """Its topic was deleted and made anew: begin where the settings say, and say so."""
+        """Its topic was deleted and recreated: begin where the settings say, and say so."""
         if state.current is not None or state.chunks:
             return  # what was fetched of the old topic comes first
         before, now = state.topic_id, self._cluster.metadata.topic_id(state.partition.topic)
         what = (
-            f"{shown(state.partition)} was deleted and made anew: its id was {before} and is {now}"
+            f"{shown(state.partition)} was deleted and recreated: its id was {before} and is {now}"
         )
         reset = self._config.auto_offset_reset
         if reset == "none":
@@ -396,7 +408,7 @@ class Fetcher:
             if not each.is_current:
                 continue
             if isinstance(error, KafkaError) and error.retriable:
-                each.state.heal()  # nobody knows what would come, and lost brokers are waited for
+                each.state.heal()  # a lost broker may come back with good records
                 self._delay(each.state)
             elif may_pass(error):  # logged where it was noticed, once for all partitions
                 each.state.refusals += 1

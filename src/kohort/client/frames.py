@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import mmap
 import sys
 from collections.abc import Callable, Iterator
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire.frame import ForeignProtocolError, frame_length
 
+log = logging.getLogger("kohort.client")
+
 _SCRATCH = 64 * 1024
 _HEAD = 4
 _LARGE = 256 * 1024
+_LAZY = 1024 * 1024
 
 Allocate = Callable[[int], memoryview]
 
 
 def plain_buffer(size: int) -> memoryview:
-    """Return a new buffer for a frame."""
-    return memoryview(bytearray(size))
+    """Return a new buffer for a frame.
+
+    The memory of a large one is taken page by page as its bytes arrive: a server that announces
+    much and sends little costs little.
+    """
+    if size < _LAZY or sys.platform == "win32":
+        return memoryview(bytearray(size))
+    return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def fetch_buffer(size: int) -> memoryview:
@@ -91,6 +102,17 @@ class FrameReader:
         self._held = rest
 
 
+def log_throttle(address: str, asked_ms: int, pause_ms: int) -> None:
+    """Say that nothing is sent for a while."""
+    log.warning(
+        "%s asks for a pause of %d ms: a quota is used up (KIP-219), or the answer was garbled; "
+        "nothing is sent there for %d ms",
+        address,
+        asked_ms,
+        pause_ms,
+    )
+
+
 def told_of(address: str, error: RemoteProtocolError) -> RemoteProtocolError:
     """Return the error with the address, and with what to do where that is known."""
     if not isinstance(error, ForeignProtocolError):
@@ -98,8 +120,8 @@ def told_of(address: str, error: RemoteProtocolError) -> RemoteProtocolError:
     advice = "check host and port in bootstrap.servers and the broker's advertised listeners"
     if error.protocol == "TLS":
         advice = (
-            "security.protocol=PLAINTEXT was used, the only one that this client has so far; use a"
-            " listener of the broker that has no TLS"
+            "security.protocol is without TLS: set SSL or SASL_SSL, or use a listener of the broker"
+            " that has no TLS"
         )
     return RemoteProtocolError(
         f"{address}: the port speaks {error.protocol}, not Kafka's protocol: {advice}"

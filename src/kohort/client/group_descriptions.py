@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.client.admin_values import GroupDescription, MemberDescription
 from kohort.errors import RemoteProtocolError
-from kohort.group.subscription import decode_assignment, decode_subscription
+from kohort.group.subscription import Subscription, decode_assignment, decode_subscription
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group import (
     DescribedAssignment,
@@ -30,17 +30,19 @@ def classic_group(group: DescribedGroup) -> GroupDescription:
 
 def _classic_member(member: DescribedGroupMember) -> MemberDescription:
     try:
-        topics = decode_subscription(member.member_metadata).topics
-        assignment = decode_assignment(member.member_assignment)[0]
+        subscription = decode_subscription(member.member_metadata)
+        assignment, told = decode_assignment(member.member_assignment)
     except RemoteProtocolError:  # of another protocol than the consumer's
-        topics, assignment = frozenset(), frozenset()
+        subscription, assignment, told = Subscription(topics=frozenset()), frozenset(), None
     return MemberDescription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=topics,
+        topics=subscription.topics,
         assignment=assignment,
+        user_data=subscription.user_data,
+        assigned_user_data=told,
     )
 
 

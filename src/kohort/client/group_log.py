@@ -14,6 +14,9 @@ from kohort.types import TopicPartition
 log = logging.getLogger("kohort.client")
 
 _MOST_SHOWN = 20
+_LEFT_TOO_EARLY = "it left in the middle of a rebalance"
+# The states, of all protocols, in which a member still gives up what it has before it goes.
+_GIVES_UP = frozenset({"PREPARE_LEAVING", "LEAVING"})
 # The states, of all protocols, of a member that is going or gone because its application says so.
 _BY_ITS_WILL = frozenset({"PREPARE_LEAVING", "LEAVING", "UNSUBSCRIBED", "DOWN", "CLOSED"})
 
@@ -73,14 +76,15 @@ class GroupLog:
         if now is not None:
             self.fell_out, self._last_id = "", now[0]
         if before is None and now is not None:
-            self._joins_for = None
+            self._joins_for, self._why = None, ""
             log.info("group %s: member %s joined in generation %d", self._group, *now)
         elif before is None or (now is None and self._state in ("STALE", "FATAL")):
             pass  # told as it entered the state
         elif now is None and _BY_ITS_WILL.isdisjoint(path):
             self._fall_out(reason, code)
         elif now is None:
-            self._why = "it left in the middle of a rebalance"
+            if code and self._state in _GIVES_UP:  # it was removed before it had left
+                self._explain(reason, code)
             log.info("group %s: member %s leaves%s", self._group, before[0], because)
         elif before != now:
             self._joins_for = None
@@ -91,7 +95,8 @@ class GroupLog:
         # A member that falls out while a revocation waits for a poll has lost all its partitions.
         if fact.change is Ownership.LOST or (self.fell_out and fact.change is Ownership.REVOKED):
             text = "group %s: %s lost %s, as %s; others may read them, from the last commit on"
-            log.warning(text, *where, _shown(fact.partitions), self._why.partition(":")[0])
+            why = self._why.partition(":")[0] or "it is no member of the group any more"
+            log.warning(text, *where, _shown(fact.partitions), why)
         elif fact.partitions or not owned:
             text = "group %s: %s: %s %s in generation %d"
             what = fact.change.value, _shown(fact.partitions), fact.generation
@@ -102,6 +107,8 @@ class GroupLog:
             self._fail(fact, code)
         elif fact.after == "STALE":
             self._fall_out(fact.reason, code)
+        elif fact.after in _GIVES_UP:
+            self._go(fact.reason)
         elif fact.after == "FENCED" and fact.before == "JOINING":
             text = "group %s: %s cannot join: the coordinator answered %s; trying again"
             log.warning(text, self._group, self._who(fact.member), error_name(code))
@@ -109,6 +116,12 @@ class GroupLog:
             self._joins_for = fact.reason
             because = f": {fact.reason}" * bool(fact.reason)
             log.info("group %s: %s joins%s", self._group, self._who(fact.member), because)
+
+    def _go(self, reason: str) -> None:
+        """Note why it loses what it has; what fell out before has lost that for another reason."""
+        if self._member is not None and reason:
+            overdue = "max.poll.interval.ms" in reason
+            self._why = cause(reason, 0, self._config) if overdue else _LEFT_TOO_EARLY
 
     def _fall_out(self, reason: str, code: int) -> None:
         self._explain(reason, code)

@@ -1,4 +1,4 @@
-"""Keeps metadata fresh: asks when somebody wants it, and ever more rarely while that is no use."""
+"""Keeps metadata fresh: refreshes it on request, and ever more rarely while that fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from kohort.client.backoff import Backoff
 from kohort.client.config import ClientConfig
 from kohort.client.metadata import ClusterMetadata
+from kohort.client.troubles import Troubles
 from kohort.errors import KohortError
 
 log = logging.getLogger("kohort.client")
@@ -25,6 +26,7 @@ class MetadataKeeper:
         refresh: Asks once.
         present: Returns the last answer.
         lacks_something: Whether something that is wanted is not in it.
+        troubles: Where what should not happen is told.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class MetadataKeeper:
         refresh: Callable[[], Awaitable[None]],
         present: Callable[[], ClusterMetadata],
         lacks_something: Callable[[], bool],
+        troubles: Troubles,
     ) -> None:
         self.task: asyncio.Task[None] | None = None
         self._config = config
         self._refresh = refresh
         self._present = present
         self._lacks_something = lacks_something
+        self._troubles = troubles
         self._stale = asyncio.Event()
         self._hurried = asyncio.Event()
 
@@ -68,19 +72,26 @@ class MetadataKeeper:
                 await self._wait_until_stale(pause)
             self._stale.clear()
             self._hurried.clear()
-            try:
-                await self._refresh()
-            except KohortError as error:
-                log.debug("metadata: %s", error)
-                self._stale.set()
+            await self._try()
             if self._present() != known:
                 known = self._present()
                 pause.reset()
             if await _is_set_within(self._hurried, pause.next_s()):
                 pause.reset()
 
+    async def _try(self) -> None:
+        """Ask once. Whatever has failed is asked again: nobody else would start this anew."""
+        try:
+            await self._refresh()
+        except KohortError as error:
+            log.debug("metadata: %s", error)
+            self._stale.set()
+        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+            self._troubles.note_defect("asking for metadata", error)
+            self._stale.set()
+
     async def _wait_until_stale(self, pause: Backoff) -> None:
-        """Wait until somebody asks, or the answer is old; after a quiet time pauses are short."""
+        """Wait for a request or until the answer is old; after a quiet time pauses are short."""
         now = asyncio.get_running_loop().time
         begun = now()
         await _is_set_within(self._stale, self._config.metadata_max_age_ms / 1000)

@@ -7,11 +7,12 @@ from collections import deque
 from typing import TypeAlias
 
 from kohort.client.backoff import Deadline
+from kohort.client.batch import NewRecord
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import closed, tell_all, tell_safely
 from kohort.client.delivery_future import DeliveryFuture
-from kohort.client.sender import NewRecord, Sender
-from kohort.errors import KohortError, RequestTimedOutError
+from kohort.client.sender import Sender
+from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
 
 _Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
 
@@ -30,6 +31,7 @@ class LateRecords:
         self._queues: dict[str, deque[_Late]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
+        self._why: KohortError | None = None
 
     def add(self, record: NewRecord) -> DeliveryFuture:
         """Pass a record on, at once if that can be.
@@ -37,8 +39,7 @@ class LateRecords:
         Raises:
             KafkaError: The record cannot be sent, or too much waits already.
         """
-        if self._sender.batches.fatal is not None:
-            raise self._sender.batches.fatal
+        self._sender.batches.check()
         topic, value, key, headers, _, _ = record
         size = self._sender.batches.size_of(value, key, headers)
         queue = self._queues.get(topic)
@@ -72,14 +73,20 @@ class LateRecords:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def close(self) -> None:
-        """Fail what still waits."""
+    async def close(self, why: KohortError | None = None) -> None:
+        """Fail what still waits.
+
+        Args:
+            why: The error; by default that of a producer that is closed.
+        """
+        self._why = why
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for topic in list(self._queues):  # a task that never began has told nobody
+        for topic in list(self._queues):  # a task that never began has reported nothing
             self._give_up(topic)
+        self._why = None
 
     async def _pass_on(self, topic: str) -> None:
         queue = self._queues[topic]
@@ -95,7 +102,7 @@ class LateRecords:
     def _give_up(self, topic: str) -> None:
         for _, size, future, _ in self._queues.pop(topic, ()):
             self._size -= size
-            tell_safely(future, self._sender.batches.fatal or closed())
+            tell_safely(future, self._sender.batches.fatal or self._why or closed())
 
     async def _pass_one_on(
         self, record: NewRecord, future: DeliveryFuture, deadline: Deadline
@@ -103,6 +110,8 @@ class LateRecords:
         try:
             delivery = await self._sender.add(record, deadline)
         except (KohortError, TypeError, ValueError) as error:
+            known = error if isinstance(error, KohortError) else LocalProtocolError(str(error))
+            self._sender.failed(known)
             tell_safely(future, error)
             return
         if not delivery.watch(future):

@@ -1,4 +1,4 @@
-"""What happens to clients that nobody closes: when the process ends, and when it forks.
+"""What happens to unclosed clients when the process ends, and when it forks.
 
 A forked child shares sockets and the selector of its parent's clients, and has none of their
 threads. It must never touch them: not even by collecting them as garbage, which would take sockets
@@ -57,6 +57,7 @@ _clients: WeakSet[Owns] = WeakSet()
 # Threads that say goodbye, and until when (`time.monotonic`) the end of the process waits for them.
 _ending: dict[Runs, float] = {}
 _hooked: set[int] = set()
+_ended: set[int] = set()  # processes that have ended their clients
 _goodbyes: set[asyncio.Task[None]] = set()
 _last_words: WeakSet[asyncio.Task[object]] = WeakSet()
 
@@ -84,8 +85,26 @@ def has_ended(thread: Runs) -> None:
     _ending.pop(thread, None)
 
 
+class ClientThread(threading.Thread):
+    """A thread that runs the loop of a client."""
+
+
+def end_daemon() -> None:
+    """End this thread in silence if it is the application's and the process does not wait for it.
+
+    The end of the process has closed its client, which is no mistake of the application's.
+
+    Raises:
+        SystemExit: It is a daemon thread, and the process ends. In a thread that prints nothing.
+    """
+    thread = threading.current_thread()
+    if os.getpid() in _ended and thread.daemon and not isinstance(thread, ClientThread):
+        raise SystemExit
+
+
 def _end_all() -> None:
-    """End what nobody has closed. Neither a thread nor an executor can be started any more."""
+    """End unclosed clients. Neither a thread nor an executor can be started any more."""
+    _ended.add(os.getpid())
     for client in list(_clients):
         client.end_at_exit()
     try:
@@ -148,7 +167,7 @@ class Claim:
         """Wait until it is over, though no longer than this."""
         with suppress(queue.Empty):
             self._over.get(timeout=timeout_s)
-        self._over.put(None)  # for whoever else waits
+        self._over.put(None)  # for other waiters
 
 
 def count_calls(thread: int, code: CodeType, owner: object) -> int:
@@ -233,7 +252,7 @@ class Home:
 def _said(task: asyncio.Task[None]) -> None:
     _goodbyes.discard(task)
     if not task.cancelled() and task.exception() is not None:
-        log.warning("a client that nobody closed could not end well: %s", task.exception())
+        log.warning("a client that was not closed could not end cleanly: %s", task.exception())
 
 
 async def shared(task: asyncio.Task[T]) -> T:
@@ -271,7 +290,7 @@ async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     await asyncio.sleep(0)  # sockets close in the next turn
     for task in left:
         if task.done() and not task.cancelled():
-            task.exception()  # nobody waits for it any more
+            task.exception()  # no waiter is left
     await loop.shutdown_asyncgens()
 
 

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import os
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -43,6 +42,31 @@ _LOOK_S = 0.1
 _GRACE_S = 2.0
 
 
+class Gate:
+    """Holds one thread up until another says how something ended.
+
+    Opening it needs no memory, of which there may be none left.
+    """
+
+    __slots__ = ("_error", "_lock")
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+
+    def open(self, error: BaseException | None = None) -> None:
+        """Let the thread go on; again has no effect."""
+        self._error = error
+        if self._lock.locked():
+            self._lock.release()
+
+    def wait(self) -> BaseException | None:
+        """Return the error, once it is open."""
+        self._lock.acquire()
+        return self._error
+
+
 class LoopThread:
     """Runs coroutines of one client in a background thread, started when it is first needed.
 
@@ -55,7 +79,7 @@ class LoopThread:
         self._running: Running | None = None
         self._starts: dict[str, Claim] = {}
         self._closes: dict[int, Claim] = {}
-        self._gates: set[queue.SimpleQueue[BaseException | None]] = set()
+        self._gates: set[Gate] = set()
         self._early: deque[Callable[[], object]] = deque()
         self._waiting: set[Serve] = set()
         self._farewell: asyncio.Task[None] | None = None
@@ -83,8 +107,13 @@ class LoopThread:
 
         Raises:
             LocalProtocolError: As `run`.
+            SystemExit: The process ends, and does not wait for this daemon thread.
         """
-        return cast("T", self._serve(self._reach(), make, Deadline(None)))
+        try:
+            return cast("T", self._serve(self._reach(), make, Deadline(None)))
+        except LocalProtocolError:
+            lifecycle.end_daemon()
+            raise
 
     def _serve(
         self,
@@ -116,6 +145,7 @@ class LoopThread:
 
     def _reach(self) -> Running:
         if self._closed:
+            lifecycle.end_daemon()
             raise closed()
         running = self._running or self._begun()
         if not running.is_here:
@@ -134,12 +164,12 @@ class LoopThread:
 
     @property
     def is_used(self) -> bool:
-        """Whether there is a thread that nobody has closed, in this process or in its parent."""
+        """Whether there is an unclosed thread, in this process or in its parent."""
         return self._running is not None and not self._closed
 
     @property
     def is_started(self) -> bool:
-        """Whether there is a thread that nobody has closed, in this process."""
+        """Whether there is an unclosed thread in this process."""
         return self._running is not None and not self._closed and self._running.is_here
 
     @property
@@ -174,18 +204,18 @@ class LoopThread:
         while (running := self._running) is None:
             if self._closed:
                 raise closed()
-            gate = queue.SimpleQueue[BaseException | None]()
+            gate = Gate()
             try:
                 self._gates.add(gate)
                 _begin(self._launch, gate)
-                error = gate.get()
+                error = gate.wait()
             finally:
                 self._gates.discard(gate)
             if error is not None:
                 raise LocalProtocolError(f"the client's thread cannot start: {error}") from error
         return running
 
-    def _launch(self, gate: queue.SimpleQueue[BaseException | None]) -> None:
+    def _launch(self, gate: Gate) -> None:
         """Start the thread unless another call does; in a thread that no signal interrupts."""
         try:
             while self._running is None and not self._closed:
@@ -201,26 +231,28 @@ class LoopThread:
                         self._starts.clear()
                     claim.end()
         except BaseException as error:  # noqa: BLE001  # it is raised where the start is waited for
-            gate.put(error)
+            gate.open(error)
         else:
-            gate.put(None)
+            gate.open()
 
     def _start(self) -> None:
         context = Context()
         loop = context.run(asyncio.new_event_loop)
         gate = queue.SimpleQueue[Running]()
-        thread = threading.Thread(target=self._run, args=(loop, gate), name=self._name, daemon=True)
+        thread = lifecycle.ClientThread(
+            target=self._run, args=(loop, gate), name=self._name, daemon=True
+        )
         running = Running(loop, thread, os.getpid(), context, loop.create_future())
         gate.put(running)
         try:
             thread.start()
-        except RuntimeError:
+        except BaseException:
             loop.close()
             raise
         self._running = running
         running.post(self._call_early)
         lifecycle.hook_process()
-        if self._closed:  # else whoever closes it sees what runs
+        if self._closed:  # else the closing thread sees what runs
             running.post(running.stop)
 
     # ---------------------------------------------------------------------------------- end
@@ -347,14 +379,14 @@ class LoopThread:
         self._farewell.add_done_callback(said)
 
     def drop(self) -> None:
-        """End a thread that nobody has used: a start that was interrupted may be under way yet."""
+        """End an unused thread: a start that was interrupted may still be under way."""
         running = self._refuse()
         if running is not None:
             running.post(running.stop)
 
     def _refuse(self) -> Running | None:
         """Refuse calls from now on; return what runs, in this process."""
-        self._closed = True  # before the look: whoever starts it looks afterwards
+        self._closed = True  # before the check: the starter checks afterwards
         running = self._running
         return running if running is not None and running.is_here else None
 
@@ -370,7 +402,7 @@ class LoopThread:
         self._starts.clear()
         self._closes.clear()
         for gate in list(self._gates):  # the thread that would answer is the parent's
-            gate.put(None)
+            gate.open()
         waiting = list(self._waiting)
         for serve in waiting:
             serve.abandon()

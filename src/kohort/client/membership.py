@@ -59,7 +59,7 @@ from kohort.wire.schema import Message, Request
 log = logging.getLogger("kohort.client")
 
 # A member, whichever of the protocols it speaks.
-AnyMember: TypeAlias = MemberMachine[Any]
+AnyMember: TypeAlias = MemberMachine[Any, Any]
 
 
 # Name of the state of every machine from which only a new subscription leads out.
@@ -70,7 +70,8 @@ _QUIET_MS = 10_000
 _MOST_POLLS = 1_000
 # The members of a classic group get their assignments at one moment and beat in step from then on.
 # When one is killed, its session ends a session time-out after a moment at which all of them beat;
-# so long after that end they beat again. Who is early hears of it an interval later, and all wait.
+# this long after that end they beat again. A member that is early learns of it one interval later,
+# and all wait for it.
 _AFTER_SESSION_MS = 40
 
 
@@ -86,6 +87,7 @@ class Membership:
 
     Attributes:
         coordinator_decides: Whether the coordinator alone decides when to rebalance.
+        unanswered: Numbers of the requests whose end the machine was not told of.
     """
 
     coordinator_decides = False
@@ -101,6 +103,7 @@ class Membership:
         self.member = member
         self.callbacks: deque[Callback] = deque()
         self.errors: deque[BaseException] = deque()
+        self.unanswered: set[int] = set()
         self._cluster = cluster
         self._coordinator = coordinator
         self._on_change = on_change
@@ -148,7 +151,7 @@ class Membership:
 
     @property
     def asks_as(self) -> CommitIdentity | None:
-        """As whom offsets have to be asked for; None: as nobody."""
+        """The member id and epoch to fetch offsets with; None: none."""
         return None
 
     def begin_close(self, operation: GroupMembershipOperation) -> None:
@@ -183,6 +186,7 @@ class Membership:
         if effects.find_coordinator:
             self._start(self._find_coordinator())
         for send in effects.sends:
+            self.unanswered.add(send.token)
             self._start(self._send(send))
         for job in effects.jobs:
             self._start(self._do(job))
@@ -292,8 +296,10 @@ class Membership:
                 timeout_ms=send.timeout_ms,
             )
         except KohortError as error:
+            self.unanswered.discard(send.token)
             self.run(RequestFailed(send.token, str(error), _hopeless(request, error)))
         else:
+            self.unanswered.discard(send.token)
             self.run(ResponseArrived(send.token, response))
 
     async def _do(self, job: MemberJob) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A broker.
 
     Attributes:
@@ -31,8 +30,7 @@ class Node:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(Struct, frozen=True):
     """One partition.
 
     Attributes:
@@ -50,8 +48,7 @@ class PartitionMetadata:
     in_sync_replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(Struct, frozen=True):
     """One topic.
 
     Attributes:
@@ -69,8 +66,7 @@ class TopicMetadata:
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
+class ClusterMetadata(Struct, frozen=True):
     """One answer of the cluster.
 
     Attributes:

@@ -8,12 +8,9 @@ all time.
 
 from __future__ import annotations
 
-import math
-from collections import deque
-
+from kohort.client.measures import Sensor
 from kohort.errors import ErrorCode
 from kohort.group.events import GroupEvent, MemberStateChanged, Ownership
-from kohort.values import dataclass
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -31,68 +28,7 @@ from kohort.wire.schema import Message
 
 GROUP = "consumer-coordinator-metrics"
 
-# Kafka's metrics.sample.window.ms and metrics.num.samples.
-_WINDOW_MS = 30_000.0
-_WINDOWS = 2
-
-_SECOND_MS = 1_000.0
 _HOUR_MS = 3_600_000.0
-
-
-@dataclass(slots=True)
-class _Window:
-    start: float
-    count: int = 0
-    total: float = 0.0
-    maximum: float = -math.inf
-
-
-class Sensor:
-    """Counts values and remembers the latest; times are milliseconds of one clock."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self._windows: deque[_Window] = deque()
-
-    def record(self, value: float, now: float) -> None:
-        """Take note of a value."""
-        self.count += 1
-        self.total += value
-        windows = self._recent(now)
-        if not windows or now - windows[-1].start >= _WINDOW_MS:
-            windows.append(_Window(now))
-        window = windows[-1]
-        window.count += 1
-        window.total += value
-        window.maximum = max(window.maximum, value)
-
-    def average(self, now: float) -> float:
-        """Return the average of recent values, NaN when there are none."""
-        windows = self._recent(now)
-        count = sum(window.count for window in windows)
-        return sum(window.total for window in windows) / count if count else math.nan
-
-    def maximum(self, now: float) -> float:
-        """Return the highest recent value, NaN when there is none."""
-        return max((window.maximum for window in self._recent(now)), default=math.nan)
-
-    def rate(self, now: float, unit_ms: float = _SECOND_MS) -> float:
-        """Return how many values there are in a unit of time, lately."""
-        windows = self._recent(now)
-        if not windows:
-            return 0.0
-        elapsed = now - windows[0].start
-        if elapsed < _WINDOW_MS:
-            # Kafka counts a window that has only begun as a whole one, or the first value of all
-            # would make a rate of thousands.
-            elapsed += _WINDOW_MS
-        return sum(window.count for window in windows) * unit_ms / elapsed
-
-    def _recent(self, now: float) -> deque[_Window]:
-        while self._windows and now - self._windows[0].start >= _WINDOW_MS * _WINDOWS:
-            self._windows.popleft()
-        return self._windows
 
 
 class GroupMetrics:

@@ -16,12 +16,17 @@ def named_assignors(key: str, given: object) -> list[Assignor]:
 
     Args:
         key: The setting, for errors.
-        given: Assignors, their names or import paths, in a sequence or with commas between them.
+        given: Assignors, their classes, names or import paths, one of them or a sequence; of names
+            also a string with commas between them.
 
     Raises:
         ConfigError: One of them is none.
     """
     names = given.split(",") if isinstance(given, str) else given
+    if isinstance(given, (Assignor, type)):
+        names = [given]
+    if isinstance(names, Sequence):
+        names = [_made(key, each) if isinstance(each, type) else each for each in names]
     if not isinstance(names, Sequence) or not all(
         isinstance(each, (str, Assignor)) for each in names
     ):
@@ -61,6 +66,22 @@ def _imported(key: str, path: str) -> Assignor:
         raise ConfigError(
             f"{key}: {path} cannot be imported and called without arguments: {reason}"
         ) from error
+    return _checked(key, path, made)
+
+
+def _made(key: str, kind: type) -> Assignor:
+    """Make an assignor of a class."""
+    try:
+        made: object = kind()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"{key}: {kind.__name__} cannot be called without arguments: {reason}"
+        ) from error
+    return _checked(key, kind.__name__, made)
+
+
+def _checked(key: str, name: str, made: object) -> Assignor:
     if not isinstance(made, Assignor):
-        raise ConfigError(f"{key}: {path} makes no Assignor but {shown(made)}")
+        raise ConfigError(f"{key}: {name} makes no Assignor but {shown(made)}")
     return made

@@ -6,12 +6,13 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from kohort.client.backoff import Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -30,8 +31,7 @@ _CONSUMER = -1
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndTimestamp:
+class OffsetAndTimestamp(Struct, frozen=True):
     """Where a timestamp is in a partition.
 
     Attributes:
@@ -52,6 +52,7 @@ async def list_offsets(
     *,
     read_committed: bool = False,
     found: dict[TopicPartition, OffsetAndTimestamp] | None = None,
+    missing_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Ask the leaders where timestamps are.
 
@@ -61,6 +62,8 @@ async def list_offsets(
         deadline: When to give up.
         read_committed: Whether the end is the end of what is committed.
         found: Where to put what is found, for those who want it without the rest, too.
+        missing_ms: How long partitions may be missing that nothing else waits for; None for the
+            whole time.
 
     Raises:
         KafkaError: A partition does not exist, or there was no answer in time.
@@ -70,7 +73,7 @@ async def list_offsets(
     try:
         async with cluster.within(deadline, what):
             found = {} if found is None else found
-            await _find(cluster, targets, deadline, read_committed, found)
+            await _find(cluster, targets, deadline, read_committed, found, missing_ms)
             return found
     except BaseException:
         cluster.forget_topics(news)
@@ -83,15 +86,23 @@ async def _find(
     deadline: Deadline,
     read_committed: bool,
     found: dict[TopicPartition, OffsetAndTimestamp],
+    missing_ms: int | None,
 ) -> None:
     left = dict(targets)
     pause = cluster.retry_backoff()
+    patience: Deadline | None = None
     while left:
         more, error = await try_list_offsets(cluster, left, deadline, read_committed=read_committed)
         found.update(more)
         left = {partition: left[partition] for partition in left if partition not in found}
         if error is not None:
             if not isinstance(error, KohortError):
+                raise error
+            if missing_ms is None or not all(is_missing(cluster, each) for each in left):
+                patience = None
+            elif patience is None:  # it may have been created just now
+                patience = Deadline(missing_ms)
+            elif patience.over:
                 raise error
             await cluster.wait_after(error, pause, deadline)
             await cluster.refresh(deadline)
@@ -124,7 +135,7 @@ async def try_list_offsets(
     )
     error = _collect(results, found)
     lacking = [partition for partition in targets if partition not in found]
-    return found, (error or _missing(cluster, lacking[0])) if lacking else None
+    return found, (error or missing_error(cluster, lacking[0])) if lacking else None
 
 
 def _by_leader(
@@ -188,7 +199,13 @@ def _collect(
     return next(iter(grave or errors), None)
 
 
-def _missing(cluster: Cluster, partition: TopicPartition) -> KafkaError:
+def is_missing(cluster: Cluster, partition: TopicPartition) -> bool:
+    """Whether the brokers say that there is no such topic or partition."""
+    return missing_error(cluster, partition).code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def missing_error(cluster: Cluster, partition: TopicPartition) -> KafkaError:
+    """Return why the metadata names no leader of a partition."""
     topic = cluster.metadata.topics.get(partition.topic)
     if topic is None or partition.partition not in topic.partitions:
         code = topic.error_code if topic else 0
@@ -213,7 +230,7 @@ async def fetch_committed(
         coordinator: The group's coordinator.
         partitions: Which; None for all.
         deadline: When to give up.
-        member_id: Who asks (KIP-848), None for nobody in particular.
+        member_id: The member that asks (KIP-848); None: no member.
         generation: Its generation or epoch.
 
     Raises:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from contextlib import contextmanager
+
+from msgspec import Struct, field
 
 from kohort.client.metadata import ClusterMetadata
 from kohort.client.records import Chunk
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.fetch import FetchPartition
 
 EARLIEST = -2
 LATEST = -1
 
 
-@dataclass(slots=True)
-class Trouble:
+class Trouble(Struct):
     """Why a partition cannot be read for now; it is fetched again and again until it can.
 
     Attributes:
@@ -37,9 +37,8 @@ class Trouble:
         return not self.is_reported or (is_idle and not self.is_over)
 
 
-@dataclass(slots=True)
-class PartitionState:
-    """One partition. Owned by the loop; `current` and `position` by whoever polls.
+class PartitionState(Struct):
+    """One partition. Owned by the loop; `current` and `position` by the polling thread.
 
     Attributes:
         partition: Which.
@@ -141,7 +140,7 @@ class PartitionState:
         self.reset_to = target
 
     def is_remade(self, metadata: ClusterMetadata) -> bool:
-        """Whether its topic was deleted and made anew: its position means nothing any more."""
+        """Whether its topic was deleted and recreated: its position means nothing any more."""
         present = metadata.topic_id(self.partition.topic)
         return None not in (self.topic_id, present) and self.topic_id != present
 
@@ -222,8 +221,7 @@ class PartitionState:
             self.current = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A partition as a fetch asks for it.
 
     Attributes:
@@ -259,10 +257,14 @@ class Partitions:
     Args:
         stores_offsets: Whether asking for more says that the application is done with what it had;
             else only `store` says so (`enable_auto_offset_store`).
+
+    Attributes:
+        given_out: How many records the application was given.
     """
 
     def __init__(self, *, stores_offsets: bool = True) -> None:
         self.stores_offsets = stores_offsets
+        self.given_out = 0
         self._states: dict[TopicPartition, PartitionState] = {}
 
     def __iter__(self) -> Iterator[PartitionState]:
@@ -319,11 +321,27 @@ class Partitions:
             del self._states[state.partition]
             self._states[state.partition] = state
 
-    def mark_consumed(self) -> None:
-        """Note that the application is done with everything it was given."""
+    def positions(self) -> list[tuple[PartitionState, int | None]]:
+        """Return the positions as they are now."""
+        return [(state, state.position) for state in self]
+
+    def mark_consumed(
+        self, positions: Iterable[tuple[PartitionState, int | None]] | None = None
+    ) -> None:
+        """Note that the application is done with everything it was given, or up to positions."""
         if self.stores_offsets:
-            for state in self._states.values():
-                state.consumed = state.position
+            for state, position in self.positions() if positions is None else positions:
+                state.consumed = position
+
+    def handed_out(self) -> dict[TopicPartition, int]:
+        """Return from which offset on the application may still be at work."""
+        return {
+            state.partition: state.consumed
+            for state in self
+            if state.consumed is not None
+            and state.position not in (None, state.consumed)
+            and self.stores_offsets
+        }
 
     def store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note up to where the application is done, in its own words.
@@ -334,6 +352,31 @@ class Partitions:
         states = [(self[partition], position) for partition, position in offsets.items()]
         for state, position in states:
             state.stored = position
+
+    @contextmanager
+    def committing(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[None]:
+        """Forget what was stored: an explicit commit takes its place, unless that fails.
+
+        What the commit itself stores is forgotten when it has succeeded, and not before: until then
+        another commit has to store it, too.
+
+        Args:
+            offsets: Of the commit, which is made inside.
+        """
+        states = {each: self._states[each] for each in offsets if each in self._states}
+        before = {each: state.stored for each, state in states.items()}
+        for each, state in states.items():
+            if state.stored != offsets[each]:
+                state.stored = None
+        try:
+            yield
+        except BaseException:  # a commit that is cancelled is no more certain than one that fails
+            for each, state in states.items():
+                state.stored = state.stored or before[each]
+            raise
+        for each, state in states.items():
+            if state.stored == offsets[each]:  # nothing else was stored since
+                state.stored = None
 
     def consumed(
         self, partitions: Iterable[TopicPartition] | None = None

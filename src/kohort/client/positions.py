@@ -36,7 +36,7 @@ class Positions:
         config: Settings.
         partitions: All partitions.
         coordinator: Of the group, None when there is no group.
-        asks_as: Says as which member committed offsets are asked for (KIP-848); None: as nobody.
+        asks_as: Says as which member committed offsets are asked for (KIP-848); None: as no member.
         on_change: Called when positions were found or will never be.
     """
 

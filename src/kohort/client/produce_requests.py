@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
-from kohort.client.accumulator import Batch
+from kohort.client.batch import Batch
 from kohort.client.config import ProducerConfig
-from kohort.errors import KafkaError, KohortError
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -15,6 +16,7 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from kohort.wire.schema import ZERO_UUID
 
 
 def produce_request(
@@ -27,31 +29,55 @@ def produce_request(
         config: Settings.
         timeout_ms: How long the broker may wait for replicas.
     """
-    topics: dict[str, list[PartitionProduceData]] = {}
+    transaction = config.transactional_id
+    topics: dict[tuple[str, UUID], list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.partition
-        data = PartitionProduceData(index=partition, records=batch.encode(config.codec))
-        topics.setdefault(topic, []).append(data)
+        records = batch.encode(config.codec, is_transactional=transaction is not None)
+        data = PartitionProduceData(index=partition, records=records)
+        topics.setdefault((topic, batch.topic_id or ZERO_UUID), []).append(data)
     return ProduceRequest(
+        transactional_id=transaction,
         acks=config.required_acks,
         timeout_ms=timeout_ms,
         topic_data=tuple(
-            TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()
+            TopicProduceData(name=name, topic_id=topic_id, partition_data=tuple(data))
+            for (name, topic_id), data in topics.items()
         ),
     )
 
 
-def answers_of(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
+def answers_of(
+    request: ProduceRequest, response: ProduceResponse
+) -> Mapping[TopicPartition, PartitionProduceResponse]:
     """Return what the broker says of each partition."""
+    names = {topic.topic_id: topic.name for topic in request.topic_data if topic.topic_id.int}
     return {
-        TopicPartition(topic.name, each.index): each
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
         for topic in response.responses
         for each in topic.partition_responses
     }
 
 
-def reasons_of(answer: PartitionProduceResponse, where: str) -> dict[int, KohortError]:
+def refusal_of(partition: TopicPartition, answer: PartitionProduceResponse) -> KafkaError:
+    """Return what the broker says against a batch."""
+    texts = [named(partition), answer.error_message]
+    code = answer.error_code
+    if code == ErrorCode.UNKNOWN_TOPIC_ID:  # programs know topics by name
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return KafkaError(code, ": ".join(text for text in texts if text))
+
+
+def named(partition: TopicPartition) -> str:
+    """Return a partition as messages have it."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+def reasons_of(
+    partition: TopicPartition, answer: PartitionProduceResponse
+) -> dict[int, KohortError]:
     """Return why the broker refuses records of a batch, by their place in it (KIP-467)."""
+    where = named(partition)
     return {
         each.batch_index: KafkaError(
             answer.error_code, f"{where}: {each.batch_index_error_message or 'it is refused'}"

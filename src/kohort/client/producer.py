@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
-from kohort.client import arguments
-from kohort.client.async_producer import CLOSING_S, AsyncProducer, Headers, serialized
+from kohort.client import arguments, lifecycle
+from kohort.client.async_producer import (
+    AsyncProducer,
+    Headers,
+    note_not_aborted,
+    serialized,
+)
 from kohort.client.backoff import Deadline
 from kohort.client.config import ProducerConfig, from_kafka, make
 from kohort.client.delivery import RecordMetadata
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
+from kohort.client.measures import Metrics
+from kohort.client.producer_ending import CLOSING_S
 from kohort.client.sender import Sender
-from kohort.errors import KohortError
+from kohort.errors import KohortError, LocalProtocolError
+from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +47,9 @@ class Producer(BlockingFace):
             future = producer.send("topic", b"value", key=b"key")
             print(future.result())
 
-    When the process ends, what was sent is delivered within `delivery_timeout_ms` even if nobody
-    calls `close`; what is not is in the log. `os._exit`, and a signal without a handler as SIGTERM
-    is by default, end a process without that: a handler that raises SystemExit helps.
+    When the process ends, what was sent is delivered within `delivery_timeout_ms`, also without
+    `close`; lost records are in the log. `os._exit`, and a signal without a handler such as
+    SIGTERM, end a process without that: a handler that raises SystemExit helps.
 
     Callbacks of deliveries run on the producer's own thread. They may `send`, which does not wait
     there: the record waits elsewhere for metadata and memory, and as much as `buffer_memory` may.
@@ -48,7 +57,7 @@ class Producer(BlockingFace):
     Make a producer in the process that uses it: one used before a fork is the parent's.
 
     Args:
-        settings: Kafka's producer settings as keyword arguments, see `ProducerConfig`.
+        settings: Kafka's producer settings as keyword arguments, see `ProducerSettings`.
 
     Raises:
         ConfigError: A setting is unknown or does not fit.
@@ -116,9 +125,13 @@ class Producer(BlockingFace):
         """
         if self._serializes:
             value, key = serialized(self._config, value, key)
-        future = self._add(DeliveryFuture, topic, value, key, headers, partition, timestamp_ms)
-        if future is None:
-            return self._wait_and_add(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            future = self._add(DeliveryFuture, topic, value, key, headers, partition, timestamp_ms)
+            if future is None:
+                return self._wait_and_add(topic, value, key, headers, partition, timestamp_ms)
+        except LocalProtocolError:
+            lifecycle.end_daemon()
+            raise
         return future
 
     def _wait_and_add(
@@ -141,7 +154,7 @@ class Producer(BlockingFace):
         while (future := sender.batches.add(DeliveryFuture, *given)) is None:
             if sender.lacks(topic, partition):
                 self._find(sender, topic, partition, deadline)
-            elif not sender.wait_for_room(size, deadline):
+            elif not sender.room.wait(size, deadline):
                 raise sender.no_room()
         return future
 
@@ -176,6 +189,7 @@ class Producer(BlockingFace):
         check_arguments(topic, table)
         self._thread.check()
         sender = self._sender or self._start()
+        sender.batches.check()
         deadline = Deadline(self._config.max_block_ms)
         if sender.lacks(topic, None):
             self._find(sender, topic, None, deadline)
@@ -187,17 +201,96 @@ class Producer(BlockingFace):
                     deadline = Deadline(self._config.max_block_ms)
                 elif sender.lacks(topic, send.partition):
                     self._find(sender, topic, send.partition, deadline)
-                elif not sender.wait_for_room(need, deadline):
+                elif not sender.room.wait(need, deadline):
                     raise sender.no_room()
-        except (KohortError, ValueError) as error:
+        except BaseException as error:  # noqa: BLE001  # `stop` raises it where it has to
             send.stop(error)
         return future
+
+    # ------------------------------------------------------------------------- transactions
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Get a producer id; see `AsyncProducer.init_transactions`."""
+        self._transact(lambda: self._core.init_transactions(timeout))
+
+    def begin_transaction(self, timeout: float | None = None) -> None:
+        """Open a transaction; see `AsyncProducer.begin_transaction`."""
+        self._transact(lambda: self._core.begin_transaction(timeout))
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit positions with it; see `AsyncProducer.send_offsets_to_transaction`."""
+        self._transact(
+            lambda: self._core.send_offsets_to_transaction(offsets, group_metadata, timeout)
+        )
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Commit the open transaction; see `AsyncProducer.commit_transaction`.
+
+        An exception of a signal handler, as KeyboardInterrupt, ends it like a cancellation.
+        """
+        self._transact(lambda: self._core.commit_transaction(timeout))
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the open transaction; see `AsyncProducer.abort_transaction`."""
+        self._transact(lambda: self._core.abort_transaction(timeout))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Make a block a transaction: commit at its end, abort when an exception leaves it.
+
+        An exception is any, an interrupt from the keyboard too. A transaction that the block has
+        ended itself is left alone.
+
+            with producer.transaction():
+                producer.send("topic", b"value")
+
+        Raises:
+            KohortError: As `begin_transaction` and `commit_transaction`; a transaction that cannot
+                be committed is aborted before.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            if self._core.is_in_transaction:
+                self.commit_transaction()
+        except BaseException as error:
+            if self._core.is_in_transaction:
+                try:
+                    self.abort_transaction()
+                except KohortError as trouble:
+                    note_not_aborted(error, trouble)
+            raise
+
+    def _transact(self, make: Callable[[], Coroutine[object, object, None]]) -> None:
+        if self._config.transactional_id is not None and self._sender is None:
+            self._start()
+        self._thread.run(make)
 
     def _find(self, sender: Sender, topic: str, partition: int | None, deadline: Deadline) -> None:
         self._thread.run(lambda: sender.topics.find(topic, partition, deadline))
 
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself (`client_id`)."""
+        return self._config.client_id
+
+    def metrics(self) -> Metrics:
+        """Return what Kafka measures; see `AsyncProducer.metrics`."""
+
+        async def call() -> Metrics:
+            return self._core.metrics()
+
+        return self._thread.run(call)
+
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until its fate is known.
+
+        What delivery callbacks send meanwhile is not waited for, as in Java; `close` waits for it.
 
         Args:
             timeout: Seconds to wait at most.
@@ -238,7 +331,7 @@ class Producer(BlockingFace):
             return self._core.sender(notify)
 
         sender = self._thread.run(make_sender)
-        # This first: who is interrupted in between asks for the sender again, and gets the same.
+        # This first: after an interrupt in between, the next call gets the same sender.
         self._add = sender.batches.add
         self._sender = sender
         return sender

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kohort.client import arguments
 from kohort.client._open_batches import OpenBatches
 from kohort.client.backoff import Backoff, Deadline
@@ -20,12 +22,20 @@ class ProducerTopics:
         config: Settings.
         cluster: The brokers.
         batches: Told.
+        waits: Says whether records for a topic are not written yet.
     """
 
-    def __init__(self, config: ProducerConfig, cluster: Cluster, batches: OpenBatches) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        batches: OpenBatches,
+        waits: Callable[[str], bool],
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._batches = batches
+        self._waits = waits
         self._searched: dict[str, int] = {}  # how many calls wait for a topic
         cluster.on_metadata.append(self._update)
 
@@ -59,9 +69,16 @@ class ProducerTopics:
             if not self._searched[topic]:
                 del self._searched[topic]
             if self._batches.partitions_of(topic) is None:
-                # Nothing is sent there; the brokers are not asked about it for ever.
-                known = {each for each in self._batches.topics() if each != topic}
-                self._cluster.watch_topics(known | self._searched.keys())
+                self._watch()
+
+    def _watch(self) -> None:
+        """Have the brokers asked about what is used, and not for ever about what was given up."""
+        used = {
+            each
+            for each in self._batches.topics()
+            if self._batches.partitions_of(each) is not None or self._waits(each)
+        }
+        self._cluster.watch_topics(used | self._searched.keys())
 
     async def _find(self, topic: str, partition: int | None, deadline: Deadline) -> None:
         pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)

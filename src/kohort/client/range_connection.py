@@ -6,19 +6,34 @@ of its time with connecting otherwise. A forked process never uses those of its 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
+from inspect import isawaitable
 from typing import TypeVar, cast
 
-from kohort.client.addresses import look_up
-from kohort.client.auth import NoAuthentication
-from kohort.client.connection import Answered, BecameReady, Connection
-from kohort.client.frames import told_of
+from kohort.client.addresses import Address, look_up
+from kohort.client.auth import Work
+from kohort.client.connection import (
+    Answered,
+    BecameReady,
+    Connection,
+    Failed,
+    Throttled,
+    WorkWanted,
+)
+from kohort.client.frames import log_throttle, told_of
+from kohort.client.security import PLAINTEXT, Security
+from kohort.client.tls import CUT_IN_HANDSHAKE, Tls, explained, no_tls_there
+from kohort.client.transport import refused, work_failed
 from kohort.errors import (
     BrokerUnavailableError,
+    KafkaError,
     KohortError,
     RemoteProtocolError,
     RequestTimedOutError,
@@ -63,23 +78,35 @@ class BlockingConnection:
         port: Its port.
         client_id: What the client calls itself.
         timeout_ms: How long connecting may take.
+        security: How to encrypt and to authenticate.
 
     Raises:
-        BrokerUnavailableError: Nobody answers there; names each address and cause.
+        BrokerUnavailableError: No broker answers there; names each address and cause.
+        AuthenticationError: The broker refuses us, or its certificate is not to be trusted.
     """
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_ms: int,
+        security: Security = PLAINTEXT,
+    ) -> None:
         self.address = f"{host}:{port}"
         self._machine = Connection(
             client_id=client_id,
-            authenticator=NoAuthentication(),
+            authenticator=security.authenticator,
             max_in_flight=1,
             setup_timeout_ms=timeout_ms,
             allocate=_FrameMemory().allocate,
         )
         self._answer: tuple[int, Message | KohortError] | None = None
         self._is_ready = False
-        self._socket = _open_socket(host, port, timeout_ms / 1000)
+        end = time.monotonic() + timeout_ms / 1000
+        self._socket = _open_socket(host, port, end)
+        if security.tls is not None:
+            self._socket = _secured(self._socket, host, port, end, security.tls)
         self._machine.opened(now_ms())
         while not self._is_ready:
             self._turn()
@@ -133,19 +160,26 @@ class BlockingConnection:
         except TimeoutError:
             self._expire()
         except OSError as error:
-            raise self._broken(error.strerror or str(error)) from None
+            raise self._broken(error) from None
         else:
             self._received(count)
         self._collect()
 
     def _received(self, count: int) -> None:
         if count == 0:
-            raise self._broken("closed by the peer")
+            self.close()
+            raise BrokerUnavailableError(f"{self.address}: closed by the peer")
+        self._give(partial(self._machine.received, count))
+
+    def _give(self, something: Callable[[int], None]) -> None:
+        """Give the machine something; it gets the time."""
         try:
-            self._machine.received(count, now_ms())
+            something(now_ms())
         except RemoteProtocolError as error:
             self.close()
             raise told_of(self.address, error) from None
+        except KafkaError as error:
+            raise self._refused(error) from error.__cause__
 
     def _expire(self) -> None:
         error = self._machine.expire(now_ms())
@@ -159,62 +193,136 @@ class BlockingConnection:
             for frame in self._machine.output(now_ms()):
                 self._socket.sendall(frame)
         except OSError as error:
-            raise self._broken(error.strerror or str(error)) from None
+            raise self._broken(error) from None
         self._collect()
 
     def _collect(self) -> None:
         for event in self._machine.events():
             if isinstance(event, BecameReady):
                 self._is_ready = True
+            elif isinstance(event, WorkWanted):
+                self._work(event.work)
+            elif isinstance(event, Throttled):
+                log_throttle(self.address, event.asked_ms, event.pause_ms)
             elif isinstance(event, Answered):
                 self._answer = (event.token, event.response)
-            else:
+            elif isinstance(event, Failed):
                 self._answer = (event.token, event.error)
 
-    def _broken(self, cause: str) -> BrokerUnavailableError:
+    def _work(self, work: Work) -> None:
+        """Do what authentication waits for, and go on."""
+        try:
+            result = work.run()
+            if isawaitable(result):
+                result = asyncio.run(_awaited(result))
+        except Exception as error:  # noqa: BLE001  # a provider's own, raised when it was awaited
+            failed = self._refused(work_failed(error))
+            raise failed from failed.__cause__
+        self._give(partial(self._machine.worked, result))
+
+    def _refused(self, error: KohortError) -> KohortError:
         self.close()
-        return BrokerUnavailableError(f"{self.address}: {cause}")
+        return refused(error, self.address, in_session=self._machine.was_ready)
+
+    def _broken(self, error: OSError) -> KohortError:
+        self.close()
+        if isinstance(error, ssl.SSLError):
+            return self._refused(explained(error, self.address))
+        return BrokerUnavailableError(f"{self.address}: {error.strerror or error}")
 
 
-def _open_socket(host: str, port: int, timeout_s: float) -> socket.socket:
+async def _awaited(something: Awaitable[object]) -> object:
+    return await something
+
+
+def _secured(sock: socket.socket, host: str, port: int, end: float, tls: Tls) -> socket.socket:
+    """Do the TLS handshake; the socket is closed if it fails."""
+    address = f"{host}:{port}"
+    try:
+        # `wrap_socket` would leave a socket behind whose name it does not take.
+        tls.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=host.rstrip("."))
+        sock.settimeout(max(0.001, end - time.monotonic()))
+        return tls.context.wrap_socket(sock, server_hostname=host.rstrip("."))
+    except TimeoutError:
+        sock.close()
+        raise BrokerUnavailableError(f"{address}: no answer to the TLS handshake") from None
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+        sock.close()
+        _refuse_without_tls(host, port, end)
+        raise BrokerUnavailableError(f"{address} {CUT_IN_HANDSHAKE}") from None
+    except ssl.SSLError as error:
+        sock.close()
+        raise explained(error, address) from None
+    except (OSError, ValueError) as error:  # ValueError: TLS takes no such host name
+        sock.close()
+        raise BrokerUnavailableError(f"{address}: {_reason(error)}") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _refuse_without_tls(host: str, port: int, end: float) -> None:
+    """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without it."""
+    timeout_ms = max(1, int((end - time.monotonic()) * 1000))
+    try:
+        BlockingConnection(host, port, "", timeout_ms).close()
+    except KohortError:
+        return
+    raise no_tls_there(f"{host}:{port}")
+
+
+def _open_socket(host: str, port: int, end: float) -> socket.socket:
     """Connect to the first address of the host that answers."""
     found = look_up(host, port)
-    end = time.monotonic() + timeout_s
     causes: list[str] = []
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
+    for each in found:
         try:
-            sock.settimeout(max(0.001, end - time.monotonic()))
-            sock.connect(address)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            sock.close()
-            causes.append(f"{address[0]}:{port}: {error.strerror or error}")
-        else:
-            return sock
+            return _connected(each, end)
+        except OSError as error:  # there may be no descriptors, or no such family in the kernel
+            causes.append(f"{each[4][0]}:{port}: {_reason(error)}")
     raise BrokerUnavailableError("; ".join(causes))
 
 
+def _connected(to: Address, end: float) -> socket.socket:
+    family, kind, protocol, _, address = to
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.settimeout(max(0.001, end - time.monotonic()))
+        sock.connect(address)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 class ConnectionPool:
-    """The idle connections of this process, by broker address and client id."""
+    """The idle connections of this process, by broker address and by how they were made."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._idle: dict[tuple[str, int, str], list[BlockingConnection]] = {}
+        self._idle: dict[tuple[str, int, Hashable], list[BlockingConnection]] = {}
 
-    def take(self, host: str, port: int, client_id: str) -> BlockingConnection | None:
-        """Return an idle connection, or None; whoever takes it owns it."""
+    def take(self, host: str, port: int, made: Hashable) -> BlockingConnection | None:
+        """Return an idle connection, or None; the caller owns it.
+
+        Args:
+            host: The broker's host.
+            port: Its port.
+            made: Client id and security, of which one connection has one.
+        """
         with self._lock:
             self._forget_parents()
-            idle = self._idle.get((host, port, client_id))
+            idle = self._idle.get((host, port, made))
             return idle.pop() if idle else None
 
-    def give(self, host: str, port: int, client_id: str, connection: BlockingConnection) -> None:
+    def give(self, host: str, port: int, made: Hashable, connection: BlockingConnection) -> None:
         """Keep a connection that has no unanswered request."""
         with self._lock:
             self._forget_parents()
-            idle = self._idle.setdefault((host, port, client_id), [])
+            idle = self._idle.setdefault((host, port, made), [])
             if len(idle) < MAX_IDLE:
                 idle.append(connection)
                 return

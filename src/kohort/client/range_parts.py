@@ -8,8 +8,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
 from kohort.client.clipped_times import ClippedTimes
-from kohort.values import dataclass
 from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ class Scanned(NamedTuple):
     is_transactional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """What one answer holds.
 
     Attributes:

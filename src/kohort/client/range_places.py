@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from uuid import UUID
+
+from msgspec import Struct
 
 from kohort.client.backoff import Deadline
 from kohort.client.config import ConsumerConfig
 from kohort.client.range_connection import BlockingConnection, ConnectionPool
+from kohort.client.security import Security, security_of
+from kohort.client.security_config import SecurityConfig
 from kohort.errors import (
     BrokerUnavailableError,
     ErrorCode,
@@ -17,7 +21,6 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
-from kohort.values import dataclass
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -34,10 +37,10 @@ from kohort.wire.messages.metadata import (
 Address = tuple[str, int]
 
 _EARLIEST, _LATEST = -2, -1
+_MOST_SECURITIES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where to read a partition.
 
     Attributes:
@@ -59,7 +62,7 @@ class Place:
 
 
 class TopicRemadeError(KafkaError):
-    """A topic has another id than the one that was asked for: it was deleted and made anew."""
+    """A topic has another id than the one that was asked for: it was deleted and recreated."""
 
     def __init__(self, message: str) -> None:
         """Make the error with a message that names both ids."""
@@ -86,7 +89,30 @@ class _Known:
             self._places.pop(key, None)
 
 
+class _Securities:
+    """The security of settings, kept for the next reader with the same: it may have read files."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, Security] = {}
+
+    def get(self, key: Hashable, settings: ConsumerConfig) -> Security:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                found = self._kept[key] = security_of(settings)
+                while len(self._kept) > _MOST_SECURITIES:
+                    del self._kept[next(iter(self._kept))]
+            return found
+
+
+def _fingerprint(settings: ConsumerConfig) -> Hashable:
+    """Return what tells apart settings of security: values, which stay in this process."""
+    return tuple(getattr(settings, name) for name in SecurityConfig.__struct_fields__)
+
+
 POOL = ConnectionPool()
+_SECURITIES = _Securities()
 _KNOWN = _Known()
 
 
@@ -102,6 +128,12 @@ class Places:
         # What is closest depends on where the reader is.
         self._scope = f"{bootstrap_servers} {settings.client_rack or ''}"
         self._settings = settings
+        # A connection of another user, or without encryption, is not for this reader.
+        self._made = (settings.client_id, _fingerprint(settings))
+
+    def _security(self) -> Security:
+        """Return the security; files are read once for all readers of this process."""
+        return _SECURITIES.get(self._made[1], self._settings)
 
     def find(self, topic: str, partition: int, topic_id: UUID | None, deadline: Deadline) -> Place:
         """Return where a partition is, by asking if it is not known.
@@ -114,7 +146,7 @@ class Places:
 
         Raises:
             TopicRemadeError: The topic has another id.
-            KafkaError: The partition is not there, has no leader, or nobody could be asked.
+            KafkaError: The partition does not exist, has no leader, or no broker could be asked.
         """
         key = (self._scope, topic, partition)
         known = _KNOWN.get(key)
@@ -156,15 +188,15 @@ class Places:
 
     def connect(self, address: Address, deadline: Deadline) -> BlockingConnection:
         """Return a connection, a kept one if there is one."""
-        kept = POOL.take(*address, self._settings.client_id)
+        kept = POOL.take(*address, self._made)
         if kept is not None:
             return kept
         timeout_ms = max(1, deadline.left_ms(self._settings.socket_connection_setup_timeout_ms))
-        return BlockingConnection(*address, self._settings.client_id, timeout_ms)
+        return BlockingConnection(*address, self._settings.client_id, timeout_ms, self._security())
 
     def keep(self, address: Address, connection: BlockingConnection) -> None:
         """Give back a connection that has no unanswered request."""
-        POOL.give(*address, self._settings.client_id, connection)
+        POOL.give(*address, self._made, connection)
 
     def bounds(
         self, topic: str, partition: int, leader: Address, deadline: Deadline
@@ -252,7 +284,7 @@ def _described(
     # Brokers before Kafka 2.8 tell no ids.
     if topic_id is not None and described.topic_id.int and described.topic_id != topic_id:
         raise TopicRemadeError(
-            f"topic {topic} was deleted and made anew: its id was {topic_id} and is"
+            f"topic {topic} was deleted and recreated: its id was {topic_id} and is"
             f" {described.topic_id}",
         )
     return described

@@ -13,6 +13,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
+from msgspec import Struct
+
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.clipped_times import ClippedTimes
 from kohort.client.config import ConsumerConfig, from_kafka, make
@@ -27,7 +29,6 @@ from kohort.errors import (
     RemoteProtocolError,
     RequestTimedOutError,
 )
-from kohort.values import dataclass
 from kohort.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -76,8 +77,7 @@ class RangeLostError(KafkaError):
         super().__init__(code, message)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(Struct, frozen=True):
     """What to read.
 
     Attributes:
@@ -323,7 +323,7 @@ class _Range:
                 if clean:
                     return
         finally:
-            # With a request unanswered, or in an unknown state, it is of no use to anybody else.
+            # With a request unanswered, or in an unknown state, it cannot be reused.
             if clean:
                 self._places.keep(place.address, connection)
             else:
@@ -417,7 +417,7 @@ class _Range:
         return RangeLostError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{wanted}: the records from {self._next} on are gone (the log holds {first} to {last})"
-            f"; they were deleted before they were read, or the topic was made anew; {_REMEDY}",
+            f"; they were deleted before they were read, or the topic was recreated; {_REMEDY}",
             resume_at,
         )
 

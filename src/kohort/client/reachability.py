@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from kohort.client.config import ClientConfig
 from kohort.client.troubles import Troubles
-from kohort.errors import BrokerUnavailableError, RemoteProtocolError
+from kohort.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ErrorCode,
+    KohortError,
+    RemoteProtocolError,
+)
+
+if TYPE_CHECKING:
+    from kohort.client.transport import BrokerConnection
 
 _ANY: Final = "any broker"
 
@@ -24,10 +34,14 @@ class Reachability:
 
     Attributes:
         unreachable: Why no broker could be reached the last time; None when one could.
+        refused: Why the client and the brokers do not accept each other.
+        on_refused: Called once when that is so.
     """
 
     def __init__(self, config: ClientConfig, troubles: Troubles) -> None:
         self.unreachable: BrokerUnavailableError | None = None
+        self.refused: AuthenticationError | None = None
+        self.on_refused: Callable[[], None] | None = None
         self._config = config
         self._troubles = troubles
         self._failing: dict[int, str] = {}
@@ -67,6 +81,22 @@ class Reachability:
         self._failing.pop(node_id, None)
         self._troubles.over(node_id, f"broker {node_id} can be reached again")
 
+    def refuse(self, error: AuthenticationError) -> None:
+        """Note that the client and a broker do not accept each other."""
+        if self.refused is not None:
+            return
+        self.refused = error
+        text = f"{error.name}: {error.message}; the client does not connect again"
+        self._troubles.note(_ANY, text, text)
+        if self.on_refused is not None:
+            self.on_refused()
+
+    def watch(self, connection: BrokerConnection) -> None:
+        """Have noted what a connection does not answer, and what it does."""
+        connection.on_silence = partial(self.silent, connection.address)
+        connection.on_garbled = self.garbled
+        connection.on_first_answer = partial(self.answered, connection.address)
+
     def silent(self, address: str, request: str) -> None:
         """Note that a broker let a request go unanswered."""
         text = (
@@ -83,3 +113,8 @@ class Reachability:
     def answered(self, address: str) -> None:
         """Note that a broker answered a request."""
         self._troubles.over(address, f"{address} answers again")
+
+
+def plain(error: KohortError) -> str:
+    """Return an error's text without the name of its code."""
+    return str(error).removeprefix(f"{ErrorCode.NETWORK_EXCEPTION.name}: ")

@@ -1,4 +1,4 @@
-"""Take items from a generator in a thread of its own, a few ahead of whoever uses them."""
+"""Take items from a generator in a thread of its own, a few ahead of their consumer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Ahead(Generic[T]):
         self._error: BaseException | None = None
 
     def fill(self) -> None:
-        """Make items until there are no more, or nobody wants them."""
+        """Make items until there are no more, or none are wanted."""
         error: BaseException | None = None
         try:
             with closing(self._make()) as items:

@@ -94,6 +94,7 @@ class Reader:
             _stop(state, error)
             return None
         begun.settle(-1 if record is None else record.leader_epoch)
+        self._partitions.given_out += record is not None
         if record is None:
             self.is_undelivered = False  # it was passed over for good: records that were aborted
         return record
@@ -115,6 +116,7 @@ class Reader:
             records = self._take(begun[-1], count)
             if records:
                 found[state.partition] = records
+                self._partitions.given_out += len(records)
                 count -= len(records)
         for each in begun:
             records = found.get(each.state.partition, [])
@@ -155,6 +157,7 @@ class Reader:
             KohortError: As `poll`.
         """
         batch = self._columns(count, self._begin())
+        self._partitions.given_out += batch.num_rows
         if not batch.num_rows:
             self.is_undelivered = False
             self._raise_failure()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from kohort.client.accumulator import Batch
 from kohort.client.arrow_delivery import ArrowFate
+from kohort.client.batch import Batch
 from kohort.errors import KafkaError, KohortError
 from kohort.types import TopicPartition
 from kohort.wire.records._encode_columns import EncodedRows
@@ -67,7 +67,7 @@ class RowsFate:
         return self._is_known
 
     def delivered(self, base_offset: int, append_time: int) -> list[object]:  # noqa: ARG002  # `Fate` needs it
-        """Settle: the batch was written. Nobody waits for a single row."""
+        """Settle: the batch was written. No caller waits for a single row."""
         self._decide()
         self._whole.delivered(self._partition, len(self._rows), base_offset)
         return []
@@ -75,7 +75,7 @@ class RowsFate:
     def failed(
         self, error: KohortError, reasons: dict[int, KohortError] | None = None
     ) -> list[object]:
-        """Settle: the batch was given up. Nobody waits for a single row."""
+        """Settle: the batch was given up. No caller waits for a single row."""
         self._decide()
         self._whole.failed(self._partition, self._rows, self._refusal(reasons) or error)
         return []

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kohort.client._consumer_records import consumer_records, records_from
 from kohort.errors import RecordDeserializationError, RemoteProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import AbortedTransaction
@@ -62,15 +63,20 @@ class Chunk:
         next_offset: Offset after the last whole batch.
     """
 
-    __slots__ = ("_decoded", "_header", "_size", "next_offset", "position", "records")
+    __slots__ = ("_at", "_decoded", "_header", "_size", "next_offset", "position", "records")
 
     def __init__(self, records: memoryview, position: int, next_offset: int) -> None:
         self.records = records
         self.position = position
         self.next_offset = next_offset
-        self._decoded: list[Record] = []  # of the batch at hand, last record first
+        self._decoded: list[Record] = []  # of the batch at hand
+        self._at = 0  # index of the next one of them
         self._size = 0  # of that batch, which `records` begins with
         self._header = (0, 0)  # its timestamp type and leader epoch
+
+    @property
+    def _has_decoded(self) -> bool:
+        return self._at < len(self._decoded)
 
     @property
     def is_empty(self) -> bool:
@@ -90,7 +96,7 @@ class Chunk:
         """
         taken: list[ConsumerRecord] = []
         try:
-            while len(taken) < count and (self._decoded or self._next_batch(config.check_crcs)):
+            while len(taken) < count and (self._has_decoded or self._next_batch(config.check_crcs)):
                 self._take_decoded(partition, count - len(taken), config, taken)
         except RemoteProtocolError as error:
             if not taken:
@@ -109,18 +115,18 @@ class Chunk:
             RecordDeserializationError: As `take`.
         """
         try:
-            if not (self._decoded or self._next_batch(config.check_crcs)):
+            if not (self._has_decoded or self._next_batch(config.check_crcs)):
                 self._skip_to_end()
                 return None
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"{_place(partition, self.position)}: {error}") from None
-        offset, stamp, key, value, headers = self._decoded[-1]
+        offset, stamp, key, value, headers = self._decoded[self._at]
         record = ConsumerRecord(
             *partition, offset, stamp, self._header[0], key, value, headers, self._header[1]
         )
         if config.key_deserializer is not None or config.value_deserializer is not None:
             record = _deserialized(record, config)
-        self._decoded.pop()
+        self._at += 1
         self.position = offset + 1
         self._skip_to_end()
         return record
@@ -132,7 +138,7 @@ class Chunk:
     def rewind(self, mark: tuple[memoryview, int]) -> None:
         """Go back to where it stood: what was taken since then did not reach the application."""
         self.records, self.position = mark
-        self._decoded, self._size = [], 0
+        self._decoded, self._at, self._size = [], 0, 0
 
     def _take_decoded(
         self,
@@ -141,21 +147,23 @@ class Chunk:
         config: ConsumerConfig,
         taken: list[ConsumerRecord],
     ) -> None:
-        wanted = min(count, len(self._decoded))
-        made = _consumer_records(partition, self._decoded[-wanted:][::-1], self._header)
+        wanted = min(count, len(self._decoded) - self._at)
+        made = consumer_records(
+            ConsumerRecord, *partition, *self._header, self._decoded, self._at, wanted
+        )
         if config.key_deserializer is None and config.value_deserializer is None:
             taken += made
-            del self._decoded[-wanted:]
+            self._at += wanted
             self.position = made[-1].offset + 1
             return
         for record in made:
             taken.append(_deserialized(record, config))
-            self._decoded.pop()
+            self._at += 1
             self.position = record.offset + 1
 
     def _skip_to_end(self) -> None:
         """After the last record, step over what follows it: offsets that have no record."""
-        if not self._decoded and self._size == len(self.records):
+        if not self._has_decoded and self._size == len(self.records):
             self.position = self.next_offset
 
     def _next_batch(self, check_crcs: bool) -> bool:
@@ -166,8 +174,8 @@ class Chunk:
             header = parse_header(self.records)
             if header.next_offset > self.position and not header.is_control:
                 records = decode_records(self.records[: header.size_in_bytes], check_crc=check_crcs)
-                self._decoded = [each for each in reversed(records) if each.offset >= self.position]
-            if self._decoded:
+                self._decoded, self._at = records_from(records, self.position), 0
+            if self._has_decoded:
                 self._header = int(header.timestamp_type), header.partition_leader_epoch
                 self._size = header.size_in_bytes
                 return True
@@ -176,7 +184,7 @@ class Chunk:
 
     def drop_read(self) -> None:
         """Let go of the whole batches before the position."""
-        self._decoded, self._size = [], 0
+        self._decoded, self._at, self._size = [], 0, 0
         unpack = _PREFIX.unpack_from
         while len(self.records) >= _HEADER_SIZE and self.position < self.next_offset:
             base, length = unpack(self.records)
@@ -266,17 +274,6 @@ def decode_columns(
     decoded = decode_to_arrow(fetched, check_crc=check_crc)
     clipped_times.note(decoded.clipped)
     return decoded.batch, decoded.next_offsets
-
-
-def _consumer_records(
-    partition: TopicPartition, records: Sequence[Record], header: tuple[int, int]
-) -> list[ConsumerRecord]:
-    topic, number = partition
-    kind, epoch = header
-    return [
-        ConsumerRecord(topic, number, offset, stamp, kind, k, v, headers, epoch)
-        for offset, stamp, k, v, headers in records
-    ]
 
 
 def _deserialized(record: ConsumerRecord, config: ConsumerConfig) -> ConsumerRecord:

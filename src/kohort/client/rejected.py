@@ -7,11 +7,26 @@ from functools import cache
 
 log = logging.getLogger("kohort.client")
 
-_SECURITY = "TLS and SASL are not supported so far; only security.protocol=PLAINTEXT is"
+_KERBEROS = (
+    "Kerberos is not supported; sasl.mechanism can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or"
+    " OAUTHBEARER"
+)
+_OWN_CONTEXT = "it is not supported; make an ssl.SSLContext as you want it, and give ssl_context"
+_TOKENS = (
+    "it is not supported; give sasl_oauth_token_provider, a Python callable that returns a token"
+)
+_CHECKED = (
+    "certificates are always checked; to trust one that no authority has signed give it as"
+    " ssl.ca.location"
+)
+# What Java needs for tokens of an endpoint, and this client does without being told to.
+_KNOWN_CLASSES = {
+    "sasl.login.callback.handler.class": "OAuthBearerLoginCallbackHandler",
+    "sasl.oauthbearer.jwt.retriever.class": "ClientCredentialsJwtRetriever",
+    "sasl.oauthbearer.method": "oidc",
+}
 
 _REASONS = {
-    "transactional.id": "transactional producers are not supported so far",
-    "transaction.timeout.ms": "transactional producers are not supported so far",
     "key.deserializer": "give a Python callable, as the keyword argument key_deserializer",
     "value.deserializer": "give a Python callable, as the keyword argument value_deserializer",
     "key.serializer": "give a Python callable, as the keyword argument key_serializer",
@@ -19,13 +34,24 @@ _REASONS = {
     "interceptor.classes": "interceptors are Java classes; wrap the calls in Python instead",
     "metric.reporters": "metric reporters are Java classes; use event_listener instead",
     "retries": "retries end with delivery.timeout.ms; set that instead",
+    "ssl.cafile": "set ssl.ca.location",
+    "ssl.certfile": "set ssl.certificate.location",
+    "ssl.keyfile": "set ssl.key.location",
+    "ssl.password": "set ssl.key.password",
+    "ssl.check.hostname": "set ssl.endpoint.identification.algorithm, https or empty",
+    "sasl.plain.username": "set sasl.username",
+    "sasl.plain.password": "set sasl.password",
     "api.version": "versions are negotiated with each broker",
     "api.version.request": "versions are negotiated with each broker",
 }
 
 _PREFIXES = {
-    "ssl.": _SECURITY,
-    "sasl.": _SECURITY,
+    "sasl.kerberos.": _KERBEROS,
+    "sasl.login.": "logins are not classes here; leave it out",
+    "sasl.client.callback.": "logins are not classes here; leave it out",
+    "sasl.oauthbearer.": _TOKENS,
+    "enable.ssl.": _CHECKED,
+    "ssl.": _OWN_CONTEXT,
 }
 
 # To do nothing about them changes neither what is read nor what is written, whatever their value.
@@ -40,7 +66,19 @@ _WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
         "send.buffer.bytes",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
     }
 )
 
@@ -75,11 +113,14 @@ def why_rejected(key: str) -> str | None:
     return next((why for prefix, why in _PREFIXES.items() if key.startswith(prefix)), None)
 
 
-def has_no_effect(key: str) -> bool:
+def has_no_effect(key: str, value: object) -> bool:
     """Whether a setting (with dots) can be passed over, because nothing would be different.
 
     It is said once for each setting, at level INFO.
     """
+    known = _KNOWN_CLASSES.get(key)
+    if known is not None and str(value).rpartition(".")[2] == known:
+        return True
     if key not in _WITHOUT_EFFECT:
         return False
     _say_without_effect(key)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
 
 from kohort.client._deliveries import Delivery
 from kohort.client._open_batches import OpenBatches
-from kohort.client.accumulator import Accumulator, Batch, Identity
-from kohort.client.backoff import CHANCE, Deadline, may_pass, needs_help
+from kohort.client.accumulator import Accumulator
+from kohort.client.backoff import Backoff, Deadline, may_pass
+from kohort.client.batch import Batch, NewRecord
 from kohort.client.cluster import Cluster, Purpose
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import (
@@ -23,13 +22,25 @@ from kohort.client.delivery import (
     LostRecords,
     broken,
     closed,
+    no_room,
     not_in_time,
     tell_all,
+    too_old,
     unsure,
 )
+from kohort.client.identifying import identity_of
+from kohort.client.measures import precise_ms
 from kohort.client.partitioner import partitioner_named
-from kohort.client.produce_requests import answers_of, produce_request, reasons_of
+from kohort.client.produce_requests import (
+    answers_of,
+    named,
+    produce_request,
+    reasons_of,
+    refusal_of,
+)
 from kohort.client.producer_topics import ProducerTopics
+from kohort.client.room import Room
+from kohort.client.versions import PRODUCE_BY_NAME
 from kohort.errors import (
     ErrorCode,
     KafkaError,
@@ -38,25 +49,12 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.types import TopicPartition
-from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse
-from kohort.wire.messages.producer_ids import InitProducerIdRequest
-from kohort.wire.schema import Buffer
+from kohort.wire.messages.produce import PartitionProduceResponse
 
 log = logging.getLogger("kohort.client")
 
 _OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-# How many times its size a batch may grow while the brokers, or this process, do not keep up.
-GROWTH = 16
-
-_MAX_INT32 = 0x7FFFFFFF
-_ENOUGH_ROOM = 1_048_576
-
-NewRecord: TypeAlias = tuple[
-    str, object, object, Sequence[tuple[str, Buffer | None]] | None, int | None, int | None
-]
-"""Topic, value, key, headers, partition and timestamp of a record, as `send` takes them."""
 
 
 class Sender:
@@ -82,27 +80,29 @@ class Sender:
             lambda: int(self._now() * 1000),
             lambda: self._notify(self._wake.set),
             batch_size=config.batch_size,
-            largest_batch=min(config.max_request_size, GROWTH * config.batch_size),
+            largest_batch=config.largest_batch,
             linger_ms=config.linger_ms,
             buffer_memory=config.buffer_memory,
             largest_record=config.max_request_size,
             partitioner=partitioner_named(config.partitioner),
         )
-        self.topics = ProducerTopics(config, cluster, self.batches)
+        self.topics = ProducerTopics(config, cluster, self.batches, self._waits_for)
         self._accumulator = Accumulator(
             max_in_flight=config.max_in_flight_requests_per_connection,
             delivery_timeout_ms=config.delivery_timeout_ms,
+            renumbers=config.transactional_id is None,
         )
-        self._room = threading.Condition()  # re-entrant: a signal handler may send, too
-        self._threads_waiting = 0
+        self.measures = self._accumulator.measures
         self._now: Callable[[], float] = asyncio.get_running_loop().time
-        self._wake = asyncio.Event()
-        self._progress = asyncio.Event()
+        self._wake, self._progress = asyncio.Event(), asyncio.Event()
+        self.room = Room(
+            self.batches, config.buffer_memory, self._progress, lambda: notify(self._wake.set)
+        )
         self._requests: dict[asyncio.Task[None], int] = {}
         self._identifying: asyncio.Task[None] | None = None
         self._no_identity: KohortError | None = None
         self._loop_task: asyncio.Task[None] | None = None
-        # Nobody looks at the futures any more: the log is told what could not be delivered.
+        # No caller reads the futures any more: log what could not be delivered.
         self.is_alone = False
         self._lost = LostRecords()
         cluster.on_metadata.append(self._wake.set)
@@ -118,38 +118,12 @@ class Sender:
         """Return the time of the loop's clock."""
         return int(self._now() * 1000)
 
-    def wait_for_room(self, size: int, deadline: Deadline) -> bool:
-        """Block this thread until there is room for `size` bytes; return whether there is."""
-        wanted = self._wanted(size)
-        with self._room:
-            # Said before the first look, or a release between the two would go unnoticed.
-            self._threads_waiting += 1
-            try:
-                return self._room.wait_for(lambda: self.batches.has_room(wanted), deadline.left_s())
-            finally:
-                self._threads_waiting -= 1
-
-    def _wanted(self, size: int) -> int:
-        # A thread that waited adds several records then; else it would wait again for each.
-        return max(size, min(_ENOUGH_ROOM, self._config.buffer_memory // 4))
-
     # ------------------------------------------------------------------------- on the loop
 
     def start(self) -> None:
         """Begin to send."""
         self._loop_task = asyncio.create_task(self._run())
         self._cluster.request_refresh()  # from now on every metadata.max.age.ms
-
-    async def room(self, size: int, deadline: Deadline) -> bool:
-        """Wait until there is room for `size` bytes; return whether there is."""
-        wanted = self._wanted(size)
-        try:
-            async with asyncio.timeout(deadline.left_s()):
-                while not self.batches.has_room(wanted):
-                    await self._progress.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def add(self, given: NewRecord, deadline: Deadline) -> Delivery:
         """Add a record once topic, partition and memory are there.
@@ -163,7 +137,9 @@ class Sender:
         while (delivery := self.batches.add(Delivery, *given)) is None:
             if self.lacks(topic, partition):
                 await self.topics.find(topic, partition, deadline)
-            elif not await self.room(self.batches.size_of(value, key, headers), deadline):
+            elif not await self.room.wait_on_loop(
+                self.batches.size_of(value, key, headers), deadline
+            ):
                 raise self.no_room()
         return delivery
 
@@ -172,6 +148,9 @@ class Sender:
         self.batches.seal_all()
         self._collect()
         return self._accumulator.undone()
+
+    def _waits_for(self, topic: str) -> bool:
+        return any(batch.partition.topic == topic for batch in self.undone())
 
     async def flush(self, deadline: Deadline, timeout_s: float | None) -> None:
         """Wait until the fate of all records added so far is known.
@@ -191,13 +170,15 @@ class Sender:
                     while not batch.fate.is_settled:
                         await self._progress.wait()
         except TimeoutError:
+            if all(batch.fate.is_settled for batch in batches):
+                return  # in the very moment in which the time was over
             cause = self._why_undone()
             raise not_in_time(self._accumulator.undone(), timeout_s, cause) from cause
 
     def refuse(self) -> None:
         """Take no more records, except from callbacks of deliveries, which run on this thread."""
         self.batches.refusal = closed()
-        self._tell_threads()
+        self.room.tell()
 
     async def close(self, late: KohortError | None) -> None:
         """End; what is still there fails.
@@ -206,14 +187,14 @@ class Sender:
             late: Why something is left; None when nothing is.
         """
         why = self.batches.fatal = self.batches.fatal or late or closed()
-        self._tell_threads()
+        self.room.tell()
         tasks = [task for task in (self._loop_task, self._identifying) if task is not None]
         tasks += list(self._requests)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._abandon(why)
-        for batch in self._accumulator.undone():  # a task that never began has told nobody
+        for batch in self._accumulator.undone():  # a task that never began has reported nothing
             self._give_up(batch, why)
         self._pulse()
         self._lost.log()
@@ -222,7 +203,7 @@ class Sender:
         while True:
             self.batches.is_notified = False
             self._wake.clear()
-            due = self._turn_or_end(int(self._now() * 1000))
+            due = self._turn_or_end(self.now_ms())
             timeout = None if due is None else max(0.0, due / 1000 - self._now())
             try:
                 async with asyncio.timeout(timeout):
@@ -237,24 +218,31 @@ class Sender:
         except Exception as error:
             log.exception(DEFECT)
             self.batches.fatal = self.batches.fatal or broken(error)
-            self._abandon(self.batches.fatal)
+            self._abandon_what_can_be(self.batches.fatal)
             return None
 
     def _turn(self, now: int) -> int | None:
         """Give up what is too old and send what is ready; return when to look again."""
         open_due = self.batches.seal_due(now)
+        if self.room.is_wanted and not self._requests:
+            self.batches.seal_all()  # they are all that can make room; Java sends them, too
         self._collect()
         for batch in self._accumulator.expired(now):
             self._fail(batch, self._timed_out(batch))
-        if self.batches.fatal is not None:
-            self._abandon(self.batches.fatal)
+        why = self._why_over()
+        if why is not None:
+            self._abandon(why)
         elif self._accumulator.identity is not None or not self._config.enable_idempotence:
             self._send_ready(now)
-        elif self._identifying is None:
+        elif self._identifying is None and self._config.transactional_id is None:
             self._identifying = asyncio.create_task(self._identify())
         self.batches.is_behind = self._accumulator.has_waiting
         due = self._accumulator.next_due(now)
         return min((each for each in (open_due, due) if each is not None), default=None)
+
+    def _why_over(self) -> KohortError | None:
+        """Return why nothing more is sent."""
+        return self.batches.fatal
 
     def _collect(self) -> None:
         while self.batches.sealed:
@@ -262,7 +250,11 @@ class Sender:
 
     def _send_ready(self, now: int) -> None:
         requests = self._accumulator.take(
-            now, self._leader_of, self._room_at, self._config.max_request_size
+            now,
+            self._leader_of,
+            self._room_at,
+            self._config.max_request_size,
+            self._cluster.metadata.topic_id,
         )
         for node, batches in requests.items():
             self._requests[asyncio.create_task(self._send(node, batches))] = node
@@ -278,35 +270,26 @@ class Sender:
         return self._config.max_in_flight_requests_per_connection - busy
 
     async def _identify(self) -> None:
-        """Become a producer that the brokers know (KIP-98)."""
-        attempts = 0
-        while self._accumulator.identity is None and self.batches.fatal is None:
-            request = InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=_MAX_INT32
-            )
-            try:
-                answer = await self._cluster.send_any(request)
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, "no producer id")
-                identity = Identity(answer.producer_id, answer.producer_epoch)
-                self._accumulator.identity = identity
-            except KohortError as error:
-                self._no_identity = error
-                if needs_help(error) and not isinstance(error, RemoteProtocolError):
-                    self.batches.fatal = error
-                attempts += 1
-                await asyncio.sleep(self._backoff_ms(attempts) / 1000)
+        def note(error: KohortError) -> None:
+            self._no_identity = error
+
+        try:
+            identity = await identity_of(self._config, self._cluster, note)
+            self._accumulator.identity = identity
+        except KohortError as error:
+            self.batches.fatal = self.batches.fatal or error
         self._wake.set()
 
     # ---------------------------------------------------------------------------- requests
 
     async def _send(self, node: int, batches: list[Batch]) -> None:
+        late = self._end_late(batches)
         try:
             await self._exchange(node, batches)
         except KohortError as error:
             self._cluster.request_refresh()
             for batch in self._unsettled(batches):
-                self._again_or_fail(batch, error)
+                self._again_or_fail(batch, error, is_answer=False)
         except asyncio.CancelledError:
             self._give_up_all(batches, self.batches.fatal or closed())
             raise
@@ -314,11 +297,27 @@ class Sender:
             log.exception(DEFECT)
             self._give_up_all(batches, broken(error))
         finally:
+            for timer in late:
+                timer.cancel()
             task = asyncio.current_task()
             assert task is not None
             self._requests.pop(task, None)
             self._wake.set()
             self._pulse()
+
+    def _end_late(self, batches: Iterable[Batch]) -> list[asyncio.TimerHandle]:
+        """Have batches end that become too old before their request does; it goes on without them.
+
+        A request that is given up early closes its connection, and others wait there for answers.
+        """
+        loop, end = asyncio.get_running_loop(), self.now_ms() + self._config.request_timeout_ms
+        dues = ((batch, self._accumulator.deadline(batch)) for batch in batches)
+        return [loop.call_at(due / 1000, self._end, batch) for batch, due in dues if due < end]
+
+    def _end(self, batch: Batch) -> None:
+        if self._accumulator.is_in_flight(batch):
+            self._give_up(batch, unsure(self._timed_out(batch)))
+            self._wake.set()
 
     def _unsettled(self, batches: Iterable[Batch]) -> list[Batch]:
         """Return those of a request's batches that nothing was decided about yet."""
@@ -329,22 +328,31 @@ class Sender:
             self._give_up(batch, unsure(error))
 
     async def _exchange(self, node: int, batches: list[Batch]) -> None:
-        now = int(self._now() * 1000)
-        left = min(self._accumulator.deadline(batch) for batch in batches) - now
-        timeout_ms = max(1, min(self._config.request_timeout_ms, left))
+        timeout_ms = self._config.request_timeout_ms
         request = produce_request(batches, self._config, timeout_ms)
         if self._config.required_acks == 0:
             connection = await self._cluster.connection(node, Purpose.CONTROL)
-            connection.tell(request, timeout_ms)
-            for batch in batches:
+            await connection.tell(request, timeout_ms, at_most=PRODUCE_BY_NAME)
+            for batch in self._unsettled(batches):
                 self._deliver(batch, -1, -1)
             return
-        response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
-        self._settle(batches, response)
+        has_ids = all(batch.topic_id for batch in batches)
+        newest, begun = self._newest(has_ids), precise_ms()
+        self.measures.sent(request, batches, begun)
+        response = await self._cluster.send(node, request, timeout_ms=timeout_ms, at_most=newest)
+        self.measures.answered(response, precise_ms() - begun, precise_ms())
+        self._settle(batches, answers_of(request, response))
 
-    def _settle(self, batches: Iterable[Batch], response: ProduceResponse) -> None:
-        answers = answers_of(response)
-        for batch in batches:
+    def _newest(self, has_ids: bool) -> int | None:
+        """Return the newest version of a Produce request; None for no bound."""
+        return None if has_ids else PRODUCE_BY_NAME
+
+    def _settle(
+        self,
+        batches: Iterable[Batch],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+    ) -> None:
+        for batch in self._unsettled(batches):
             try:
                 self._settle_one(batch, answers.get(batch.partition))
             except Exception as error:  # the others have answers of their own
@@ -360,25 +368,28 @@ class Sender:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._deliver(batch, answer.base_offset, answer.log_append_time_ms)
             return
-        where = f"{batch.partition.topic}-{batch.partition.partition}"
-        texts = [where, answer.error_message]
-        refused = KafkaError(code, ": ".join(text for text in texts if text))
+        refused = refusal_of(batch.partition, answer)
         if answer.record_errors:
-            self._refuse(batch, code, where, reasons_of(answer, where))
+            self._refuse(batch, code, reasons_of(batch.partition, answer))
         elif code in _OUT_OF_ORDER:
             self._settle_out_of_order(batch, refused)
         elif code in _TOO_LARGE and batch.builder.count > 1:
             self._divide(batch)
-        elif code in _FENCED:
-            self.batches.fatal = refused
+        elif code == ErrorCode.PRODUCER_FENCED:
+            self._fenced(refused)
             self._give_up(batch, refused)
         else:
             self._cluster.request_refresh()
             self._again_or_fail(batch, refused)
 
-    def _refuse(self, batch: Batch, code: int, where: str, reasons: dict[int, KohortError]) -> None:
+    def _fenced(self, error: KafkaError) -> None:
+        """Note that the broker shuts this producer out."""
+        self.batches.fatal = error
+
+    def _refuse(self, batch: Batch, code: int, reasons: dict[int, KohortError]) -> None:
         """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
-        self._note_lost(batch, KafkaError(code, where))
+        where = named(batch.partition)
+        self._note_failed(batch, KafkaError(code, where))
         self._accumulator.gave_up(batch)
         self._released()
         why = f"{where}: another record of the same batch is refused"
@@ -392,28 +403,27 @@ class Sender:
 
     def _settle_out_of_order(self, batch: Batch, error: KafkaError) -> None:
         if self._accumulator.is_early(batch):
-            self._again(batch, error)
+            self._again(batch, self._accumulator.trouble_before(batch) or error)
             return
         if not self._accumulator.renumber(batch):
             lost = f"{error}: the broker has lost records of this producer that it acknowledged"
             self._give_up(batch, KafkaError(error.code, lost.removeprefix(f"{error.name}: ")))
 
-    def _again_or_fail(self, batch: Batch, error: KohortError) -> None:
+    def _again_or_fail(self, batch: Batch, error: KohortError, *, is_answer: bool = True) -> None:
         if not may_pass(error):
-            self._give_up(batch, error if isinstance(error, KafkaError) else unsure(error))
-        elif self._accumulator.deadline(batch) <= int(self._now() * 1000):
+            # Without an answer, only what was refused before it could be sent is surely unwritten.
+            is_sure = isinstance(error, KafkaError) and (is_answer or batch.attempts == 1)
+            self._give_up(batch, error if is_sure else unsure(error))
+        elif self._accumulator.deadline(batch) <= self.now_ms():
             self._give_up(batch, self._timed_out(batch, error))
         else:
             self._again(batch, error)
 
     def _again(self, batch: Batch, error: KohortError) -> None:
         batch.trouble = error
-        not_before = int(self._now() * 1000) + self._backoff_ms(batch.attempts)
+        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        not_before = self.now_ms() + int(pause.after_ms(batch.attempts))
         self._accumulator.again(batch, not_before)
-
-    def _backoff_ms(self, attempts: int) -> int:
-        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
-        return int(min(most, first * 2 ** min(attempts - 1, 20)) * CHANCE.uniform(0.8, 1.2))
 
     # ----------------------------------------------------------------------------- outcome
 
@@ -426,30 +436,40 @@ class Sender:
         self._accumulator.gave_up(batch)
         self._fail(batch, error)
 
-    def _note_lost(self, batch: Batch, error: KohortError) -> None:
+    def failed(self, error: KohortError) -> None:
+        """Note that a record will not be written; from any thread."""
+
+    def _note_failed(self, batch: Batch, error: KohortError) -> None:
+        self.measures.failed(batch, self.now_ms())
         if self.is_alone:
             self._lost.note(batch.partition, batch.builder.count, error)
 
     def _fail(self, batch: Batch, error: KohortError) -> None:
-        self._note_lost(batch, error)
+        self._note_failed(batch, error)
         self._released()
         tell_all(batch.fate.failed(error))
         self._pulse()
 
     def _released(self) -> None:
         self.batches.released_bytes = self._accumulator.released_bytes
-        self._tell_threads()
-
-    def _tell_threads(self) -> None:
-        if self._threads_waiting:
-            with self._room:
-                self._room.notify_all()
+        self.room.tell()
 
     def _abandon(self, why: KohortError) -> None:
-        self.batches.seal_all()
-        self._collect()
-        for batch in self._accumulator.abandon():
-            self._fail(batch, unsure(why) if batch.attempts else why)
+        try:
+            self.batches.seal_all()
+            self._collect()
+        finally:
+            for batch in self._accumulator.abandon():
+                self._fail(batch, unsure(why) if batch.attempts else why)
+
+    def _abandon_what_can_be(self, why: KohortError) -> None:
+        """As `_abandon`, after a turn broke down: what broke it may do so once more."""
+        try:
+            self._abandon(why)
+        except Exception:
+            log.exception("%s, or remain without an answer", DEFECT)
+        self.room.tell()
+        self._pulse()
 
     def _pulse(self) -> None:
         self._progress.set()
@@ -458,26 +478,11 @@ class Sender:
     # -------------------------------------------------------------------------------- causes
 
     def _timed_out(self, batch: Batch, cause: KohortError | None = None) -> RequestTimedOutError:
-        topic, partition = batch.partition
-        cause = cause or self._trouble(batch)
-        error = RequestTimedOutError(
-            f"{batch.builder.count} records for {topic}-{partition} were not acknowledged in"
-            f" {self._config.delivery_timeout_ms} ms (delivery.timeout.ms)"
-            + (f": {cause}" if cause else "")
-        )
-        error.__cause__ = cause
-        return error
+        return too_old(batch, self._config.delivery_timeout_ms, cause or self._trouble(batch))
 
     def no_room(self) -> RequestTimedOutError:
         """Return the error of a record for which no memory became free; from any thread."""
-        config, cause = self._config, self._why_undone()
-        why = cause or "records are added faster than the brokers take them"
-        error = RequestTimedOutError(
-            f"buffer.memory of {config.buffer_memory} bytes was full for {config.max_block_ms} ms:"
-            f" {why}"
-        )
-        error.__cause__ = cause
-        return error
+        return no_room(self._config, self._why_undone())
 
     def _why_undone(self) -> KohortError | None:
         causes = (self._trouble(batch) for batch in self._accumulator.undone())

@@ -17,10 +17,11 @@ from contextvars import Context
 from threading import get_ident
 from typing import TypeAlias, TypeVar, cast
 
+from msgspec import Struct
+
 from kohort.client import lifecycle
 from kohort.client.backoff import Deadline
 from kohort.errors import LocalProtocolError
-from kohort.values import dataclass
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -32,14 +33,13 @@ class TooLongError(Exception):
     """The loop did not do in time what it was given."""
 
 
-@dataclass(slots=True, eq=False)
-class Running:
+class Running(Struct, eq=False):
     """A loop that runs in a thread.
 
     Attributes:
         loop: The loop.
         thread: The thread.
-        pid: The process; in any other one both are nobody's.
+        pid: The process; no other one may use the two.
         context: What callbacks run in. Not the caller's: whatever it refers to would live on.
         ended: Done when the loop shall end.
         is_ending: Whether nothing more can be started.
@@ -73,8 +73,7 @@ class Running:
         return True
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(Struct, eq=False):
     """What the loop wants called in the application's thread.
 
     Attributes:
@@ -223,13 +222,13 @@ def closed(text: str = "the client is closed") -> LocalProtocolError:
 
 
 def succeed(done: asyncio.Future[T], result: T) -> None:
-    """Let a future of user code have its result, unless nobody waits for it any more."""
+    """Let a future of user code have its result, unless its waiters are gone."""
     if not done.done():
         done.set_result(result)
 
 
 def fail(done: asyncio.Future[T], error: BaseException) -> None:
-    """Let a future of user code have its error, unless nobody waits for it any more.
+    """Let a future of user code have its error, unless its waiters are gone.
 
     A future takes no StopIteration (PEP 479 makes a RuntimeError of it in generators, too), and an
     exit of the user's code must not end the loop.

@@ -3,14 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ssl import SSLContext
 from typing import Literal, TypedDict
 
-from kohort.client.config import OnCommit, Partitioner
-from kohort.group.assignors.interface import Assignor
+from kohort.client.config import AssignorsGiven, OnCommit, Partitioner
+from kohort.client.security_config import TokenProvider
 from kohort.group.events import GroupEvent
 
 
-class ClientSettings(TypedDict, total=False):
+class SecuritySettings(TypedDict, total=False):
+    """Settings of TLS and SASL, of every client."""
+
+    security_protocol: str
+    """"PLAINTEXT", "SSL" (which is TLS), "SASL_PLAINTEXT" or "SASL_SSL". Default: "PLAINTEXT"."""
+
+    ssl_context: SSLContext | None
+    """A context of one's own; then no other setting of TLS may be given. Default: None."""
+
+    ssl_ca_location: str | None
+    """File or folder of PEM certificates to trust, instead of the system's. Default: None."""
+
+    ssl_truststore_location: str | None
+    """File of certificates to trust: PEM, or PKCS12. Default: None."""
+
+    ssl_truststore_type: str | None
+    """"PEM" or "PKCS12"; if not set, the file tells. Default: None."""
+
+    ssl_truststore_password: str | None
+    """Password of a trust store in PKCS12. Default: None."""
+
+    ssl_truststore_certificates: str | None
+    """Certificates to trust, as PEM. Default: None."""
+
+    ssl_certificate_location: str | None
+    """PEM file of the client's certificate and its chain. Default: None."""
+
+    ssl_key_location: str | None
+    """PEM file of the client's private key. Default: None."""
+
+    ssl_keystore_location: str | None
+    """File of the client's key and certificate: PEM, or PKCS12. Default: None."""
+
+    ssl_keystore_type: str | None
+    """"PEM" or "PKCS12"; if not set, the file tells. Default: None."""
+
+    ssl_keystore_password: str | None
+    """Password of a key store in PKCS12. Default: None."""
+
+    ssl_keystore_certificate_chain: str | None
+    """The client's certificate and its chain, as PEM. Default: None."""
+
+    ssl_keystore_key: str | None
+    """The client's private key, as PEM. Default: None."""
+
+    ssl_key_password: str | None
+    """Password of the private key. Default: None."""
+
+    ssl_endpoint_identification_algorithm: str
+    """"https" compares the broker's host name with its certificate; "" does not, so that anyone
+    with a trusted certificate can pose as a broker. Default: "https".
+    """
+
+    ssl_enabled_protocols: str | None
+    """Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set. Default: None."""
+
+    sasl_mechanism: str | None
+    """"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER". Default: None."""
+
+    sasl_username: str | None
+    """Name of the user (PLAIN, SCRAM). Default: None."""
+
+    sasl_password: str | None
+    """Password of the user (PLAIN, SCRAM). Default: None."""
+
+    sasl_jaas_config: str | None
+    """Both, or those of OAUTHBEARER, as Java's clients have them. Default: None."""
+
+    sasl_allow_unencrypted: bool
+    """Whether PLAIN and OAUTHBEARER may be used without TLS, where everybody on the way can read
+    the password or the token. Default: False.
+    """
+
+    sasl_oauth_token_provider: TokenProvider | None
+    """Returns a token of OAUTHBEARER, or something to await for one; a callable, or an object with
+    a method `token`. Called for each connection, in a thread. Default: None.
+    """
+
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """Where to get tokens with client credentials (KIP-768). Default: None."""
+
+    sasl_oauthbearer_client_id: str | None
+    """Client id for that. Default: None."""
+
+    sasl_oauthbearer_client_secret: str | None
+    """Client secret for that. Default: None."""
+
+    sasl_oauthbearer_scope: str | None
+    """Scope to ask for. Default: None."""
+
+    sasl_oauthbearer_extensions: str | None
+    """Extensions for the broker (KIP-342), "name=value,name=value". Default: None."""
+
+    https_ca_location: str | None
+    """PEM file or folder to trust at the token endpoint; the system's if not set. Default: None."""
+
+
+class ClientSettings(SecuritySettings, total=False):
     """Settings of every client."""
 
     bootstrap_servers: str | Sequence[str]
@@ -49,9 +147,6 @@ class ClientSettings(TypedDict, total=False):
     max_in_flight_requests_per_connection: int
     """Unanswered requests on one connection. Default: 5."""
 
-    security_protocol: str
-    """How to talk to brokers; "PLAINTEXT" only for now. Default: "PLAINTEXT"."""
-
 
 class ConsumerSettings(ClientSettings, total=False):
     """Settings of `Consumer` and `AsyncConsumer`."""
@@ -72,7 +167,7 @@ class ConsumerSettings(ClientSettings, total=False):
     choice. Default: None.
     """
 
-    group_local_assignors: str | Sequence[str | Assignor]
+    group_local_assignors: AssignorsGiven
     """With "consumer": assignors that this client can run itself, in order of preference, as
     objects or by name. They are used by a broker that asks members for assignments, as the embedded
     one does, once all members have one in common. Default: ().
@@ -90,9 +185,9 @@ class ConsumerSettings(ClientSettings, total=False):
     max_poll_records: int
     """Most records of one `poll`. Default: 500."""
 
-    partition_assignment_strategy: str | Sequence[str | Assignor]
-    """Assignors in order of preference, as objects, by name, or one of your own by its import path,
-    "package.module:Class". Default: ("range", "cooperative-sticky").
+    partition_assignment_strategy: AssignorsGiven
+    """Assignors in order of preference, or one alone: as objects, as classes, by name, or by import
+    path, "package.module:Class". Default: ("range", "cooperative-sticky").
     """
 
     enable_auto_commit: bool
@@ -176,7 +271,10 @@ class ProducerSettings(ClientSettings, total=False):
     """How long a batch waits to become fuller. Default: 5."""
 
     batch_size: int
-    """Bytes of a full batch, before compression. Default: 16_384."""
+    """Bytes of a full batch, before compression. While records wait, because the brokers or this
+    process do not keep up, a batch may grow to 16 times that, unless `acks` is 0; one that is
+    larger than its topic takes is split (KIP-126). Default: 16_384.
+    """
 
     buffer_memory: int
     """Bytes that may wait to be sent; beyond them `send` waits. Default: 33_554_432."""
@@ -202,11 +300,27 @@ class ProducerSettings(ClientSettings, total=False):
     "murmur2".
     """
 
+    allow_auto_create_topics: bool
+    """Whether asking for a topic that is sent to may create it, if the broker has
+    auto.create.topics.enable. Java's producer always allows it. Default: True.
+    """
+
     key_serializer: Callable[..., bytes] | None
     """Makes bytes of a key; not called for None. Default: None."""
 
     value_serializer: Callable[..., bytes] | None
     """Likewise for values. Default: None."""
+
+    transactional_id: str | None
+    """Makes the producer transactional (KIP-98). The same id in each life of one instance of an
+    application: a new producer with it ends the transaction of the one before, and shuts that one
+    out. It needs Apache Kafka. Default: None.
+    """
+
+    transaction_timeout_ms: int
+    """The broker aborts a transaction that is open for longer than this; its own
+    `transaction.max.timeout.ms` is the most that it accepts. Default: 60_000.
+    """
 
 
 class AdminSettings(ClientSettings, total=False):

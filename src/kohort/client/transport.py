@@ -4,41 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from typing import TypeAlias, TypeVar, cast
 
-from kohort.client.addresses import Address, literal, look_up
+from kohort.client.auth import Work
+from kohort.client.backoff import Deadline, may_pass
 from kohort.client.connection import (
     Answered,
     BecameReady,
     Connection,
     ConnectionState,
     Failed,
+    Sent,
+    Throttled,
+    WorkWanted,
 )
-from kohort.client.frames import told_of
+from kohort.client.frames import log_throttle, told_of
+from kohort.client.measures import Traffic
 from kohort.errors import (
+    AuthenticationError,
     BrokerUnavailableError,
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
-    RequestTimedOutError,
+    TlsError,
 )
-from kohort.values import dataclass
 from kohort.wire.schema import Message, Request
 
 log = logging.getLogger("kohort.client")
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 Ended: TypeAlias = Answered | Failed
 
 # Of a request that was never given to the machine.
 _NO_TOKEN = 0
 
-_SILENT = "the connection was accepted, but its first request was not answered"
+_UNANSWERED = " before it answered a request (a listener that wants SASL does so)"
 _UNGREETED = " before it answered the first request (a listener that wants TLS may do so)"
 
 
@@ -66,11 +72,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._machine = machine
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._open: asyncio.Future[None] = self._loop.create_future()
+        self._gone = asyncio.Event()
+        self._is_finishing = self._was_answered = False
         self._asked: dict[int, Callable[[Ended], None]] = {}
+        self._told: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._working: asyncio.Task[None] | None = None
         self.on_silence: Callable[[str], None] | None = None
         self.on_garbled: Callable[[str, RemoteProtocolError], None] | None = None
         self.on_first_answer: Callable[[], None] | None = None
+        self._traffic: Traffic | None = None
 
     # ------------------------------------------------------------------------------ the user
 
@@ -81,7 +93,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def load(self) -> int:
-        """How many requests are unanswered."""
+        """How many requests are unanswered, or not sent yet."""
         return self._machine.load
 
     @property
@@ -89,12 +101,26 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Name of the request whose answer is the next to come, None when there is none."""
         return self._machine.unanswered
 
+    def watch(self, traffic: Traffic) -> None:
+        """Have noted what goes through it from now on."""
+        self._traffic = traffic
+        traffic.opened(self._loop.time() * 1000)
+
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request (KIP-35)."""
         return self._machine.serves(request)
 
+    def level(self, feature: str) -> int:
+        """Return the level of a feature that the cluster has agreed on (KIP-584), 0 for none."""
+        return self._machine.level(feature)
+
     async def request(
-        self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
+        self,
+        request: Request[R],
+        timeout_ms: int,
+        *,
+        at_most: int | None = None,
+        call: Deadline | None = None,
     ) -> R:
         """Send a request and return its answer.
 
@@ -102,6 +128,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             request: The request.
             timeout_ms: How long to wait.
             at_most: Newest version to write it in.
+            call: What it is sent for, which is told when there is no answer.
 
         Raises:
             KafkaError: There was no answer in time, the connection broke, or the broker does not
@@ -110,7 +137,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         future: asyncio.Future[Message] = self._loop.create_future()
         self.ask(request, timeout_ms, partial(_settle, future), at_most=at_most)
-        return cast("R", await future)
+        try:
+            return cast("R", await future)
+        except KohortError as error:
+            if call is not None:
+                call.lost = error
+            raise
 
     def ask(
         self,
@@ -132,41 +164,85 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._asked[token] = told
         self._flush()
 
-    def tell(self, request: Request[R], timeout_ms: int) -> None:
-        """Send a request that has no answer.
+    async def tell(
+        self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
+    ) -> None:
+        """Send a request that has no answer; return when the operating system has it.
+
+        Args:
+            request: The request.
+            timeout_ms: How long that may take.
+            at_most: Newest version to write it in.
 
         Raises:
-            BrokerUnavailableError: The connection broke.
+            KafkaError: It could not be sent in time, the connection broke before, or the broker
+                does not serve the request.
         """
         if not self.is_open:
             raise self._lost()
         general = cast("Request[Message]", request)
-        self._machine.submit(general, now_ms(), timeout_ms, has_answer=False)
+        token = self._machine.submit(
+            general, now_ms(), timeout_ms, at_most=at_most, has_answer=False
+        )
+        told = self._told[token] = self._loop.create_future()
         self._flush()
+        await told
 
     async def ready(self) -> None:
         """Wait until requests are taken; raises what prevented it."""
         await asyncio.shield(self._ready)
 
+    async def greeted(self) -> None:
+        """Wait until the transport can be written to; raises what prevented it."""
+        await asyncio.wait((self._ready, self._open), return_when=asyncio.FIRST_COMPLETED)
+        if self._ready.done():
+            await self._ready
+
+    async def finish(self, patience_s: float) -> None:
+        """Close once the broker has read the requests that it does not answer; see `close_all`."""
+        transport = self._transport
+        try:
+            if self.is_open and self._machine.has_told and transport is not None:
+                self._is_finishing = True
+                with suppress(OSError):  # as TimeoutError is
+                    transport.write_eof()
+                    async with asyncio.timeout(patience_s):
+                        await self._gone.wait()
+        finally:
+            self.close()
+
     def close(self, error: KohortError | None = None) -> None:
         """Close; what is unanswered fails."""
         if not self.is_open:
             return
+        if error is not None:
+            error = refused(error, self.address, in_session=self._machine.was_ready)
         self._machine.close(error or LocalProtocolError("the connection was closed"))
         if self._timer is not None:
             self._timer.cancel()
+        if self._working is not None:
+            self._working.cancel()
         if self._transport is not None:
             self._transport.abort()
+        if self._traffic is not None:
+            self._traffic.closed(self._loop.time() * 1000)
         if not self._ready.done():
             self._ready.set_exception(error or LocalProtocolError("the connection was closed"))
-            self._ready.exception()  # whoever waits gets it; nobody has to
+            self._ready.exception()  # a waiter gets it; there need not be one
         self._dispatch()
 
     # -------------------------------------------------------------------- called by asyncio
 
+    def transport_is(self, transport: asyncio.Transport) -> None:
+        """Have a transport to close, which is not ready to be written to."""
+        self._transport = transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to negotiate."""
         self._transport = cast("asyncio.Transport", transport)
+        self._open.set_result(None)
+        # `resume_writing` comes when nothing is left: then requests without an answer are sent.
+        self._transport.set_write_buffer_limits(0)
         self._machine.opened(now_ms())
         self._flush()
 
@@ -176,8 +252,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what was received."""
+        if self._traffic is not None:
+            self._traffic.received += nbytes
+        self._handle(self._machine.received, nbytes)
+
+    def _handle(self, give: Callable[[T, int], None], what: T) -> None:
+        """Give the machine something, and the time."""
         try:
-            self._machine.received(nbytes, now_ms())
+            give(what, now_ms())
         except RemoteProtocolError as error:
             told = told_of(self.address, error)
             if self.on_garbled is not None:
@@ -189,14 +271,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._dispatch()
             self._flush()
 
+    def resume_writing(self) -> None:
+        """Take note that all that was written is sent."""
+        self._note_left()
+        self._dispatch()
+
     def eof_received(self) -> bool:
         """Let asyncio close the socket."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is unanswered."""
+        self._gone.set()
         cause = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
         when = _UNGREETED if self._machine.state is ConnectionState.NEGOTIATING else ""
+        if self._machine.state is ConnectionState.READY and not self._was_answered:
+            when = _UNANSWERED
         self.close(
             BrokerUnavailableError(
                 f"{self.address} closed the connection{when}" + (f": {cause}" if cause else "")
@@ -206,11 +296,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------------- inside
 
     def _lost(self) -> KohortError:
-        # It may have ended since its user was given it: that is nobody's mistake.
+        # It may have ended since its user was given it: that is no mistake of the caller.
         return BrokerUnavailableError(f"{self.address}: the connection is closed")
 
     def _flush(self) -> None:
-        if not self.is_open:
+        if not self.is_open or self._is_finishing:
             return
         output = self._machine.output(now_ms())
         # From Python 3.12 on `writelines` raises between asyncio's closing and `connection_lost`,
@@ -220,9 +310,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._transport.write(output[0])  # `writelines` copies even one
             else:
                 self._transport.writelines(output)
+            if self._traffic is not None:
+                self._traffic.sent(sum(len(each) for each in output), now_ms())
             self._machine.expect()
+        self._note_left()
         self._dispatch()
         self._set_timer()
+
+    def _note_left(self) -> None:
+        # While asyncio closes, its buffer does not have what was not written any more.
+        if self._transport is not None and not self._transport.is_closing():
+            self._machine.left(self._transport.get_write_buffer_size())
 
     def _dispatch(self) -> None:
         for event in self._machine.events():
@@ -230,12 +328,53 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if not self._ready.done():  # what came behind in the same bytes may have ended it
                     self._ready.set_result(None)
                 continue
+            if isinstance(event, Throttled):
+                log_throttle(self.address, event.asked_ms, event.pause_ms)
+                continue
+            if not isinstance(event, Answered):
+                if isinstance(event, WorkWanted):
+                    self._working = self._loop.create_task(self._work(event.work))
+                    continue
+                self._end_told(event)
+            else:
+                self._was_answered = True
+                if self._traffic is not None:
+                    self._traffic.answered(now_ms())
+            if isinstance(event, Sent):
+                continue
             if self.on_first_answer is not None and isinstance(event, Answered):
                 self.on_first_answer()
                 self.on_first_answer = None
             told = self._asked.pop(event.token, None)
             if told is not None:
                 told(event)
+
+    async def _work(self, work: Work) -> None:
+        """Do what authentication waits for, beside the loop, and go on."""
+        try:
+            result = await self._done(work)
+        except Exception as error:  # noqa: BLE001  # a provider's own, raised when it was awaited
+            self.close(work_failed(error))
+        else:
+            self._handle(self._machine.worked, result)
+
+    async def _done(self, work: Work) -> object:
+        if work.on_loop is not None:
+            return await work.on_loop()
+        try:
+            result = await self._loop.run_in_executor(None, work.run)
+        except RuntimeError:  # the process ends, and no thread can be started any more
+            result = work.run()
+        return await result if isawaitable(result) else result
+
+    def _end_told(self, event: Sent | Failed) -> None:
+        future = self._told.pop(event.token, None)
+        if future is None or future.done():
+            return
+        if isinstance(event, Sent):
+            future.set_result(None)
+        else:
+            future.set_exception(event.error)
 
     def _set_timer(self) -> None:
         due = self._machine.next_deadline()
@@ -260,8 +399,28 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._flush()
 
 
+async def close_all(connections: Iterable[BrokerConnection], patience_s: float) -> None:
+    """Close connections once the brokers have read the requests that they do not answer.
+
+    The operating system sends what it has after the end of the process, unless something arrives
+    that nobody reads: then it resets the connection, and drops what it has. So each connection
+    says that nothing follows, and reads until the broker has closed it as well.
+
+    Args:
+        connections: They are closed in any case.
+        patience_s: How long to wait for the brokers.
+    """
+    kept = list(connections)
+    try:
+        if patience_s > 0:
+            await asyncio.gather(*(each.finish(patience_s) for each in kept))
+    finally:
+        for each in kept:
+            each.close()
+
+
 def _settle(future: asyncio.Future[Message], end: Ended) -> None:
-    if future.done():  # whoever waited gave up
+    if future.done():  # the waiter gave up
         return
     if isinstance(end, Answered):
         future.set_result(end.response)
@@ -269,89 +428,35 @@ def _settle(future: asyncio.Future[Message], end: Ended) -> None:
         future.set_exception(end.error)
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """An attempt to connect.
-
-    Attributes:
-        address: `host:port`.
-        phase: What has not happened yet.
-    """
-
-    address: str
-    phase: str = "its name was not looked up"
-
-    def __str__(self) -> str:
-        return f"{self.address}: {self.phase}"
-
-
-async def connect(
-    host: str, port: int, machine: Connection, timeout_s: float, attempt: Attempt | None = None
-) -> BrokerConnection:
-    """Connect to the first address of `host` that answers, and make the connection ready.
+def refused(error: KohortError, address: str, *, in_session: bool) -> KohortError:
+    """Return the error of what was asked over a connection that has ended.
 
     Args:
-        host: The broker's host.
-        port: Its port.
-        machine: The connection's machine, in its first state.
-        timeout_s: How long it may take.
-        attempt: Is told how far it has come.
-
-    Raises:
-        BrokerUnavailableError: None does; it names each address and its cause.
-        RemoteProtocolError: Who answers does not speak Kafka's protocol.
-        KafkaError: The broker refused us.
+        error: Why.
+        address: Of the broker.
+        in_session: Whether it was accepted before. Requests may be on their way then, which may be
+            sent again over a new connection; whether the client is refused for good is found out
+            when that is opened.
     """
-    address = f"{host}:{port}"
-    attempt = attempt or Attempt(address)
-    try:
-        async with asyncio.timeout(timeout_s):
-            sock = await _socket(host, port, attempt)
-            loop = asyncio.get_running_loop()
-            _, made = await loop.create_connection(
-                lambda: BrokerConnection(machine, address), sock=sock
-            )
-            attempt.phase = _SILENT
-            try:
-                await made.ready()
-            except asyncio.CancelledError:
-                made.close()
-                raise
-            return made
-    except (TimeoutError, RequestTimedOutError):
-        raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
+    if in_session and not may_pass(error):
+        made = BrokerUnavailableError(f"{address}: the session could not go on: {error}")
+        log.warning("%s; connecting anew", made.message)
+        made.__cause__ = error
+        return made
+    return _addressed(error, address)
 
 
-async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    found = literal(host, port) or await _looked_up(host, port)
-    attempt.phase = "nobody accepted the connection"
-    causes: list[str] = []
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            # asyncio's own text hides the reason behind "Connect call failed"
-            reason = os.strerror(error.errno) if error.errno else error
-            causes.append(f"{_shown(host, port, address[0])}: {reason}")
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise BrokerUnavailableError("; ".join(causes))
+def _addressed(error: KohortError, address: str) -> KohortError:
+    """Return an error of authentication with the address of who refused."""
+    if not isinstance(error, AuthenticationError) or isinstance(error, TlsError):
+        return error
+    made = AuthenticationError(error.code, f"{address}: {error.message}")
+    made.__cause__ = error.__cause__
+    return made
 
 
-async def _looked_up(host: str, port: int) -> Sequence[Address]:
-    try:
-        asked = asyncio.get_running_loop().run_in_executor(None, look_up, host, port)
-    except RuntimeError:  # the process ends, and no thread can be started any more
-        return look_up(host, port)
-    return await asked
+def work_failed(error: Exception) -> KohortError:
+    """Return the error when something that authentication waited for has raised one."""
+    from kohort.client.oauth import failed_provider
 
-
-def _shown(host: str, port: int, address: str | int) -> str:
-    return f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
+    return failed_provider(error)

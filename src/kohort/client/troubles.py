@@ -60,8 +60,22 @@ class Troubles:
             told.add(cause)
             self.say(text)
 
+    def note_defect(self, what: str, error: Exception) -> None:
+        """Log an error that no code expects, with its traceback, unless it was logged before.
+
+        Args:
+            what: What has failed, and is tried again.
+            error: Why.
+        """
+        told = self._told.setdefault(what, set())
+        cause = repr(error)
+        if cause not in told and len(told) < _MOST_CAUSES:
+            told.add(cause)
+            text = "%s: %s failed for a defect of the client, and is tried again"
+            log.warning(text, self.client, what, exc_info=error)
+
     def forget(self, key: Hashable) -> None:
-        """Forget a trouble that nobody looks at any more: whether it is over is not known."""
+        """Forget a trouble that is no longer checked: whether it is over is not known."""
         self._told.pop(key, None)
 
     def over(self, key: Hashable, text: str) -> None:
@@ -106,7 +120,7 @@ class TopicTroubles:
             metadata: The answer.
             topics: What was asked for.
             partitions: Which partitions are to be read.
-            source: Who was asked, for people.
+            source: The broker that was asked, for people.
         """
         topics, partitions = list(topics), list(partitions)
         lacking = _lacking(metadata, topics, partitions)

@@ -11,16 +11,22 @@ from kohort.wire.schema import Message
 # Where a message changed its shape, this client writes one shape. All are served since Kafka 3.0.
 # By API key: the messages themselves are imported by who sends them.
 _OURS: Mapping[int, tuple[int, int]] = {
-    0: (3, 12),  # Produce: topics by name; 13 has ids
+    0: (3, 13),  # Produce: record batches of format 2
     9: (8, 9),  # OffsetFetch: several groups, topics by name
     10: (4, 6),  # FindCoordinator: several keys
     20: (6, 6),  # DeleteTopics: topics as structures
+    24: (0, 3),  # AddPartitionsToTxn: later ones are for brokers (KIP-890)
 }
 
 # Fetch has topic ids from version 13 on; without ids the versions before it do.
 FETCH_BY_NAME = 12
 # OffsetCommit has them from version 10 on.
 COMMIT_BY_NAME = 9
+# Produce has them from version 13 on.
+PRODUCE_BY_NAME = 12
+# By later versions a producer says that it follows version 2 of transactions (KIP-890).
+PRODUCE_IN_V1 = 11
+OFFSETS_IN_V1 = END_IN_V1 = 4
 
 
 class BrokerVersions:
@@ -32,6 +38,7 @@ class BrokerVersions:
 
     def __init__(self, answer: ApiVersionsResponse) -> None:
         self._served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._levels = {each.name: each.max_version_level for each in answer.finalized_features}
 
     def too_old(self) -> str:
         """Return why this client cannot work with the broker at all, empty when it can.
@@ -50,6 +57,10 @@ class BrokerVersions:
     def serves(self, request: type[Message]) -> bool:
         """Whether the broker serves a request in any version."""
         return request.api_key in self._served
+
+    def level(self, feature: str) -> int:
+        """Return the level of a feature that the cluster has agreed on (KIP-584), 0 for none."""
+        return self._levels.get(feature, 0)
 
     def choose(self, request: type[Message], at_most: int | None = None) -> int:
         """Return the newest version that both sides have.

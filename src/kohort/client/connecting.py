@@ -1,0 +1,161 @@
+"""Open a connection: look up the host, connect a socket, and agree with the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from kohort.client.addresses import Address, literal, look_up
+from kohort.client.auth import NoAuthentication
+from kohort.client.connection import Connection
+from kohort.client.tls import CutInHandshakeError, Tls, no_tls_there
+from kohort.client.transport import BrokerConnection
+from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
+
+_SILENT = "the connection was accepted, but its first request was not answered"
+_UNSECURED = "the connection was accepted, but the TLS handshake was not answered"
+
+
+class Attempt(Struct, eq=False):
+    """An attempt to connect.
+
+    Attributes:
+        address: `host:port`.
+        phase: What has not happened yet.
+    """
+
+    address: str
+    phase: str = "its name was not looked up"
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.phase}"
+
+
+async def connect(
+    host: str,
+    port: int,
+    machine: Connection,
+    timeout_s: float,
+    attempt: Attempt | None = None,
+    tls: Tls | None = None,
+) -> BrokerConnection:
+    """Connect to the first address of `host` that answers, and make the connection ready.
+
+    Args:
+        host: The broker's host.
+        port: Its port.
+        machine: The connection's machine, in its first state.
+        timeout_s: How long it may take.
+        attempt: Is told how far it has come.
+        tls: How to encrypt it; None leaves it as it is.
+
+    Raises:
+        BrokerUnavailableError: None does; it names each address and its cause.
+        RemoteProtocolError: The server does not speak Kafka's protocol.
+        AuthenticationError: The broker refused us, or its certificate is not to be trusted.
+        KafkaError: The broker refused us for another reason.
+    """
+    attempt = attempt or Attempt(f"{host}:{port}")
+    end = asyncio.get_running_loop().time() + timeout_s
+    try:
+        async with asyncio.timeout_at(end):
+            try:
+                return await _connect(host, port, machine, attempt, tls)
+            except CutInHandshakeError:
+                await _refuse_without_tls(host, port)
+                raise
+    except (TimeoutError, RequestTimedOutError):
+        raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
+
+
+async def _connect(
+    host: str, port: int, machine: Connection, attempt: Attempt, tls: Tls | None
+) -> BrokerConnection:
+    made = BrokerConnection(machine, attempt.address)
+    try:
+        await _open(made, host, port, attempt, tls)
+        if tls is not None:
+            await made.greeted()
+            attempt.phase = _SILENT
+        await made.ready()
+    except asyncio.CancelledError:
+        made.close()
+        raise
+    return made
+
+
+async def _open(
+    made: BrokerConnection, host: str, port: int, attempt: Attempt, tls: Tls | None
+) -> None:
+    try:
+        protocol = made if tls is None else tls.over(made, host)
+        sock = await _socket(host, port, attempt)
+        attempt.phase = _SILENT if tls is None else _UNSECURED
+        await asyncio.get_running_loop().create_connection(lambda: protocol, sock=sock)
+    except (OSError, ValueError) as error:  # ValueError: TLS takes no such host name
+        raise BrokerUnavailableError(f"{attempt.address}: {_reason(error)}") from error
+
+
+async def _refuse_without_tls(host: str, port: int) -> None:
+    """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without TLS.
+
+    It is asked for its versions, which any server may be, over a connection of its own; no secret
+    is sent. It happens when something is wrong anyway.
+
+    Raises:
+        TlsError: It does.
+    """
+    address = f"{host}:{port}"
+    machine = Connection(client_id="", authenticator=NoAuthentication())
+    try:
+        made = await _connect(host, port, machine, Attempt(address), None)
+    except KohortError:
+        return
+    made.close()
+    raise no_tls_there(address)
+
+
+async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
+    found = literal(host, port) or await _looked_up(host, port)
+    attempt.phase = "no server accepted the connection"
+    causes: list[str] = []
+    for each in found:
+        try:
+            return await _connected(each)
+        except OSError as error:  # there may be no descriptors, or no such family in the kernel
+            causes.append(f"{_shown(host, port, each[4][0])}: {_reason(error)}")
+    raise BrokerUnavailableError("; ".join(causes))
+
+
+async def _connected(to: Address) -> socket.socket:
+    family, kind, protocol, _, address = to
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _reason(error: OSError | ValueError) -> str:
+    # asyncio's own text hides the reason behind "Connect call failed"
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error)
+
+
+async def _looked_up(host: str, port: int) -> Sequence[Address]:
+    try:
+        asked = asyncio.get_running_loop().run_in_executor(None, look_up, host, port)
+    except RuntimeError:  # the process ends, and no thread can be started any more
+        return look_up(host, port)
+    return await asked
+
+
+def _shown(host: str, port: int, address: str | int) -> str:
+    return f"{host}:{port}" if host == address else f"{host}:{port} ({address})"

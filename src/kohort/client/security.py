@@ -1,0 +1,62 @@
+"""What a client needs to open connections as its settings of TLS and SASL say."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kohort.client.auth import Authenticator, NoAuthentication
+from kohort.client.config import ClientConfig
+from kohort.client.tls import Tls
+from kohort.client.tls_context import tls_context
+
+
+class Security(Struct, frozen=True):
+    """How connections are encrypted and authenticated.
+
+    Attributes:
+        tls: How they are encrypted; None when they are not.
+        authenticator: How they authenticate.
+    """
+
+    tls: Tls | None
+    authenticator: Authenticator
+
+    def __repr__(self) -> str:
+        """Show the kinds, and nothing that is secret."""
+        return f"Security(tls={self.tls is not None}, {type(self.authenticator).__name__})"
+
+
+PLAINTEXT = Security(None, NoAuthentication())
+
+
+def security_of(config: ClientConfig) -> Security:
+    """Return the security of a client; files of certificates and keys are read now.
+
+    Raises:
+        ConfigError: A file cannot be read, or is not what its setting says.
+    """
+    if not (config.uses_tls or config.uses_sasl):
+        return PLAINTEXT
+    tls = Tls(tls_context(config)) if config.uses_tls else None
+    return Security(tls, _authenticator(config) if config.uses_sasl else NoAuthentication())
+
+
+def _authenticator(config: ClientConfig) -> Authenticator:
+    from kohort.client.sasl import OAuthBearer, Plain, ScramAuthenticator
+
+    if config.mechanism == "OAUTHBEARER":
+        from kohort.client.oauth import TokenEndpoint, called
+
+        provider, timeout_ms = config.sasl_oauth_token_provider, _setup_ms(config)
+        endpoint = None if provider else TokenEndpoint(config, timeout_ms / 1000)
+        token = endpoint.token if endpoint else called(provider) if provider else None
+        assert token is not None  # the settings are checked
+        return OAuthBearer(token, config.oauth_extensions())
+    username, password, is_token = config.user()
+    if config.mechanism == "PLAIN":
+        return Plain(username, password)
+    return ScramAuthenticator(config.mechanism, username, password, is_token=is_token)
+
+
+def _setup_ms(config: ClientConfig) -> int:
+    return min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
