@@ -14,7 +14,7 @@ import psutil
 
 from tests.real_kafka.broker import free_ports
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 _READY = re.compile(r"kohort broker ready on (\S+):(\d+)\n")
 
 

@@ -1,4 +1,4 @@
-"""Who waits for records is woken by every append, whenever it comes."""
+"""A fetch that waits for records is woken by every append, whenever it comes."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator, _records
 from kohort.broker.jobs import EncodedAhead
 from kohort.broker.server import Broker
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import ChangedTarget, NewTarget
 from kohort.group.coordinator.consumer.log_records import target_record
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.jobs import ChangedTarget, NewTarget
+from kohort.group.coordinator.state import LogState
 from kohort.types import TopicPartition
 from kohort.wire.group_log import encode_record
 from kohort.wire.messages.consumer_group import (
@@ -129,4 +129,4 @@ async def racks(folder: Path, **settings: object) -> tuple[frozenset[str], ...]:
         broker.context.data.create_topic("small", 2, {})
         join(coordinator, "small", "small")
         session = coordinator.shards[coordinator.shard_of("small")].session
-        return session.consumer.topics.by_name["small"].racks
+        return session.topics.by_name["small"].racks

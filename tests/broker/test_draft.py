@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ErrorCode
+from kohort.values import replace
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,

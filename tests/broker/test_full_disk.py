@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kohort import Producer
+from kohort import Producer, TopicPartition
+from kohort.broker import EmbeddedBroker
 from kohort.broker.log.storage import Storage
 from kohort.errors import ErrorCode, KafkaError
+from tests.broker.full_disks import full_disk
 from tests.broker.processes import DEADLINE_S, BrokerProcess
 
 FULL = Path("/dev/full")
+PARTITIONS = (TopicPartition("a", 0), TopicPartition("b", 0))
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -134,3 +137,21 @@ def test_a_producer_fails_in_time_or_goes_on_when_there_is_room(
     assert "KAFKA_STORAGE_ERROR" in first
     assert not any("ERROR" in line for line in others)
     assert any("again" in line for line in others)
+
+
+def test_a_broker_that_is_stopped_while_the_disk_is_full_ends_in_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as writer:
+            sent = [writer.send(each.topic, b"v") for each in PARTITIONS for _ in range(10)]
+            assert all(each.result(DEADLINE_S) for each in sent)
+        with full_disk():
+            broker.stop()
+        broker.start()
+        data = broker._running().context.data
+        assert [data.log(each).log_end_offset for each in PARTITIONS] == [10, 10]
+    ((level, line),) = told(caplog)
+    assert level == "ERROR"
+    assert "No space left on device: partitions could not be closed in order: a-0, b-0;" in line
+    assert "nothing that was acknowledged is lost" in line

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.broker.coordinator import _batches
 from kohort.group.coordinator.events import Tick
-from kohort.group.coordinator.offsets.fold import offset_tombstone
+from kohort.group.coordinator.records import offset_tombstone
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,

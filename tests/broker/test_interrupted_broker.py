@@ -12,10 +12,13 @@ import pytest
 
 from kohort import LocalProtocolError
 from kohort.broker import EmbeddedBroker
+from kohort.broker.background import Background
 from tests.broker.processes import eventually
 from tests.client.interrupting import interrupts
 
-LONG_S = 20.0
+LONG_S = 60.0
+EVERY = 4  # hundreds of positions: another part of them each time
+pytestmark = pytest.mark.timeout(600)  # hundreds of brokers are started
 OTHERS: frozenset[threading.Thread] = frozenset()
 
 
@@ -64,8 +67,8 @@ def all_gone() -> bool:
 
 def test_whatever_interrupts_the_start_the_broker_stops_and_starts_again(tmp_path: Path) -> None:
     count = 0
-    for interrupt in interrupts():
-        count += 1
+    for interrupt in interrupts(every=EVERY):
+        count += EVERY
         made = broker(tmp_path)
         interrupt(made.start)
         in_a_thread(made.stop)
@@ -75,14 +78,14 @@ def test_whatever_interrupts_the_start_the_broker_stops_and_starts_again(tmp_pat
 
 
 def test_a_start_that_is_interrupted_holds_no_directory(tmp_path: Path) -> None:
-    for interrupt in interrupts():
+    for interrupt in interrupts(every=EVERY):
         interrupt(partial(run_once, tmp_path))
         eventually(all_gone, "no thread is left")
         in_a_thread(partial(run_once, tmp_path))
 
 
 def test_whatever_interrupts_the_stop_the_broker_ends(tmp_path: Path) -> None:
-    for count, interrupt in enumerate(interrupts()):
+    for count, interrupt in enumerate(interrupts(every=EVERY)):
         made = broker(tmp_path)
         made.start()
         interrupt(made.stop)
@@ -112,6 +115,24 @@ def test_a_broker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> Non
     starting.join(LONG_S)
     assert said in (["started"], ["this broker was stopped while it started"])
     assert not threads()
+
+
+def test_a_broker_that_was_stopped_right_before_its_start_does_not_wait() -> None:
+    async def nothing() -> None:
+        """Start and stop nothing."""
+
+    background = Background(nothing, nothing)
+    background.end()  # another thread has the object already
+    said: list[str] = []
+
+    def begin() -> None:
+        try:
+            background.begin()
+        except LocalProtocolError as error:
+            said.append(str(error))
+
+    in_a_thread(begin)
+    assert said == ["this broker was stopped while it started"]
 
 
 def started(made: EmbeddedBroker) -> str:

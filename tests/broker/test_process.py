@@ -75,6 +75,12 @@ def test_an_unknown_setting_names_the_nearest(wrong: str, near: str) -> None:
         BrokerConfig.of({wrong: 1})
 
 
+@pytest.mark.parametrize("wrong", ["foo", "x", "min_insync_replicas"])
+def test_an_unknown_setting_that_is_like_none_names_none(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^unknown setting '{wrong}'$"):
+        BrokerConfig.of({wrong: 1})
+
+
 def test_any_setting_may_be_given_by_kafkas_name() -> None:
     given = ["group.max.size=3", "auto_create_topics=false", "host = ::1", "broker.rack=r1"]
     found = settings(given)

@@ -7,11 +7,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from kohort.broker import EmbeddedBroker
 from kohort.broker.dispatch import SERVED
@@ -158,7 +158,7 @@ def codes(answer: object) -> set[int]:
         return {code for each in answer for code in codes(each)}
     if not isinstance(answer, Struct):
         return set()
-    values = {each.name: getattr(answer, each.name) for each in fields(cast("Any", answer))}
+    values = asdict(answer)
     own = {values["error_code"]} if "error_code" in values else set()
     return own | codes(tuple(values.values()))
 

@@ -10,5 +10,7 @@ from kohort.extras import needed_by
 with needed_by("the embedded broker"):
     from kohort.broker.config import BrokerConfig
     from kohort.broker.embedded import EmbeddedBroker
+    from kohort.broker.faults import Fault
+    from kohort.broker.security import Security
 
-__all__ = ["BrokerConfig", "EmbeddedBroker"]
+__all__ = ["BrokerConfig", "EmbeddedBroker", "Fault", "Security"]

@@ -1,4 +1,4 @@
-"""Wake up who waits for new records of a partition."""
+"""Wake up fetches that wait for new records of a partition."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Appends:
     """Waiting readers, by partition."""
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
+        """Start without waiters."""
         self._waiting: dict[TopicPartition, set[Callable[[], None]]] = {}
 
     def appended(self, partition: TopicPartition) -> None:
-        """Wake everybody who waits for this partition."""
+        """Wake all that wait for this partition."""
         for wake in tuple(self._waiting.get(partition, ())):
             wake()
 

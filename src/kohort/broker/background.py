@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
@@ -39,6 +40,12 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready, self._over = _Moment(), _Moment()
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs in this process; a forked child has the object and not the thread."""
+        return self._pid == os.getpid()
 
     @property
     def is_over(self) -> bool:
@@ -63,11 +70,13 @@ class Background:
             raise error
 
     def end(self) -> None:
-        """Tell it to end, and wait until it has.
+        """Tell it to end, and wait until it has; a forked child leaves it to its parent.
 
         Raises:
             LocalProtocolError: It is called in the thread itself, which ends all the same.
         """
+        if not self.is_here:
+            return
         self.tell()
         if self.is_inside:
             raise LocalProtocolError("a broker's own thread cannot wait for its end")
@@ -78,6 +87,8 @@ class Background:
 
     def tell(self) -> None:
         """Tell it to end, from any thread and at any moment; waits for nothing."""
+        if not self.is_here:
+            return
         self._told = True  # before the look at the loop: the thread looks here afterwards
         if self._fate.setdefault("runs", False) and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
@@ -86,8 +97,9 @@ class Background:
     # ------------------------------------------------------------------------------- its threads
 
     def _launch(self) -> None:
-        """Start the thread, unless it shall end already: then nobody waits for it."""
+        """Start the thread, unless it shall end already."""
         if not self._fate.setdefault("runs", True):
+            self._ready.come(_stopped_early())
             return
         try:
             thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
@@ -117,7 +129,7 @@ class Background:
         try:
             await self._starting
         except asyncio.CancelledError:
-            raise LocalProtocolError("this broker was stopped while it started") from None
+            raise _stopped_early() from None
         self._ready.come()
         await self._stopping.wait()
         await self._stop()
@@ -125,6 +137,10 @@ class Background:
     def _cut_short(self) -> None:
         self._starting.cancel()
         self._stopping.set()
+
+
+def _stopped_early() -> LocalProtocolError:
+    return LocalProtocolError("this broker was stopped while it started")
 
 
 class _Moment:

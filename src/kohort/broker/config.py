@@ -5,26 +5,30 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from kohort.broker import advertised
 from kohort.broker.log.partition_log import LogConfig
+from kohort.broker.security import Security
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.migration.policy import POLICIES
-from kohort.values import dataclass, defaults
+from kohort.group.transactions.events import TransactionConfig
+from kohort.values import defaults
 
 # Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
 # search thousands of names again and again; tests would wait as long.
 _REGEX_MIN_REFRESH_INTERVAL_MS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(Struct, frozen=True, kw_only=True):
     """What can be set; defaults are for tests and demos, Kafka's own where nothing speaks against.
 
     Attributes:
         host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
         port: Port to listen on; 0 takes a free one.
-        allow_remote: Permit an address that other machines reach. There is no authentication.
+        allow_remote: Permit an address that other machines reach although nobody has to log in; see
+            `security`.
         advertised: `HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in
             brackets. By default what is listened on; where that is every address of the machine,
             the machine's full name or the address that it sends from.
@@ -44,6 +48,13 @@ class BrokerConfig:
         connections_max_idle_ms: A connection that sends nothing for so long is closed.
         offsets_topic_num_partitions: Partitions of `__consumer_offsets`; never change it.
         offsets_topic_segment_bytes: Small, so that compaction keeps restarts quick.
+        transaction_state_log_num_partitions: Partitions of `__transaction_state`; never change it.
+        transaction_version: Version of transactions that clients are told of: with 2 each has an
+            epoch of its own, and writing to a partition makes it take part (KIP-890); 0 or 1 for
+            how it was before.
+        transaction_max_timeout_ms: Longest time that a transaction may take.
+        transactional_id_expiration_ms: How long a transactional producer may be silent before it is
+            forgotten.
         group_min_session_timeout_ms: Shortest session timeout a member may ask for; Kafka's 6000
             would make every test of a crash wait so long.
         group_max_session_timeout_ms: Longest one.
@@ -64,7 +75,7 @@ class BrokerConfig:
         group_consumer_max_heartbeat_interval_ms: Longest one.
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: The assignors that members may ask for, "uniform" and "range";
-            the first one is used where nobody asks.
+            the first one is the default.
         group_consumer_rack_aware: Whether they look at racks too; Kafka's do not any more.
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
@@ -77,8 +88,9 @@ class BrokerConfig:
         group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
             to the consumer protocol, "downgrade" back to the classic one, "bidirectional" or
             "disabled".
-        offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
+        offsets_retention_ms: How long unused offsets are kept (KIP-211).
         offsets_retention_check_interval_ms: How often older ones are looked for.
+        security: TLS and SASL (`kohort.broker.Security`); None: neither.
     """
 
     host: str = "127.0.0.1"
@@ -98,6 +110,10 @@ class BrokerConfig:
     connections_max_idle_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_segment_bytes: int = 4 * 1024 * 1024
+    transaction_state_log_num_partitions: int = 50
+    transaction_version: int = 2
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     group_min_session_timeout_ms: int = 1_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0
@@ -122,23 +138,32 @@ class BrokerConfig:
     group_consumer_migration_policy: str = "bidirectional"
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_retention_check_interval_ms: int = 600_000
+    security: Security | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, or what would open the broker to the network by accident."""
-        if not self.allow_remote and not is_loopback(self.host):
+        guarded = self.security is not None and self.security.authenticates
+        if not (self.allow_remote or guarded or is_loopback(self.host)):
             raise ConfigError(
-                f"host={self.host!r} can be reached from other machines, and this broker lets "
-                "everybody in; if that is what you want, say so: --allow-remote on the command"
-                " line, allow_remote=True in Python"
+                f"host={self.host!r} can be reached from other machines, and this broker demands "
+                "no authentication; demand it by security=, or allow that all the same: "
+                "--allow-remote on the command line, allow_remote=True in Python"
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not a port")
         if self.advertised is not None:
             advertised.parse(self.advertised)
-        for name in ("num_partitions", "offsets_topic_num_partitions", "log_segment_bytes"):
+        for name in (
+            "num_partitions",
+            "offsets_topic_num_partitions",
+            "transaction_state_log_num_partitions",
+            "log_segment_bytes",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
 
+        if self.transaction_version not in (0, 1, 2):
+            raise ConfigError(f"transaction_version={self.transaction_version} is not 0, 1 or 2")
         unknown = sorted({*self.protocols} - {"classic", "consumer", "draft"})
         if unknown or "classic" not in self.protocols:
             raise ConfigError(
@@ -158,13 +183,14 @@ class BrokerConfig:
         """Make a configuration of keyword arguments.
 
         Raises:
-            ConfigError: One is unknown; the message names the nearest that is known.
+            ConfigError: One is unknown; the message names one that is spelt alike, if any is.
         """
         known = list(defaults(cls))
         for name in settings:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-                raise ConfigError(f"unknown setting {name!r}; did you mean {near!r}?")
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"unknown setting {name!r}{hint}")
         return cls(**settings)  # type: ignore[arg-type]  # the names were checked, values are the caller's
 
     def log_defaults(self) -> LogConfig:
@@ -174,6 +200,13 @@ class BrokerConfig:
             max_message_bytes=self.message_max_bytes,
             retention_ms=self.log_retention_ms,
             retention_bytes=self.log_retention_bytes,
+        )
+
+    def transactions(self) -> TransactionConfig:
+        """Return the settings of the transaction coordinator."""
+        return TransactionConfig(
+            transaction_max_timeout_ms=self.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=self.transactional_id_expiration_ms,
         )
 
     def coordinator(self) -> CoordinatorConfig:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
+from kohort.broker.faults import DisconnectError, LastAnswer
 from kohort.broker.receiver import FrameReceiver
 from kohort.errors import RemoteProtocolError
 from kohort.wire.frame import ForeignProtocolError
@@ -21,7 +22,7 @@ Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
-# Then it is the turn of the other connections: nobody waits for all that one client has sent ahead.
+# Then it is the turn of the other connections: one client's requests must not delay the others.
 _REQUESTS_PER_TURN = 4
 # What the socket does not take is copied by asyncio, so it is offered no more than this at once.
 _WRITE_BYTES = 1024 * 1024
@@ -59,9 +60,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=0)
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none
+        # asyncio's TLS takes a limit of 0 for reached although nothing waits, and would not go on.
+        has_tls = transport.get_extra_info("ssl_object") is not None
+        transport.set_write_buffer_limits(high=1 if has_tls else 0)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else ""
         self._open.add(self)
@@ -137,8 +139,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._pending = asyncio.ensure_future(answer)
                 self._pending.add_done_callback(self._answered)
             elif answer is not None:
-                self._unsent.extend(map(memoryview, answer))
-                self._send()
+                self._give(answer)
         self._balance_reading()
 
     def _send(self) -> None:
@@ -159,9 +160,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         answer = future.result()
         if answer is not None:
-            self._unsent.extend(map(memoryview, answer))
-            self._send()
+            self._give(answer)
         self._go_on()
+
+    def _give(self, answer: list[Buffer]) -> None:
+        self._unsent.extend(map(memoryview, answer))
+        self._send()
+        if isinstance(answer, LastAnswer) and self._transport is not None:
+            self._transport.close()  # once it is written
 
     def _balance_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -173,7 +179,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: BaseException) -> None:
         """Close, because the bytes were not Kafka's protocol or something went wrong here."""
-        if isinstance(error, ForeignProtocolError):
+        if isinstance(error, DisconnectError):
+            logger.info("closing the connection of %s: a fault says so", self.host)
+        elif isinstance(error, ForeignProtocolError):
             logger.warning(
                 "closing the connection of %s: it speaks %s, and this broker only Kafka's protocol"
                 " without encryption (security.protocol=PLAINTEXT)",

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
+from kohort.broker.faults import Faults
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import uuid
@@ -18,29 +20,34 @@ if TYPE_CHECKING:
     from kohort.broker.coordinator import GroupCoordinator
     from kohort.broker.log.directory import DataDirectory, Topic
     from kohort.broker.log.partition_log import PartitionLog
+    from kohort.broker.transactions import Transactions
 
 NODE_ID = 1
 """Id of the one broker."""
 
 
-@dataclass(slots=True)
-class BrokerContext:
+class BrokerContext(Struct):
     """The broker, as its handlers see it.
 
     Attributes:
         config: Its settings.
         data: What it stores.
         coordinator: The group coordinator.
+        transactions: The transaction coordinator.
         appends: Where long polls wait for new records.
         address: Host and port that clients are told to connect to.
+        clock: Returns the seconds since the epoch.
+        faults: What it shall do wrong.
     """
 
     config: BrokerConfig
     data: DataDirectory
     coordinator: GroupCoordinator
+    transactions: Transactions
     appends: Appends
     address: tuple[str, int]
     clock: Callable[[], float] = time.time
+    faults: Faults = field(default_factory=Faults)
 
     def wall_ms(self) -> int:
         """Return milliseconds since the epoch."""
@@ -70,9 +77,8 @@ class BrokerContext:
         return self.data.log(partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sent a request, and how.
+class Caller(Struct, frozen=True):
+    """The sender of a request, and its version.
 
     Attributes:
         version: Version of the request.

@@ -19,8 +19,7 @@ from kohort.broker.log.directory import DataDirectory, Topic
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
+from kohort.group.coordinator.consumer.jobs import ConsumerJob
 from kohort.group.coordinator.events import (
     JobDone,
     RequestArrived,
@@ -30,14 +29,19 @@ from kohort.group.coordinator.events import (
     TopicsDeleted,
     Unload,
 )
+from kohort.group.coordinator.jobs import DraftJobDone, Job
+from kohort.group.coordinator.records import TransactionEnd
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.events import GroupEvent
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.group_log import decode_record
 from kohort.wire.messages.group_records import GroupMetadataValue, GroupRecord
 from kohort.wire.records import Record, decode_records, encode_batch
+from kohort.wire.records.marker import Marker, committed_by
 from kohort.wire.schema import Message, Request
 
 logger = logging.getLogger(__name__)
@@ -191,6 +195,21 @@ class GroupCoordinator:
         parked.add_done_callback(lambda _: self._waiting.pop(token, None))
         return parked
 
+    def end_transaction(self, number: int, marker: Marker) -> None:
+        """Have the positions that a producer stored in a transaction count, or drop them (C54).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, or COORDINATOR_LOAD_IN_PROGRESS; nothing has changed.
+        """
+        shard = self.shards[number]
+        if shard.state is not Lifecycle.READY:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"shard {number} is not loaded"
+            )
+        log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
+        log.append_marker(marker, self._wall_ms())
+        shard.apply(TransactionEnd(marker.producer_id, marker.committed))
+
     def topics_deleted(self, topics: frozenset[str]) -> None:
         """Tell every shard that topics are gone."""
         for number, shard in enumerate(self.shards):
@@ -225,7 +244,7 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------------------- slow work
 
-    def _do(self, number: int, job: jobs.Job) -> None:
+    def _do(self, number: int, job: Job) -> None:
         """Do a small job at once, and a large one while others are served."""
         if job.size <= _AT_ONCE:
             self._job_done(number, job, jobs.do(job))
@@ -249,15 +268,15 @@ class GroupCoordinator:
     def _job_done(
         self,
         number: int,
-        job: jobs.Job,
+        job: Job,
         result: jobs.Result,
         ahead: jobs.EncodedAhead = _NOTHING_AHEAD,
     ) -> None:
         if isinstance(result, DraftJobDone):
             self._run(number, result)
         else:
-            assert not isinstance(job, DraftAssignmentJob)
-            self._run(number, JobDone(job.token, job.group_id, result, self._wall_ms()), ahead)
+            token = cast("ConsumerJob", job).token
+            self._run(number, JobDone(token, job.group_id, result, self._wall_ms()), ahead)
 
     def _tell_topics(self, number: int) -> None:
         """Let a shard know the topics as they are before it answers (K14)."""
@@ -268,7 +287,7 @@ class GroupCoordinator:
                 for name, topic in listed.items()
             )
             self._listed, self._topics = listed, TopicsImage.of(views, self._topics)
-        if self.shards[number].session.consumer.topics is not self._topics:
+        if self.shards[number].session.topics is not self._topics:
             self._run(number, TopicsChanged(self._topics))
 
     # ------------------------------------------------------------------------------- the log
@@ -285,7 +304,16 @@ class GroupCoordinator:
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
         for piece in _batches(event, records, ahead):
             batch = [Record(at, now, *pair) for at, pair in enumerate(piece)]
-            log.append(encode_batch(batch), now)
+            if records[0].producer_id < 0:
+                log.append(encode_batch(batch), now)
+                continue
+            pending = encode_batch(
+                batch,
+                producer_id=records[0].producer_id,
+                producer_epoch=records[0].producer_epoch,
+                is_transactional=True,
+            )
+            log.append(pending, now, by_coordinator=True)
 
     def _answer_failed(self, event: ShardEvent, error: KafkaError) -> None:
         """C7: tell whose request it was; the log's own errors mean nothing to a client."""
@@ -318,9 +346,9 @@ class GroupCoordinator:
             self._load_again(number)
 
     async def _try_to_load(self, number: int) -> None:
-        """Load a shard; nobody coordinates its groups until a restart if its log is no group log.
+        """Load a shard; if its log cannot be decoded, its groups stay without a coordinator.
 
-        What the disk refuses was told by the storage, once, and is tried again for who asks then.
+        The storage has logged what the disk refused; a later request tries again.
         """
         try:
             await self._load(number)
@@ -381,12 +409,19 @@ def _is_refused(event: ShardEvent, error: KafkaError) -> bool:
     return isinstance(event, RequestArrived) and error.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def _records(log: PartitionLog) -> Iterator[GroupRecord]:
-    for _, batch in log.batches():
+def _records(log: PartitionLog) -> Iterator[GroupRecord | TransactionEnd]:
+    for header, batch in log.batches():
+        if header.is_control:
+            committed = committed_by(batch)
+            if committed is not None:
+                yield TransactionEnd(header.producer_id, committed)
+            continue
         for record in decode_records(batch):
             if record.key is None:
                 continue
             known = decode_record(record.key, record.value)
+            if known is not None and header.is_transactional:
+                known = replace(known, producer_id=header.producer_id)
             if known is not None:
                 yield known
 

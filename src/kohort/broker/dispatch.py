@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import cast
+from uuid import UUID
 
+from msgspec import Struct
+
+from kohort.broker import faults
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.handlers import (
     alter_configs,
@@ -17,6 +21,7 @@ from kohort.broker.handlers import (
     log_dirs,
     metadata,
     produce,
+    producers,
     replicas,
     security,
     topic_partitions,
@@ -24,7 +29,6 @@ from kohort.broker.handlers import (
     transactions,
 )
 from kohort.errors import ErrorCode, RemoteProtocolError
-from kohort.values import dataclass
 from kohort.wire import apis, frame
 from kohort.wire.messages.acls import (
     CreateAclsRequest,
@@ -32,7 +36,13 @@ from kohort.wire.messages.acls import (
     DescribeAclsRequest,
 )
 from kohort.wire.messages.alter_configs import AlterConfigsRequest
-from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -76,6 +86,7 @@ from kohort.wire.messages.replicas import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from kohort.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kohort.wire.messages.scram import DescribeUserScramCredentialsRequest
 from kohort.wire.messages.topic_partitions import DescribeTopicPartitionsRequest
 from kohort.wire.messages.topics import (
@@ -83,7 +94,18 @@ from kohort.wire.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from kohort.wire.messages.transactions import DescribeProducersRequest, ListTransactionsRequest
+from kohort.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kohort.wire.messages.txn_requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from kohort.wire.schema import Buffer, Message
 
 # Only Produce carries records. Anything else of this size would make us build millions of
@@ -93,8 +115,7 @@ _MAX_CONTROL_FRAME = 8 * 1024 * 1024
 Handler = Callable[[BrokerContext, Message, Caller], "Message | Awaitable[Message] | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """An API and the versions of it that are served."""
 
     handler: Handler
@@ -106,10 +127,16 @@ class Served:
 _NEWEST = {InitProducerIdRequest.api_key: 5}
 
 
+# After version 0 the exchange has no requests: only clients older than Kafka 1.0 need it.
+_OLDEST = {SaslHandshakeRequest.api_key: 1}
+
+
 def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
     return {
         cls.api_key: Served(
-            cast("Handler", handler), cls.min_version, _NEWEST.get(cls.api_key, cls.max_version)
+            cast("Handler", handler),
+            _OLDEST.get(cls.api_key, cls.min_version),
+            _NEWEST.get(cls.api_key, cls.max_version),
         )
         for cls, handler in pairs
     }
@@ -119,7 +146,7 @@ def api_versions(
     broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
 ) -> ApiVersionsResponse:
     """Say what is served; what is not named here is not served."""
-    return _versions(broker.config.protocols)
+    return _versions(broker.config.protocols, broker.config.transaction_version)
 
 
 SERVED = _served(
@@ -136,18 +163,25 @@ SERVED = _served(
     (SyncGroupRequest, groups.one_group),
     (DescribeGroupsRequest, groups.describe_groups),
     (ListGroupsRequest, groups.list_groups),
+    (SaslHandshakeRequest, security.no_handshake),
     (ApiVersionsRequest, api_versions),
     (CreateTopicsRequest, topics.create_topics),
     (DeleteTopicsRequest, topics.delete_topics),
-    (InitProducerIdRequest, produce.init_producer_id),
+    (InitProducerIdRequest, transactions.init_producer_id),
     (OffsetForLeaderEpochRequest, list_offsets.offset_for_leader_epoch),
     (DescribeConfigsRequest, configs.describe_configs),
+    (SaslAuthenticateRequest, security.no_authentication),
     (CreatePartitionsRequest, topics.create_partitions),
     (DeleteGroupsRequest, groups.delete_groups),
     (IncrementalAlterConfigsRequest, alter_configs.incremental_alter_configs),
     (OffsetDeleteRequest, groups.offset_delete),
     (DescribeClusterRequest, metadata.describe_cluster),
     (DeleteRecordsRequest, delete_records.delete_records),
+    (AddPartitionsToTxnRequest, transactions.add_partitions),
+    (AddOffsetsToTxnRequest, transactions.add_offsets),
+    (EndTxnRequest, transactions.end_transaction),
+    (WriteTxnMarkersRequest, transactions.write_markers),
+    (TxnOffsetCommitRequest, transactions.commit_offsets),
     (DescribeAclsRequest, security.describe_acls),
     (CreateAclsRequest, security.create_acls),
     (DeleteAclsRequest, security.delete_acls),
@@ -159,8 +193,9 @@ SERVED = _served(
     (ListPartitionReassignmentsRequest, replicas.list_partition_reassignments),
     (DescribeClientQuotasRequest, security.describe_client_quotas),
     (DescribeUserScramCredentialsRequest, security.describe_user_scram_credentials),
-    (DescribeProducersRequest, transactions.describe_producers),
-    (ListTransactionsRequest, transactions.list_transactions),
+    (DescribeProducersRequest, producers.describe_producers),
+    (DescribeTransactionsRequest, producers.describe_transactions),
+    (ListTransactionsRequest, producers.list_transactions),
     (ListConfigResourcesRequest, configs.list_config_resources),
     (DescribeTopicPartitionsRequest, topic_partitions.describe_topic_partitions),
     (ConsumerGroupHeartbeatRequest, groups.one_group),
@@ -186,15 +221,25 @@ _PROTOCOL = {
 _SAID_FIRST = {ProduceRequest.api_key: 0}
 
 
+# KIP-890: with version 2 writing is enough to join a transaction, and each has an epoch of its own.
+_SUPPORTED = (SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2),)
+
+
 def served_with(protocols: tuple[str, ...]) -> dict[int, Served]:
     """Return the APIs that a broker with these group protocols serves, by their keys."""
     return {key: api for key, api in SERVED.items() if _PROTOCOL.get(key, "classic") in protocols}
 
 
 @lru_cache
-def _versions(protocols: tuple[str, ...]) -> ApiVersionsResponse:
+def _versions(protocols: tuple[str, ...], transactions: int) -> ApiVersionsResponse:
+    agreed = FinalizedFeatureKey(
+        name="transaction.version", max_version_level=transactions, min_version_level=transactions
+    )
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
+        supported_features=_SUPPORTED,
+        finalized_features_epoch=0,
+        finalized_features=(agreed,),
         api_keys=tuple(
             ApiVersion(
                 api_key=key, min_version=_SAID_FIRST.get(key, served.first), max_version=served.last
@@ -230,12 +275,29 @@ def serve(
         return _unsupported(broker, key, version, correlation_id)
     request = frame.decode_request(data)
     caller = Caller(version, request.client_id or "", host)
-    answer = served.handler(broker, request.message, caller)
-    if answer is None:
-        return None
-    if isinstance(answer, Awaitable):
-        return _later(answer, version, correlation_id)
-    return _encoded(answer, version, correlation_id)
+
+    def handled() -> list[Buffer] | Awaitable[list[Buffer]] | None:
+        answer = served.handler(broker, request.message, caller)
+        if isinstance(answer, Awaitable):
+            return _later(answer, version, correlation_id)
+        return None if answer is None else _encoded(answer, version, correlation_id)
+
+    fault = _fault(broker, request.message, caller) if any(broker.faults) else None
+    if fault is None:
+        return handled()
+    return faults.suffer(
+        fault, request.message, version, handled, lambda m: _encoded(m, version, correlation_id)
+    )
+
+
+def _fault(broker: BrokerContext, request: Message, caller: Caller) -> faults.Injected | None:
+    def name_of(topic_id: object) -> str:
+        topic = broker.topic_by_id(topic_id) if isinstance(topic_id, UUID) else None
+        return "" if topic is None else topic.name
+
+    api = type(request).__name__.removesuffix("Request")
+    topics = faults.topics_of(request, name_of)
+    return broker.faults.of(api, caller.client_id, topics, faults.groups_of(request))
 
 
 async def _later(answer: Awaitable[Message], version: int, correlation_id: int) -> list[Buffer]:
@@ -255,6 +317,6 @@ def _unsupported(
     if key != ApiVersionsRequest.api_key:
         name = apis.request_class(key).__name__
         raise RemoteProtocolError(f"{name} version {version} is not served")
-    served = _versions(broker.config.protocols).api_keys
+    served = _versions(broker.config.protocols, broker.config.transaction_version).api_keys
     answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served)
     return _encoded(answer, 0, correlation_id)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from kohort.broker.background import Background
 from kohort.broker.config import BrokerConfig
+from kohort.broker.faults import Faults
 from kohort.broker.handlers.topics import NewTopics, check_configs
+from kohort.broker.security import properties
 from kohort.broker.server import Broker
 from kohort.errors import LocalProtocolError
 from kohort.group.events import GroupEvent
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 Listener = Callable[[GroupEvent], None]
 _NOT_RUNNING = "this broker is not running; enter its context first"
+_FORKED = "this broker runs in the parent process: a forked child can only connect to it"
 
 
 class EmbeddedBroker:
@@ -31,6 +34,10 @@ class EmbeddedBroker:
 
     As a context manager it runs on a thread of its own; as an async context manager on the loop of
     whoever enters it.
+
+    Attributes:
+        config: Its settings.
+        faults: What it shall do wrong (`kohort.broker.faults`); nothing at first.
 
         with EmbeddedBroker() as broker:
             producer = Producer(bootstrap_servers=broker.bootstrap_servers)
@@ -52,7 +59,8 @@ class EmbeddedBroker:
         self.config = BrokerConfig.of(settings)
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._listeners: list[Listener] = []
-        self._service = _Service(self._data_dir, self.config, self._listeners)
+        self.faults = Faults()
+        self._service = _Service(self._data_dir, self.config, self._listeners, self.faults)
         self._background: Background | None = None
         self._forgotten: weakref.finalize[[], Self] | None = None
 
@@ -60,6 +68,44 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """Address for clients, as `host:port`."""
         return self._running().address
+
+    def client_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return what a client needs to reach this broker, by the names of Kafka and librdkafka.
+
+        Args:
+            user: Who logs in, where that is demanded; None: the first user.
+            mechanism: The SASL mechanism; None: the last one that is enabled.
+
+        Raises:
+            ConfigError: There is no such user.
+            LocalProtocolError: The broker does not run.
+        """
+        security = self.config.security
+        known = {} if security is None else security.client_settings(user, mechanism)
+        return {"bootstrap.servers": self.bootstrap_servers, **known}
+
+    def java_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return the same for Java's clients; Spark's options are these after "kafka."."""
+        security = self.config.security
+        known = {} if security is None else security.java_settings(user, mechanism)
+        return {"bootstrap.servers": self.bootstrap_servers, **known}
+
+    def java_properties(self, user: str | None = None, mechanism: str | None = None) -> str:
+        """Return the same as the text of a properties file, as `--command-config` takes it."""
+        return properties(self.java_settings(user, mechanism))
+
+    @property
+    def directory(self) -> Path:
+        """Where it keeps everything, while it runs.
+
+        Raises:
+            LocalProtocolError: It does not run.
+        """
+        return self._running().directory
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` on the broker's thread with everything its group coordinator observes."""
@@ -129,7 +175,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         """Start; see `start`."""
         background = Background(self._service.start, self._service.stop)
-        # A handler may raise before the first step of `__exit__`: then nobody else stops it.
+        # A handler may raise before the first step of `__exit__`: then nothing else stops it.
         self._forgotten = weakref.finalize(self, background.tell)
         self._forgotten.atexit = False
         return self._started(background)
@@ -185,6 +231,8 @@ class EmbeddedBroker:
         loop = self._loop
         if loop is None:
             raise LocalProtocolError(_NOT_RUNNING)
+        if not self._background.is_here:
+            raise LocalProtocolError(_FORKED)
         loop.call_soon_threadsafe(run)
         done.result()
 
@@ -193,8 +241,13 @@ class _Service:
     """What runs; it knows nothing of the face before it, which may go while this runs."""
 
     def __init__(
-        self, data_dir: Path | None, config: BrokerConfig, listeners: list[Listener]
+        self,
+        data_dir: Path | None,
+        config: BrokerConfig,
+        listeners: list[Listener],
+        faults: Faults,
     ) -> None:
+        self._faults = faults
         self._data_dir = data_dir
         self._config = config
         self._listeners = listeners
@@ -218,7 +271,8 @@ class _Service:
             raise LocalProtocolError("this broker is running already")
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
-        broker = Broker(self._data_dir or self._temporary or Path(), self._config, self._publish)
+        folder = self._data_dir or self._temporary or Path()
+        broker = Broker(folder, self._config, self._publish, self._faults)
         try:
             await broker.start()
         except BaseException:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import re2  # type: ignore[import-untyped]  # google-re2 comes without type hints
 
 from kohort.group.assignors import SERVER_ASSIGNORS, ServerRangeAssignor, UniformAssignor
+from kohort.group.coordinator import jobs as draft_jobs
 from kohort.group.coordinator.consumer import member_target, target
-from kohort.group.coordinator.consumer.jobs import (
-    ConsumerJob,
-    InstallJob,
+from kohort.group.coordinator.consumer.jobs import ConsumerJob, InstallJob, RegexJob, TargetJob
+from kohort.group.coordinator.jobs import (
+    DraftAssignmentJob,
+    DraftJobDone,
+    Job,
     MatchedTopics,
     NewTarget,
-    RegexJob,
-    TargetJob,
 )
-from kohort.group.coordinator.draft import jobs as draft_jobs
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.wire.group_log import encode_record
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
@@ -33,7 +32,6 @@ _RACK_AWARE_ASSIGNORS = {
     for assignor in (UniformAssignor(rack_aware=True), ServerRangeAssignor(rack_aware=True))
 }
 
-Job: TypeAlias = ConsumerJob | DraftAssignmentJob
 Result: TypeAlias = NewTarget | MatchedTopics | DraftJobDone
 
 
@@ -41,13 +39,13 @@ def do(job: Job) -> Result:
     """Do a job, in whatever thread."""
     if isinstance(job, DraftAssignmentJob):
         return share_out(job)
-    return do_consumer_job(job)
+    return do_consumer_job(cast("ConsumerJob", job))
 
 
 class EncodedAhead:
     """The bytes of the records that a job has made, thousands perhaps for a large group.
 
-    The job's thread makes them, so that nobody has to wait while the loop does.
+    The job's thread makes them, so that the loop delays no request.
     """
 
     def __init__(self, result: Result | None = None) -> None:
@@ -96,7 +94,7 @@ def share_out(job: DraftAssignmentJob) -> DraftJobDone:
 def match_topics(job: RegexJob) -> MatchedTopics:
     """Hold all topics against regular expressions of RE2; a whole name has to match (K50).
 
-    RE2 takes time linear in the text whatever the expression is, so nobody can stop the broker
+    RE2 takes time linear in the text whatever the expression is, so no request can stop the broker
     with one. A text that is no expression, as another broker's log may have one, matches nothing.
     """
     matches = {text: _matched(text, job.topics.by_name) for text in sorted(job.regexes)}
@@ -116,7 +114,7 @@ def regex_error(request: Message, longest: int) -> str | None:
 
     Args:
         request: Any request.
-        longest: Characters beyond which nobody looks: such a request is refused for its size.
+        longest: Characters beyond which none is checked: such a request is refused for its size.
     """
     text = getattr(request, "subscribed_topic_regex", None)
     if not text or len(text) > longest:

@@ -9,13 +9,19 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kohort.broker.advertised import shown
 from kohort.broker.config import BrokerConfig
+from kohort.broker.faults import Faults
+from kohort.broker.security import Security
 from kohort.broker.server import Broker
 from kohort.errors import ConfigError, KohortError
+from kohort.output import silence_out, write_out
 from kohort.values import defaults
+
+logger = logging.getLogger(__name__)
 
 # Objects, and collections of the next younger generation, between two collections.
 _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
@@ -38,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--allow-remote",
         action="store_true",
-        help="permit an address that other machines reach; there is no security",
+        help="permit an address that other machines reach, without authentication",
     )
     made.add_argument(
         "--advertised",
@@ -55,6 +61,24 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         default="classic,consumer",
         help="group protocols to serve, of classic, consumer and draft (default: %(default)s)",
+    )
+    made.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        help="have the faults of this TOML file, see docs/testing.md",
+    )
+    made.add_argument(
+        "--security",
+        type=Path,
+        metavar="FILE",
+        help="demand TLS or passwords as this TOML file says, see docs/broker.md",
+    )
+    made.add_argument(
+        "--client-files",
+        type=Path,
+        metavar="FOLDER",
+        help="write files there with which clients connect, for each user",
     )
     made.add_argument(
         "--set",
@@ -110,18 +134,25 @@ def main() -> int:
             "advertised": options.advertised,
             "flush_interval_ms": options.flush_interval_ms,
             "protocols": tuple(name.strip() for name in options.protocols.split(",")),
+            "security": None if options.security is None else Security.from_file(options.security),
         }
         config = BrokerConfig.of({**named, **settings(options.set)})
-        asyncio.run(_serve(options.data, config))
+        faults = Faults()
+        if options.faults is not None:
+            faults.load(options.faults)
+        asyncio.run(_serve(options.data, config, faults, options.client_files))
     except KohortError as error:
-        sys.stderr.write(f"kohort broker: {error}\n")
+        with suppress(OSError, AttributeError):  # it may be closed, too
+            sys.stderr.write(f"kohort broker: {error}\n")
         return 1
     return 0
 
 
-async def _serve(data: Path, config: BrokerConfig) -> None:
+async def _serve(
+    data: Path, config: BrokerConfig, faults: Faults, client_files: Path | None
+) -> None:
     # What the broker keeps are trees of values, which go when the last reference to them does. The
-    # collector would look through them all again and again, and everybody would wait meanwhile:
+    # collector would look through them all again and again, and all requests would wait meanwhile:
     # a tenth of a second with a group of 5,000 members. What is new it looks at in small portions.
     gc.set_threshold(_GC_YOUNG, _GC_MIDDLE, _GC_OLD)
     sys.setswitchinterval(_SWITCH_S)
@@ -129,11 +160,29 @@ async def _serve(data: Path, config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
-    broker = Broker(data, config, lambda _: None)
+    broker = Broker(data, config, lambda _: None, faults)
     await broker.start()
-    listens = shown(config.host, broker.port)
-    also = "" if listens == broker.address else f", listening on {listens}"
-    sys.stdout.write(f"kohort broker ready on {broker.address}{also}\n")
-    sys.stdout.flush()
-    await stopping.wait()
-    await broker.stop()
+    try:
+        if client_files is not None:
+            _write_settings(config.security, client_files, broker.address)
+        listens = shown(config.host, broker.port)
+        also = "" if listens == broker.address else f", listening on {listens}"
+        _announce(f"kohort broker ready on {broker.address}{also}")
+        await stopping.wait()
+    finally:
+        await broker.stop()
+
+
+def _write_settings(security: Security | None, folder: Path, address: str) -> None:
+    if security is None:
+        raise ConfigError("--client-files needs --security: other clients need the address only")
+    security.write_settings(folder, address)
+
+
+def _announce(line: str) -> None:
+    """Print a line on standard output; a broker that cannot do this serves all the same."""
+    try:
+        write_out(line)
+    except OSError as error:
+        logger.warning("standard output does not take the line %r: %s", line, error.strerror)
+        silence_out()

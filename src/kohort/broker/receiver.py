@@ -9,7 +9,7 @@ from __future__ import annotations
 from kohort.wire.frame import frame_length
 
 STAGING_BYTES = 64 * 1024
-_FIRST_ALLOCATION = 256 * 1024
+_FIRST_ALLOCATION = 2 * STAGING_BYTES
 
 
 class FrameReceiver:

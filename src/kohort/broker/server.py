@@ -14,8 +14,12 @@ from kohort.broker.config import BrokerConfig
 from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kohort.broker.descriptors import Shortage
+from kohort.broker.faults import Faults
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.directory import DataDirectory
+from kohort.broker.sasl import Gate
+from kohort.broker.transactions import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, Transactions
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent
 from kohort.wire.limits import DEFAULT_LIMITS
@@ -24,11 +28,12 @@ logger = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S = 5.0
 # Kafka's log.retention.check.interval.ms. Sooner, records that bear a date of long ago, as those of
-# replays and tests do, would go before anybody has read them.
+# replays and tests do, would be removed before they are read.
 _RETENTION_CHECK_S = 300.0
 # From the shard to the socket it is three or four futures, and each takes a turn of the loop. Who
 # is parked when the broker stops would else see a closed connection instead of its answer (C73).
 _TURNS_OF_AN_ANSWER = 10
+_TURNS_OF_ACCEPTING = 3
 _GROUP_RECORD_MAX = 16 * 1024 * 1024
 
 
@@ -36,7 +41,11 @@ class Broker:
     """One broker on the running event loop."""
 
     def __init__(
-        self, data_dir: Path, config: BrokerConfig, publish: Callable[[GroupEvent], None]
+        self,
+        data_dir: Path,
+        config: BrokerConfig,
+        publish: Callable[[GroupEvent], None],
+        faults: Faults | None = None,
     ) -> None:
         """Make a broker; `start` opens its directory and its port.
 
@@ -44,17 +53,26 @@ class Broker:
             data_dir: Where everything is kept.
             config: Settings.
             publish: Told, on the loop, what the group coordinator observes.
+            faults: What it shall do wrong; nothing by default.
         """
         self._data_dir = data_dir
         self._config = config
         self._publish = publish
+        self._faults = faults or Faults()
         self._connections: set[Connection] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
+        self._shortage: Shortage | None = None
         self._data: DataDirectory | None = None
         self._coordinator: GroupCoordinator | None = None
+        self._transactions: Transactions | None = None
         self._context: BrokerContext | None = None
         self.port = 0
+
+    @property
+    def directory(self) -> Path:
+        """Where everything is kept."""
+        return self._data_dir
 
     @property
     def context(self) -> BrokerContext:
@@ -87,35 +105,58 @@ class Broker:
                 "max.message.bytes": str(_GROUP_RECORD_MAX),
             }
             data.create_topic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, settings)
+        if TRANSACTIONS_TOPIC not in data.topics:
+            settings = {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+            number = config.transaction_state_log_num_partitions
+            data.create_topic(TRANSACTIONS_TOPIC, number, settings)
         partitions = data.topics[OFFSETS_TOPIC].partitions
         coordinator = GroupCoordinator(
             data, config.coordinator(), partitions, self._publish, config.broker_rack or None
         )
         self._coordinator = coordinator
-        context = BrokerContext(config, data, coordinator, Appends(), (config.host, 0))
+        appends = Appends()
+        self._transactions = Transactions(data, config.transactions(), coordinator, appends)
+        context = BrokerContext(
+            config,
+            data,
+            coordinator,
+            self._transactions,
+            appends,
+            (config.host, 0),
+            faults=self._faults,
+        )
         self._context = context
         await self._listen(context)
         context.address = await self._advertised()
         await coordinator.start()
+        self._transactions.start()
         self._tasks.append(asyncio.create_task(self._housekeeping(data)))
         if config.flush_interval_ms is not None:
             self._tasks.append(asyncio.create_task(self._flushing(data, config.flush_interval_ms)))
 
     async def _listen(self, context: BrokerContext) -> None:
         config = self._config
-        serve = partial(dispatch.serve, context)
+        serve, security = partial(dispatch.serve, context), config.security
+        tls = None if security is None else security.context()
 
         def connect() -> asyncio.BaseProtocol:
             if len(self._connections) >= config.max_connections:
                 return _TurnedAway()
+            if security is not None and security.mechanisms:
+                gate = Gate(security, serve)
+                return Connection(gate.serve, self._connections, DEFAULT_LIMITS)
             return Connection(serve, self._connections, DEFAULT_LIMITS)
 
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(connect, config.host, config.port)
+            self._server = await loop.create_server(connect, config.host, config.port, ssl=tls)
         except OSError as error:
             raise KohortError(f"cannot listen on {config.host}:{config.port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
+        self._shortage = Shortage(loop, self.port)
 
     async def _advertised(self) -> tuple[str, int]:
         """Return host and port that clients are told to connect to."""
@@ -134,14 +175,18 @@ class Broker:
         return advertised.shown(*self.context.address)
 
     async def stop(self) -> None:
-        """Stop serving, answer who waits, flush and let go of the directory."""
+        """Stop serving, answer waiting requests, flush and release the directory."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
-            self._server.close()
+            await _close(self._server)
+        if self._shortage is not None:
+            self._shortage.end()
         if self._coordinator is not None:
             self._coordinator.stop()
+            if self._transactions is not None:
+                self._transactions.stop()
             for _ in range(_TURNS_OF_AN_ANSWER):
                 await asyncio.sleep(0)
         for connection in tuple(self._connections):
@@ -183,7 +228,7 @@ class Broker:
     def _apply_retention(self, data: DataDirectory) -> None:
         now_ms = self.context.wall_ms()
         for partition, log in tuple(data.open_logs.items()):
-            if partition.topic != OFFSETS_TOPIC:
+            if partition.topic not in INTERNAL_TOPICS:
                 log.apply_retention(now_ms)
 
     def _close_idle(self) -> None:
@@ -199,6 +244,20 @@ class Broker:
                 data.flush()
             except OSError:
                 logger.exception("fsync failed; it is tried again")
+
+
+async def _close(server: asyncio.Server) -> None:
+    """Close a listener once every connection that it has accepted is there to be closed, too.
+
+    asyncio drops one whose transport it is still to make when the server closes: its client would
+    wait for an answer until the socket is collected.
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener)
+    for _ in range(_TURNS_OF_ACCEPTING):
+        await asyncio.sleep(0)
+    server.close()
 
 
 class _TurnedAway(asyncio.Protocol):

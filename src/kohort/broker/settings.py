@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from kohort.broker.security import Security
+
 
 class BrokerSettings(TypedDict, total=False):
     """Settings of `EmbeddedBroker`."""
@@ -17,7 +19,9 @@ class BrokerSettings(TypedDict, total=False):
     """Port to listen on; 0 takes a free one. Default: 0."""
 
     allow_remote: bool
-    """Permit an address that other machines reach. There is no authentication. Default: False."""
+    """Permit an address that other machines reach although nobody has to log in; see `security`.
+    Default: False.
+    """
 
     advertised: str | None
     """`HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in brackets. By
@@ -68,6 +72,21 @@ class BrokerSettings(TypedDict, total=False):
 
     offsets_topic_segment_bytes: int
     """Small, so that compaction keeps restarts quick. Default: 4_194_304."""
+
+    transaction_state_log_num_partitions: int
+    """Partitions of `__transaction_state`; never change it. Default: 50."""
+
+    transaction_version: int
+    """Version of transactions that clients are told of: with 2 each has an epoch of its own, and
+    writing to a partition makes it take part (KIP-890); 0 or 1 for how it was before. Default: 2.
+    """
+
+    transaction_max_timeout_ms: int
+    """Longest time that a transaction may take. Default: 900_000."""
+
+    transactional_id_expiration_ms: int
+    """How long a transactional producer may be silent before it is forgotten. Default: 604_800_000.
+    """
 
     group_min_session_timeout_ms: int
     """Shortest session timeout a member may ask for; Kafka's 6000 would make every test of a crash
@@ -124,8 +143,8 @@ class BrokerSettings(TypedDict, total=False):
     """Most members of one consumer group. Default: 2_147_483_647."""
 
     group_consumer_assignors: tuple[str, ...]
-    """The assignors that members may ask for, "uniform" and "range"; the first one is used where
-    nobody asks. Default: ("uniform", "range").
+    """The assignors that members may ask for, "uniform" and "range"; the first one is the default.
+    Default: ("uniform", "range").
     """
 
     group_consumer_rack_aware: bool
@@ -158,7 +177,10 @@ class BrokerSettings(TypedDict, total=False):
     """
 
     offsets_retention_ms: int
-    """How long positions are kept that nobody uses (KIP-211). Default: 604_800_000."""
+    """How long unused offsets are kept (KIP-211). Default: 604_800_000."""
 
     offsets_retention_check_interval_ms: int
     """How often older ones are looked for. Default: 600_000."""
+
+    security: Security | None
+    """TLS and SASL (`kohort.broker.Security`); None: neither. Default: None."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 """Numbers of the types of settings (KIP-569)."""
@@ -19,8 +19,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSetting:
+class TopicSetting(Struct, frozen=True):
     """The values that one setting may have.
 
     Attributes:

@@ -120,7 +120,8 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def delete_records(self) -> None:
-        self.log.delete_records(self.log.log_start_offset + len(self.written) // 9)
+        before = self.log.log_start_offset + len(self.written) // 9
+        self.log.delete_records(min(before, self.log.log_end_offset))
         self.written = [
             record if record.offset >= self.log.log_start_offset else record._replace(key=None)
             for record in self.written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.config import LogConfig
+from kohort.broker.log.directory import DataDirectory
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError
+from kohort.types import TopicPartition
 from kohort.wire.records import iter_batches
 from tests.broker.log.batches import batch, keyed, opened
 
@@ -197,3 +200,130 @@ def test_a_mark_of_an_earlier_version_counts(tmp_path: Path) -> None:
     log = opened(tmp_path)
     assert (log.log_end_offset, log.cut_bytes) == (SEGMENTS * PER_SEGMENT, 0)
     log.close()
+
+
+def removed_last_segment(path: Path, is_closed: bool, *also: str) -> int:
+    """Fill a log, end it and remove the log file of its last segment; return its end offset."""
+    log = filled(path)
+    end = log.log_end_offset
+    if is_closed:
+        log.close()
+    else:
+        log.abandon()
+    last = segment(path, -1)
+    last.unlink()
+    for suffix in also:
+        last.with_suffix(suffix).unlink()
+    return end
+
+
+@pytest.mark.parametrize(
+    ("is_closed", "also", "witness"),
+    [
+        (True, (), ".producers"),
+        (True, (".index", ".timeindex"), ".producers"),
+        (False, (), ".index"),
+        (False, (".timeindex",), ".index"),
+        (False, (".index",), ".timeindex"),
+    ],
+)
+def test_a_last_segment_that_was_removed_is_told(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    is_closed: bool,
+    also: tuple[str, ...],
+    witness: str,
+) -> None:
+    end = removed_last_segment(tmp_path, is_closed, *also)
+    again = opened(tmp_path)
+    left = end - PER_SEGMENT
+    assert again.log_end_offset == left
+    (line,) = told(caplog, "ERROR")
+    match = re.search(r"ends at offset (\d+), .*up to offset (\d+) \(see (\S+)\)", line)
+    assert match is not None
+    assert int(match[1]) == left
+    assert left < int(match[2]) <= end
+    assert match[3].endswith(witness)
+    again.abandon()
+
+
+def test_a_last_segment_without_a_trace_cannot_be_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed_last_segment(tmp_path, False, ".index", ".timeindex")
+    opened(tmp_path).abandon()
+    assert told(caplog, "ERROR") == []
+
+
+def test_a_last_segment_is_missed_though_the_one_before_it_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed_last_segment(tmp_path, False)
+    damage(segment(tmp_path, -1), zeros_at(segment(tmp_path, -1).stat().st_size - 50, 50))
+    opened(tmp_path).abandon()
+    (line,) = told(caplog, "ERROR")
+    assert ".index)" in line
+
+
+def test_a_log_that_ends_before_deleted_records_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = filled(tmp_path)
+    log.delete_records(log.log_end_offset - 1)
+    log.abandon()
+    path = segment(tmp_path, -1)
+    os.truncate(path, path.stat().st_size // PER_SEGMENT * 10)
+    opened(tmp_path).abandon()
+    (line,) = told(caplog, "ERROR")
+    assert f"up to offset {SEGMENTS * PER_SEGMENT - 1} (see log-start-offset)" in line
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"\xff" * 16, b"\x00" * 8])
+def test_damaged_leftovers_stop_no_start(tmp_path: Path, content: bytes) -> None:
+    removed_last_segment(tmp_path, False)
+    for index in tmp_path.glob("*index"):
+        index.write_bytes(content)
+    log = opened(tmp_path)
+    assert log.log_end_offset == (SEGMENTS - 1) * PER_SEGMENT
+    log.abandon()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_whole_log_is_not_said_to_miss_anything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closed: bool
+) -> None:
+    log = filled(tmp_path)
+    if is_closed:
+        log.close()
+    else:
+        log.abandon()
+    opened(tmp_path).abandon()
+    assert told(caplog, "ERROR") == []
+
+
+def test_two_last_segments_that_were_removed_are_told_after_a_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path).abandon()
+    for _ in range(2):
+        segment(tmp_path, -1).unlink()
+    opened(tmp_path).abandon()
+    (line,) = told(caplog, "ERROR")
+    assert f"ends at offset {PER_SEGMENT}, although there were at least records" in line
+
+
+def test_a_partition_without_its_only_log_file_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = DataDirectory(tmp_path, LogConfig())
+    directory.create_topic("t", 1, {})
+    log = directory.log(TopicPartition("t", 0))
+    log.append(batch(b"1"), 0)
+    assert told(caplog, "ERROR") == []
+    log.abandon()
+    segment(log.directory, 0).unlink()
+    directory._logs.clear()
+    assert directory.log(TopicPartition("t", 0)).log_end_offset == 0
+    (line,) = told(caplog, "ERROR")
+    assert "there is no log file" in line
+    directory.close()

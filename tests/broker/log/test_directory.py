@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.log.config import LogConfig
-from kohort.broker.log.directory import DataDirectory, DataDirectoryError
+from kohort.broker.log.directory import DataDirectory, DataDirectoryError, Topic
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from tests.broker.log.batches import batch
@@ -219,6 +220,138 @@ def test_producer_ids_never_come_twice(tmp_path: Path) -> None:
         else:
             crash(directory)
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("left", ["topics.json.reserve", "producer-ids"])
+@pytest.mark.parametrize("has_meta", [True, False])
+def test_a_lost_list_of_topics_is_proposed_anew(tmp_path: Path, left: str, has_meta: bool) -> None:
+    directory = opened(tmp_path)
+    topic = directory.create_topic("a-1", 5, {"retention.ms": "-1"})
+    directory.log(TopicPartition("a-1", 2)).append(batch(b"1", b"2", b"3"), 0)
+    directory.log(TopicPartition("a-1", 0))
+    directory.next_producer_id()
+    directory.close()
+    for name in {"topics.json", "topics.json.reserve", "producer-ids"} - {left}:
+        (tmp_path / name).unlink()
+    if not has_meta:
+        (tmp_path / "meta.properties").unlink()
+    with pytest.raises(DataDirectoryError, match="the list of the topics, is missing"):
+        opened(tmp_path)
+    (tmp_path / "topics.json.proposal").rename(tmp_path / "topics.json")
+    again = opened(tmp_path)
+    assert again.topics == {"a-1": Topic("a-1", topic.topic_id, 3, {})}
+    assert again.log(TopicPartition("a-1", 2)).log_end_offset == 3
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"[{", b"{}", b"null", b"\x00" * 200, b"\xff\xfe", b"[7]", b'[{"name": "t"}]',
+        b'[{"name": "t", "id": 5, "partitions": 1, "configs": {}}]',
+        b'[{"name": "t", "id": "5", "partitions": 1, "configs": {}}]',
+    ],
+)  # fmt: skip
+def test_a_damaged_list_of_topics_is_proposed_anew(tmp_path: Path, content: bytes) -> None:
+    directory = opened(tmp_path)
+    directory.create_topic("t", 1, {})
+    directory.log(PARTITION).append(batch(b"1"), 0)
+    directory.close()
+    (tmp_path / "topics.json").write_bytes(content)
+    with pytest.raises(DataDirectoryError, match=r"the list of the topics, is damaged .* a copy"):
+        opened(tmp_path)
+    assert (tmp_path / "topics.json").read_bytes() == content
+    (tmp_path / "topics.json.proposal").rename(tmp_path / "topics.json")
+    again = opened(tmp_path)
+    assert again.log(PARTITION).log_end_offset == 1
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"version=1\n",
+        b"\xff\x00",
+        b"version=1\ncluster.id=vafhdH",
+        b"version=1\ncluster.id=vafhdH\nnode.i",
+        b"version=1\ncluster.id=vafh\0\0\0\nnode.id=1\n",
+    ],
+)
+def test_a_damaged_identity_can_be_made_anew(tmp_path: Path, content: bytes) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "meta.properties").write_bytes(content)
+    with pytest.raises(
+        DataDirectoryError, match=r"has no cluster\.id, or is damaged; put it back from a copy"
+    ):
+        opened(tmp_path)
+    (tmp_path / "meta.properties").unlink()
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 5, b"\xff", b"-1000", b"0", b"9" * 19, b"1234"])
+def test_producer_ids_do_not_come_again_after_damage(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = opened(tmp_path)
+    seen = {directory.next_producer_id() for _ in range(10)}
+    directory.close()
+    (tmp_path / "producer-ids").write_bytes(content)
+    again = opened(tmp_path)
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert f"{tmp_path / 'producer-ids'} is damaged" in line
+    assert seen.isdisjoint(again.next_producer_id() for _ in range(10))
+    again.close()
+    opened(tmp_path).close()
+    assert len(caplog.records) == 1
+
+
+def failing_close(directory: DataDirectory, code: int, when: str) -> None:
+    """Close a directory while the operating system refuses a call."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, when, refuse)
+        directory.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "when", "meaning"),
+    [
+        (errno.ENOSPC, "write", "nothing that was acknowledged is lost"),
+        (errno.EROFS, "write", "nothing that was acknowledged is lost"),
+        (errno.EIO, "fsync", "it is not known that they are on the disk"),
+    ],
+)
+def test_a_disk_that_takes_nothing_at_the_end_is_told_once(
+    tmp_path: Path, code: int, when: str, meaning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = opened(tmp_path)
+    partitions = [TopicPartition("t", number) for number in range(30)]
+    directory.create_topic("t", 30, {})
+    for partition in partitions:
+        directory.log(partition).append(batch(b"1"), 0)
+    failing_close(directory, code, when)
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith(f"{os.strerror(code)}: partitions could not be closed in order: t-0, ")
+    assert " and 10 others; " in line
+    assert meaning in line
+    again = opened(tmp_path)
+    assert [again.log(partition).log_end_offset for partition in partitions] == [1] * 30
+    again.close()
+
+
+def test_a_partition_that_cannot_be_closed_keeps_no_other_from_it(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.create_topic("t", 3, {})
+    logs = [directory.log(TopicPartition("t", number)) for number in range(3)]
+    for log in logs:
+        log.append(batch(b"1"), 0)
+    (logs[0].directory / "clean-shutdown.tmp").mkdir()
+    directory.close()
+    assert [(log.directory / "clean-shutdown").exists() for log in logs] == [False, True, True]
 
 
 def test_a_directory_that_is_not_a_brokers_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -52,7 +52,7 @@ def _one(
 
 
 def _delete(broker: BrokerContext, topic: str, wanted: DeleteRecordsPartition) -> int:
-    if topic == OFFSETS_TOPIC:
+    if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the offsets topic is the broker's own")
     log = broker.log(topic, wanted.partition_index)
     if not log.config.delete:

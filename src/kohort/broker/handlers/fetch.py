@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.handlers.list_offsets import ISOLATION_LEVELS
+from kohort.broker.handlers.list_offsets import ISOLATION_LEVELS, READ_COMMITTED
 from kohort.broker.log.directory import Topic
-from kohort.broker.log.partition_log import LEADER_EPOCH
+from kohort.broker.log.partition_log import LEADER_EPOCH, PartitionLog
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -18,6 +19,7 @@ from kohort.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from kohort.wire.records import iter_batches
 
 # What a request may make the broker wait; no client asks for more than its request timeout.
 _MAX_WAIT_MS = 60_000
@@ -46,6 +48,7 @@ class _Reading:
         self._broker = broker
         self._request = request
         self._by_id = by_id
+        self._committed = request.isolation_level == READ_COMMITTED
         self._missing = (
             ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
@@ -80,6 +83,8 @@ class _Reading:
             log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
         except KafkaError:
             return True
+        if self._committed and log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            return wanted.fetch_offset < log.last_stable_offset
         return wanted.fetch_offset != log.log_end_offset
 
     def _wanted(self) -> Iterator[tuple[Topic | None, FetchPartition]]:
@@ -141,13 +146,31 @@ class _Reading:
         # KIP-74: however little is asked for, the answer's first batch comes: the client gets on.
         # What follows keeps to the limit, or the answer would be larger than the client can take.
         has_room = is_first or limit > 0
-        records = log.read(wanted.fetch_offset, limit, at_least_one=is_first) if has_room else b""
+        stable = log.last_stable_offset
+        before = stable if self._committed else None
+        records: bytes | memoryview = b""
+        if has_room:
+            records = log.read(wanted.fetch_offset, limit, at_least_one=is_first, before=before)
         return PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
             high_watermark=log.log_end_offset,
-            last_stable_offset=log.log_end_offset,
+            last_stable_offset=stable,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=None,
+            aborted_transactions=_aborted(log, wanted, records) if self._committed else None,
             records=records,
         )
+
+
+def _aborted(
+    log: PartitionLog, wanted: FetchPartition, records: bytes | memoryview
+) -> tuple[AbortedTransaction, ...]:
+    """Name the aborted transactions of which the answer may have records (KIP-98)."""
+    if not records or not log.producers.aborted:
+        return ()
+    *_, last = iter_batches(records)
+    within = log.producers.aborted_within(wanted.fetch_offset, last[0].next_offset)
+    return tuple(
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in within
+    )

@@ -70,26 +70,17 @@ OneGroup = (
     | ConsumerGroupInstallAssignmentRequest
 )
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
-# Authorization is the one refusal that every client reports at once and never retries.
-_NO_COORDINATOR: dict[int, tuple[ErrorCode, str | None]] = {
-    _GROUP_KEY: (ErrorCode.NONE, None),
-    _TRANSACTION_KEY: (
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "this broker does no transactions",
-    ),
-}
-_NO_SUCH_KEY = ErrorCode.INVALID_REQUEST, "only groups have a coordinator in this broker"
+_NO_SUCH_KEY = "only groups and transactions have a coordinator in this broker"
 _TOPIC_IDS_SINCE = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 
 
 def find_coordinator(
     broker: BrokerContext, request: FindCoordinatorRequest, caller: Caller
 ) -> FindCoordinatorResponse:
-    """Name this broker, for there is no other; transactions have no coordinator here."""
-    code, message = _NO_COORDINATOR.get(request.key_type, _NO_SUCH_KEY)
-    node_id, (host, port) = -1, ("", -1)
-    if code is ErrorCode.NONE:
-        node_id, (host, port) = NODE_ID, broker.address
+    """Name this broker, for there is no other."""
+    code, message, node_id, (host, port) = ErrorCode.NONE, None, NODE_ID, broker.address
+    if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
+        code, message, node_id, (host, port) = ErrorCode.INVALID_REQUEST, _NO_SUCH_KEY, -1, ("", -1)
     if caller.version < 4:
         return FindCoordinatorResponse(
             error_code=code, error_message=message, node_id=node_id, host=host, port=port
@@ -112,12 +103,13 @@ def one_group(
     broker: BrokerContext, request: OneGroup, caller: Caller
 ) -> Message | Awaitable[Message]:
     """Hand a request that is about one group to that group's shard."""
-    return _ask(broker, request.group_id, cast("Request[Message]", request), caller)
+    return ask(broker, request.group_id, cast("Request[Message]", request), caller)
 
 
-def _ask(
+def ask(
     broker: BrokerContext, group_id: str, request: Request[R], caller: Caller
 ) -> R | Awaitable[R]:
+    """Put a request to the shard of a group."""
     coordinator = broker.coordinator
     number = coordinator.shard_of(group_id)
     answer = coordinator.request(number, request, caller.version, caller.client_id, caller.host)
@@ -159,8 +151,8 @@ def offset_commit(
             )
     if not known:
         return OffsetCommitResponse(topics=_joined((), refused, by_id))
-    answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
-    return _then(answer, lambda done: replace(done, topics=_joined(done.topics, refused, by_id)))
+    answer = ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
+    return then(answer, lambda done: replace(done, topics=_joined(done.topics, refused, by_id)))
 
 
 def _joined(
@@ -203,8 +195,8 @@ def offset_delete(
         )
         if absent or not found:
             refused.setdefault(topic.name, []).extend(absent)
-    answer = _ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
-    return _then(answer, lambda done: _deleted(done, refused))
+    answer = ask(broker, request.group_id, replace(request, topics=tuple(known)), caller)
+    return then(answer, lambda done: _deleted(done, refused))
 
 
 def _deleted(
@@ -229,7 +221,7 @@ def offset_fetch(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Return positions, of several groups since version 8."""
     if caller.version < 8:
-        return _ask(broker, request.group_id, request, caller)
+        return ask(broker, request.group_id, request, caller)
     answers = [_fetch_for_group(broker, request, group, caller) for group in request.groups]
     return _gather(
         answers,
@@ -245,14 +237,14 @@ def _fetch_for_group(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Return the positions of one group; since version 10 topics come and go as ids."""
     if caller.version < _TOPIC_IDS_SINCE:
-        return _ask(broker, group.group_id, replace(request, groups=(group,)), caller)
+        return ask(broker, group.group_id, replace(request, groups=(group,)), caller)
     asked = [(topic, broker.topic_by_id(topic.topic_id)) for topic in group.topics or ()]
     if group.topics is not None:
         known = tuple(replace(topic, name=found.name) for topic, found in asked if found)
         group = replace(group, topics=known)
     refused = tuple(_no_such_id(topic) for topic, found in asked if not found)
-    answer = _ask(broker, group.group_id, replace(request, groups=(group,)), caller)
-    return _then(
+    answer = ask(broker, group.group_id, replace(request, groups=(group,)), caller)
+    return then(
         answer,
         lambda done: replace(
             done, groups=tuple(_with_ids(broker, group, refused) for group in done.groups)
@@ -298,7 +290,7 @@ def describe_groups(
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe groups."""
     answers = [
-        _ask(broker, group_id, replace(request, groups=(group_id,)), caller)
+        ask(broker, group_id, replace(request, groups=(group_id,)), caller)
         for group_id in request.groups
     ]
     return _gather(
@@ -312,7 +304,7 @@ def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     """Describe groups of the consumer protocol (KIP-848)."""
     answers = [
-        _ask(broker, group_id, replace(request, group_ids=(group_id,)), caller)
+        ask(broker, group_id, replace(request, group_ids=(group_id,)), caller)
         for group_id in request.group_ids
     ]
     return _gather(
@@ -326,7 +318,7 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """Delete groups."""
     answers = [
-        _ask(broker, group_id, replace(request, groups_names=(group_id,)), caller)
+        ask(broker, group_id, replace(request, groups_names=(group_id,)), caller)
         for group_id in dict.fromkeys(request.groups_names)
     ]
     return _gather(
@@ -358,7 +350,8 @@ def list_groups(
 # ------------------------------------------------------------------------------------- both kinds
 
 
-def _then(answer: R | Awaitable[R], change: Callable[[R], R]) -> R | Awaitable[R]:
+def then(answer: R | Awaitable[R], change: Callable[[R], R]) -> R | Awaitable[R]:
+    """Change an answer that is there, or that will be."""
     return _gather([answer], lambda done: change(next(iter(done))))
 
 

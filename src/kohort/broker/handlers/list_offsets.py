@@ -37,7 +37,8 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _NO_EPOCH = -1
-ISOLATION_LEVELS = (0, 1)
+READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
 """Without transactions there is nothing between them; Kafka fails at any other number."""
 
 
@@ -63,7 +64,7 @@ def _partitions(
     times = Counter(each.partition_index for each in topic.partitions)
     by_number = {each.partition_index: each for each in topic.partitions}
     return tuple(
-        _one(broker, topic.name, each, version)
+        _one(broker, topic.name, each, version, request.isolation_level == READ_COMMITTED)
         if times[number] == 1
         else _failed(each, ErrorCode.INVALID_REQUEST)
         for number, each in by_number.items()
@@ -71,13 +72,19 @@ def _partitions(
 
 
 def _one(
-    broker: BrokerContext, topic: str, wanted: ListOffsetsPartition, version: int
+    broker: BrokerContext,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    version: int,
+    committed: bool,
 ) -> ListOffsetsPartitionResponse:
     try:
         if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, EVERY_VERSION):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp}")
         log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         offset, timestamp = _find(log, wanted.timestamp)
+        if committed:
+            offset, timestamp = _committed(log, wanted.timestamp, offset, timestamp)
     except KafkaError as error:
         return _failed(wanted, error.code)
     return ListOffsetsPartitionResponse(
@@ -103,6 +110,14 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
     return log.offset_for_timestamp(timestamp) or (-1, -1)
+
+
+def _committed(log: PartitionLog, wanted: int, offset: int, timestamp: int) -> tuple[int, int]:
+    """Return what a reader of committed records is told: nothing at or behind the stable offset."""
+    if wanted == LATEST:
+        return log.last_stable_offset, timestamp
+    is_found = wanted >= 0 or wanted == MAX_TIMESTAMP
+    return (-1, -1) if is_found and offset >= log.last_stable_offset else (offset, timestamp)
 
 
 def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> PartitionLog:

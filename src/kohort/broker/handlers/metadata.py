@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import islice
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC, cluster_operations
 from kohort.broker.handlers.topics import NewTopics, is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
+from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError
 from kohort.values import replace
 from kohort.wire.messages.cluster import (
@@ -73,7 +73,7 @@ def _asked_too_early(request: MetadataRequest) -> MetadataResponse:
 
 
 def _asked_for(broker: BrokerContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """Describe topics by their ids; by their names if nobody gives an id."""
+    """Describe topics by their ids; by their names without ids."""
     asked = request.topics or ()
     ids = dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID)
     if ids:
@@ -106,7 +106,7 @@ def _make_missing(broker: BrokerContext, wanted: Iterable[str | None]) -> None:
     """Make the topics that a client wants to use; they are there with the answer.
 
     Kafka answers that they are not there yet, and every client asks again (decision 0017). So it
-    does here for what cannot be made, and for more at once than anybody wants.
+    does here for what cannot be made, and for too many at once.
     """
     missing = (name for name in wanted if name and name not in broker.data.topics)
     new: NewTopics | None = None
@@ -128,7 +128,7 @@ def _describe(topic: Topic) -> MetadataResponseTopic:
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name == OFFSETS_TOPIC,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_partitions(range(topic.partitions))),
     )
 
@@ -148,7 +148,7 @@ def _partitions(numbers: Iterable[int]) -> Iterable[MetadataResponsePartition]:
 def describe_cluster(
     broker: BrokerContext, request: DescribeClusterRequest, _caller: Caller
 ) -> DescribeClusterResponse:
-    """Name the one broker there is; nobody else can be asked for its controller (KIP-919)."""
+    """Name the one broker there is; there is no other controller (KIP-919)."""
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(

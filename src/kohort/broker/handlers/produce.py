@@ -1,14 +1,16 @@
-"""Produce and InitProducerId."""
+"""Produce: append batches, of transactions too."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
+from kohort.broker.log.partition_log import PartitionLog
 from kohort.broker.log.validation import MOST_NAMED, RefusedRecordsError
+from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError, clipped
+from kohort.group.transactions.events import Producer
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -19,9 +21,17 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kohort.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.records import parse_header
+from kohort.wire.schema import Buffer
 
 _ACKS = (-1, 0, 1)
+_JOINS_SINCE = 12  # version of Produce from which on writing is enough to join (KIP-890)
+_ABORTABLE_SINCE = 11
+# What a partition's leader says for an error of the transaction coordinator, as Kafka's does.
+_JOIN_ERRORS = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
 
 
 class _Named:
@@ -96,7 +106,7 @@ def _topic(
         try:
             if topic is None:
                 raise KafkaError(missing)
-            results.append(_append(broker, request, topic, partition))
+            results.append(_append(broker, request, topic, partition, caller.version))
         except KafkaError as error:
             results.append(_refused(partition.index, error, named))
     return TopicProduceResponse(
@@ -105,16 +115,23 @@ def _topic(
 
 
 def _append(
-    broker: BrokerContext, request: ProduceRequest, topic: Topic, data: PartitionProduceData
+    broker: BrokerContext,
+    request: ProduceRequest,
+    topic: Topic,
+    data: PartitionProduceData,
+    version: int,
 ) -> PartitionProduceResponse:
     if request.acks not in _ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if topic.name == OFFSETS_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the offsets topic is not for clients")
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, "what coordinators remember is not for clients"
+        )
     if not 0 <= data.index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = TopicPartition(topic.name, data.index)
     log = broker.data.log(partition)
+    _join(broker, request, partition, log, data.records or b"", version)
     appended = log.append(data.records or b"", broker.wall_ms())
     if not appended.duplicate:
         broker.appends.appended(partition)
@@ -127,6 +144,41 @@ def _append(
     )
 
 
+def _join(
+    broker: BrokerContext,
+    request: ProduceRequest,
+    partition: TopicPartition,
+    log: PartitionLog,
+    records: Buffer,
+    version: int,
+) -> None:
+    """Make sure that a batch of a transaction is written to a partition that takes part (KIP-890).
+
+    What the log has of a transaction that is open has been looked at before.
+    """
+    try:
+        header = parse_header(records)
+    except RemoteProtocolError:
+        return  # the log says what is wrong with it
+    by = Producer(header.producer_id, header.producer_epoch)
+    if not header.is_transactional or log.producers.is_open(by.producer_id, by.epoch):
+        return
+    implied = version >= _JOINS_SINCE
+    try:
+        broker.transactions.join(request.transactional_id, by, partition, implied=implied)
+    except KafkaError as error:
+        code = _JOIN_ERRORS.get(ErrorCode(error.code), ErrorCode(error.code))
+        if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+            code = ErrorCode.INVALID_TXN_STATE
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and not implied:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+        raise KafkaError(code, error.message) from error
+    if implied and header.base_sequence > 0 and not log.producers.has_batches(by.producer_id):
+        # each epoch of such a producer counts from 0, so a batch before this one is missing
+        text = f"{by} begins with sequence number {header.base_sequence}"
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+
+
 def _refused(index: int, error: KafkaError, named: _Named) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
@@ -135,26 +187,3 @@ def _refused(index: int, error: KafkaError, named: _Named) -> PartitionProduceRe
         record_errors=named.records_of(error),
         error_message=clipped(error.message),
     )
-
-
-def init_producer_id(
-    broker: BrokerContext, request: InitProducerIdRequest, _caller: Caller
-) -> InitProducerIdResponse:
-    """Give an idempotent producer an id; one that has an id gets another, as Kafka does it."""
-    knows_one_half = (request.producer_id >= 0) != (request.producer_epoch >= 0)
-    if knows_one_half or request.transactional_id == "":
-        return _no_producer_id(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        # Authorization is the one refusal that every client reports at once and never retries.
-        return _no_producer_id(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    try:
-        producer_id = broker.data.next_producer_id()
-    except KafkaError as error:
-        return _no_producer_id(error.code)
-    return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
-    )
-
-
-def _no_producer_id(code: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -26,6 +26,12 @@ from kohort.wire.messages.quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kohort.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from kohort.wire.messages.scram import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -33,7 +39,7 @@ from kohort.wire.messages.scram import (
 )
 
 EVERYTHING_WITH_A_TOPIC = 3576
-"""What anybody may do with a topic, one bit for each operation (KIP-430)."""
+"""What any client may do with a topic, one bit for each operation (KIP-430)."""
 
 _EVERYTHING_WITH_THE_CLUSTER = 8096
 _NOT_ASKED = -2147483648
@@ -44,14 +50,32 @@ _EXACTLY, _DEFAULT, _ANY = range(3)
 
 
 def cluster_operations(asked: bool) -> int:
-    """Return what anybody may do with the cluster, if that was asked for (KIP-430)."""
+    """Return what any client may do with the cluster, if that was asked for (KIP-430)."""
     return _EVERYTHING_WITH_THE_CLUSTER if asked else _NOT_ASKED
+
+
+def no_handshake(
+    _broker: BrokerContext, _request: SaslHandshakeRequest, _caller: Caller
+) -> SaslHandshakeResponse:
+    """Refuse SASL at a listener without any; where there is some, a `Gate` takes the request."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=())
+
+
+def no_authentication(
+    _broker: BrokerContext, _request: SaslAuthenticateRequest, _caller: Caller
+) -> SaslAuthenticateResponse:
+    """Refuse SASL at a listener without any."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="this listener has no SASL",
+        auth_bytes=b"",
+    )
 
 
 def describe_acls(
     _broker: BrokerContext, _request: DescribeAclsRequest, _caller: Caller
 ) -> DescribeAclsResponse:
-    """Say that there are no ACLs, for nobody would look at them."""
+    """Refuse ACLs, because nothing would enforce them."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=()
     )

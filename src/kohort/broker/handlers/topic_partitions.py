@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
+from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode
 from kohort.values import replace
 from kohort.wire.messages.topic_partitions import (
@@ -91,7 +91,7 @@ def _described(topic: Topic, numbers: Iterable[int]) -> DescribeTopicPartitionsR
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name == OFFSETS_TOPIC,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(partitions),
         topic_authorized_operations=EVERYTHING_WITH_A_TOPIC,
     )

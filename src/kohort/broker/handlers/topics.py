@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import problem
+from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.types import TopicPartition
 from kohort.values import replace
@@ -260,7 +260,7 @@ def _to_delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None:
         raise KafkaError(missing, "there is no such topic")
-    if topic.name == OFFSETS_TOPIC:
+    if topic.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the offsets topic is the broker's own")
     return topic
 

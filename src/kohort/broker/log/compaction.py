@@ -3,6 +3,10 @@
 Only closed segments are rewritten, oldest first: several that became small into one. A batch keeps
 its base offset, last offset and sequence numbers whatever is removed from it, and the last batch of
 each idempotent producer stays, if only as a header. Offsets have gaps afterwards.
+
+Aborted records go, and count for no key. A transaction's marker stays while records that it commits
+do, or else they would be in a transaction without an end; and nothing is looked at beyond the last
+stable offset.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kohort.broker.log.cleaning import without
 from kohort.broker.log.partition_log import CLEANED_SUFFIX, PartitionLog
-from kohort.broker.log.producer_state import ProducerStates
+from kohort.broker.log.producer_state import AbortedBatches, ProducerStates
 from kohort.broker.log.segment import Segment
 from kohort.errors import KafkaError, RemoteProtocolError
 from kohort.wire.records import Record, decode_records
@@ -66,7 +70,7 @@ def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
         OSError: The disk is full, for instance; the log is sound.
     """
     closed = log.segments[:-1]
-    keys = _Keys(log.compacted_to)
+    keys = _Keys(log)
     yield from keys.learn(closed)
     if keys.end == log.compacted_to:
         return
@@ -90,9 +94,10 @@ def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
 class _Keys:
     """Where the newest record of each key is, in the part of the log that is new."""
 
-    def __init__(self, start: int) -> None:
-        self.end = start
-        self._start = start
+    def __init__(self, log: PartitionLog) -> None:
+        self.end = self._start = log.compacted_to
+        self._stable = log.last_stable_offset
+        self._aborted = _aborted(log.producers)
         self._newest: dict[bytes, int] = {}
         self._room = _KEYS_BYTES
 
@@ -102,10 +107,11 @@ class _Keys:
             if segment.next_offset <= self._start:
                 continue
             for header, batch in segment.all_batches():
-                if self._room <= 0:
+                if self._room <= 0 or header.base_offset >= self._stable:
                     return
                 if header.last_offset >= self._start:
-                    self._learn(_records(batch))
+                    if not header.is_control and not self.is_aborted(header):
+                        self._learn(_records(batch))
                     self.end = header.next_offset
                     yield
 
@@ -115,6 +121,13 @@ class _Keys:
                 if record.key not in self._newest:
                     self._room -= len(record.key) + _BYTES_PER_KEY
                 self._newest[record.key] = record.offset
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the batch is part of a transaction that was aborted."""
+        if not header.is_transactional or header.producer_id not in self._aborted:
+            return False
+        known = self._aborted[header.producer_id]
+        return any(each.first_offset <= header.base_offset < each.last_offset for each in known)
 
     def keeps(self, record: Record, keep_tombstones: bool) -> bool:
         """Whether a record stays."""
@@ -136,6 +149,7 @@ class _Rewriting:
         self._keys = keys
         self._group: list[Segment] = []
         self._cleaned: Segment | None = None
+        self._unended: set[int] = set()  # producers of whose transaction records have stayed
         self.gave_up = False
 
     def make_room_for(self, segment: Segment) -> None:
@@ -154,12 +168,24 @@ class _Rewriting:
             self._cleaned = _new_segment(self._log, segment.base_offset)
         self._group.append(segment)
         for header, batch in segment.all_batches():
-            kept = _kept(header, batch, self._keys, self._log.producers, keep_tombstones)
+            if header.is_control:
+                stays = self._keeps_marker(header, keep_tombstones)
+                kept: bytes | memoryview | None = batch if stays else None
+            else:
+                kept = _kept(header, batch, self._keys, self._log.producers, keep_tombstones)
+                if kept is not None and header.is_transactional:
+                    self._unended.add(header.producer_id)
             if kept is not None:
                 self._cleaned.append(kept, parse_header(kept))
             yield
             if segment not in self._log.segments:
                 break
+
+    def _keeps_marker(self, header: BatchHeader, keep_tombstones: bool) -> bool:
+        """Whether a marker stays: it ends what has stayed, or readers may not have seen it yet."""
+        ends = header.producer_id in self._unended
+        self._unended.discard(header.producer_id)
+        return ends or keep_tombstones or header.base_offset >= self._keys.end
 
     def finish(self) -> None:
         """Swap, keeping the time of the last write, from which the age of tombstones counts."""
@@ -182,6 +208,13 @@ class _Rewriting:
         self.gave_up = True
 
 
+def _aborted(producers: ProducerStates) -> dict[int, list[AbortedBatches]]:
+    by_producer: dict[int, list[AbortedBatches]] = {}
+    for each in producers.aborted:
+        by_producer.setdefault(each.producer_id, []).append(each)
+    return by_producer
+
+
 def _new_segment(log: PartitionLog, base_offset: int) -> Segment:
     """Begin a segment beside the log, where an abandoned pass may have left one."""
     Segment(log.directory, base_offset, log.files, CLEANED_SUFFIX).remove()
@@ -198,12 +231,13 @@ def _kept(
     keep_tombstones: bool,
 ) -> bytes | memoryview | None:
     """Return what stays of a batch, None for nothing."""
-    records = _records(batch)
-    if header.is_control or header.base_offset >= keys.end:
+    if header.base_offset >= keys.end:
         return batch
+    records = _records(batch)
     if not records and header.record_count:
         return batch  # not readable, so nothing is known of it that could speak against it
-    stay = [keys.keeps(record, keep_tombstones) for record in records]
+    gone = keys.is_aborted(header)
+    stay = [not gone and keys.keeps(record, keep_tombstones) for record in records]
     if records and all(stay):
         return batch
     if any(stay) or producers.needs(header):

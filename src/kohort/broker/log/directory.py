@@ -3,6 +3,7 @@
 .lock                 held while a broker uses the directory
 meta.properties       cluster id and node id, as Kafka writes them
 topics.json           the topics; replaced as a whole, so a crash cannot tear it
+topics.json.proposal  what folders say of the topics, when topics.json is missing
 topics.json.reserve   room for its next version, so that a full disk lets topics be deleted
 producer-ids          first producer id not handed out yet
 <topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
@@ -16,13 +17,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
+import logging
 import os
+import re
+import secrets
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from kohort.broker.log.closing import close_all
 from kohort.broker.log.config import LogConfig, log_config
 from kohort.broker.log.files import FileCache, replace_file
 from kohort.broker.log.folders import (
@@ -33,21 +37,29 @@ from kohort.broker.log.folders import (
     set_strays_aside,
     take_back,
 )
+from kohort.broker.log.missing import tell_emptied, topics_in_folders
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.broker.log.reserve import Reserve
 from kohort.broker.log.storage import Storage
-from kohort.broker.log.topic import Topic
+from kohort.broker.log.topic import Topic, as_json, from_json
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["DataDirectory", "DataDirectoryError", "Topic", "log_config"]
 
+_CLUSTER_ID = re.compile("[!-~]+")
 _META = "meta.properties"
 _TOPICS = "topics.json"
+_PROPOSAL = "topics.json.proposal"
 _PRODUCER_IDS = "producer-ids"
 _NODE_ID = 1
 # Ids are reserved on disk this many at a time; a crash wastes the rest, and none comes twice.
 _PRODUCER_ID_BLOCK = 1000
+# Where the ids of a new directory may begin, in blocks: as numbers they fit into a float.
+_PRODUCER_ID_STARTS = 2**42
+_PRODUCER_ID_LAST = 2**62  # half of what an id has room for: it is never reached
 
 
 class DataDirectoryError(KohortError):
@@ -135,7 +147,7 @@ class DataDirectory:
         return topic
 
     def add_topics(self, topics: Iterable[Topic]) -> None:
-        """Add topics whose names nobody has, all of them or none.
+        """Add topics with unused names, all of them or none.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -185,21 +197,12 @@ class DataDirectory:
         self._reserve.keep()
 
     def _tidy_folders(self) -> None:
-        """Remove what was marked, and set aside what nobody knows; a start does the rest."""
+        """Remove what was marked, and set unknown folders aside; a start does the rest."""
         remove_marked(self.path, self.topics)
         set_strays_aside(self.path, self.topics)
 
     def _store_topics(self, topics: dict[str, Topic], *, from_reserve: bool = False) -> None:
-        rows = [
-            {
-                "name": topic.name,
-                "id": str(topic.topic_id),
-                "partitions": topic.partitions,
-                "configs": dict(topic.configs),
-            }
-            for topic in topics.values()
-        ]
-        content = json.dumps(rows, indent=1).encode()
+        content = as_json(topics.values())
         with self.storage.writing(self.path / _TOPICS):
             try:
                 replace_file(self.path / _TOPICS, content)
@@ -213,21 +216,39 @@ class DataDirectory:
 
     def _read_topics(self) -> dict[str, Topic]:
         path = self.path / _TOPICS
+        has_served = self._reserve.is_there or (self.path / _PRODUCER_IDS).exists()
         if not path.exists():
+            if has_served:
+                raise self._without_topics("is missing")
             if (self.path / _META).exists():
                 raise DataDirectoryError(
                     f"{self.path} is a data directory of Apache Kafka ({_META} without {_TOPICS}); "
-                    "choose another one"
+                    f"choose another one, or put {_TOPICS} back if it was lost"
                 )
             return {}
         try:
-            topics = [
-                Topic(row["name"], uuid.UUID(row["id"]), row["partitions"], row["configs"])
-                for row in json.loads(path.read_text())
-            ]
-        except (ValueError, KeyError, TypeError) as error:
+            return from_json(path.read_bytes())
+        except ValueError as error:
+            if has_served:
+                raise self._without_topics(f"is damaged ({error})") from error
             raise DataDirectoryError(f"{path} is not a broker's: {error}") from error
-        return {topic.name: topic for topic in topics}
+
+    def _without_topics(self, what: str) -> DataDirectoryError:
+        """Return the error of a directory that has lost its list of topics.
+
+        The folders do not know settings, and without its retention a topic may lose its records:
+        so they make a proposal that somebody has to complete.
+        """
+        found = topics_in_folders(self.path)
+        proposal = self.path / _PROPOSAL
+        replace_file(proposal, as_json(found))
+        return DataDirectoryError(
+            f"{self.path}: {_TOPICS}, the list of the topics, {what}; put it back from a copy. "
+            f"Without a copy, complete {proposal}, which has the {len(found)} topics that the "
+            "folders of partitions name: correct the numbers of partitions (those that were never "
+            "used have no folder) and add the settings of topics (configs), which no folder knows; "
+            f"then rename it to {_TOPICS}"
+        )
 
     # ------------------------------------------------------------------------------- logs
 
@@ -243,7 +264,8 @@ class DataDirectory:
             config = log_config(self._defaults, topic.configs)
             directory = self._directory_of(partition)
             with self._files.storage.reading(directory):
-                claim(directory, topic)
+                if claim(directory, topic):
+                    tell_emptied(directory)
                 log = PartitionLog(directory, config, self._files)
             self._logs[partition] = log
         return log
@@ -275,10 +297,15 @@ class DataDirectory:
     def _read_cluster_id(self) -> str:
         path = self.path / _META
         if path.exists():
-            lines = (line.partition("=") for line in path.read_text().splitlines())
+            text = path.read_bytes().decode(errors="replace")
+            lines = (line.partition("=") for line in text.splitlines())
             known = {key.strip(): value.strip() for key, _, value in lines}
-            if not known.get("cluster.id"):
-                raise DataDirectoryError(f"{path} is not a broker's: it has no cluster.id")
+            is_whole = known.get("node.id") == str(_NODE_ID)  # the last line that is written
+            if not is_whole or not _CLUSTER_ID.fullmatch(known.get("cluster.id", "")):
+                raise DataDirectoryError(
+                    f"{path} has no cluster.id, or is damaged; put it back from a copy, or remove "
+                    "it if the directory is a broker's: clients then see a new cluster id"
+                )
             return known["cluster.id"]
         cluster_id = kafka_uuid(uuid.uuid4())
         if not (self.path / _TOPICS).exists():
@@ -305,11 +332,17 @@ class DataDirectory:
 
     def _read_producer_ids(self) -> int:
         try:
-            return int((self.path / _PRODUCER_IDS).read_text())
+            return _reserved_ids((self.path / _PRODUCER_IDS).read_bytes())
         except FileNotFoundError:
-            return 0
-        except ValueError as error:
-            raise DataDirectoryError(f"{self.path / _PRODUCER_IDS}: {error}") from error
+            return _new_ids()
+        except ValueError:
+            logger.error(
+                "%s is damaged: it does not hold the first producer id that was never given out;"
+                " new producers get ids from a random number on, so that none is given out twice,"
+                " and no record is lost",
+                self.path / _PRODUCER_IDS,
+            )
+            return _new_ids()
 
     # ------------------------------------------------------------------------------- end
 
@@ -323,15 +356,31 @@ class DataDirectory:
             log.flush()
 
     def close(self) -> None:
-        """Flush and let go of the directory.
-
-        Raises:
-            OSError: The disk did not take it; everything is let go of all the same.
-        """
+        """Flush and let go of the directory; what the disk does not take is told in the log."""
         try:
-            for log in self._logs.values():
-                log.close()
+            close_all(self._logs)
         finally:
             self._logs.clear()
             self._files.close()
             self._free_lock()
+
+
+def _new_ids() -> int:
+    """Return where producer ids begin if it is not known which were given out.
+
+    A producer that outlives a broker may come to a new one at the same address: the ids of the new
+    one's producers must be others, or their records pass for repetitions.
+    """
+    return secrets.randbelow(_PRODUCER_ID_STARTS) * _PRODUCER_ID_BLOCK
+
+
+def _reserved_ids(content: bytes) -> int:
+    """Read the first producer id that is not reserved.
+
+    Raises:
+        ValueError: It is none; a shorter number, as a damaged file may have, is no whole block.
+    """
+    reserved = int(content)
+    if not 0 < reserved <= _PRODUCER_ID_LAST or reserved % _PRODUCER_ID_BLOCK:
+        raise ValueError(reserved)
+    return reserved

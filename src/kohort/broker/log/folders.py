@@ -35,8 +35,11 @@ def kafka_uuid(value: uuid.UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def claim(folder: Path, topic: Topic) -> None:
+def claim(folder: Path, topic: Topic) -> bool:
     """Write whose log a folder holds, unless it says so; it is made if it is not there.
+
+    Returns:
+        Whether it said so.
 
     Raises:
         OSError: It is not known that what is in the folder is the topic's, or the operating system
@@ -46,7 +49,7 @@ def claim(folder: Path, topic: Topic) -> None:
     if owner.exists():
         if _read_owner(owner.read_bytes()) != topic.topic_id:
             raise OSError(f"{owner} does not name topic {topic.name}; {_advice(folder, topic)}")
-        return
+        return True
     folder.mkdir(exist_ok=True)
     if any(each.suffix != ".tmp" for each in folder.iterdir()):
         raise OSError(
@@ -55,6 +58,7 @@ def claim(folder: Path, topic: Topic) -> None:
         )
     replace_file(owner, _metadata(topic.topic_id))
     sync_directory(folder.parent)
+    return False
 
 
 def mark_deleted(path: Path, topics: Collection[Topic]) -> list[tuple[Path, Path]]:
@@ -73,10 +77,10 @@ def mark_deleted(path: Path, topics: Collection[Topic]) -> list[tuple[Path, Path
     by_name = {topic.name: topic for topic in topics}
     marks: list[tuple[Path, Path]] = []
     try:
-        for folder, name, number in tuple(_folders(path)):
+        for folder, name, number in tuple(folders(path)):
             topic = by_name.get(name)
             # Any other folder becomes a stray: it is not known that its records are the topic's.
-            if topic is not None and _owner(folder) == topic.topic_id:
+            if topic is not None and owner_of(folder) == topic.topic_id:
                 mark = path / f"{topic.topic_id.hex}.{number}-delete"
                 folder.rename(mark)
                 marks.append((folder, mark))
@@ -131,14 +135,14 @@ def set_strays_aside(path: Path, topics: Mapping[str, Topic]) -> None:
         path: The data directory.
         topics: The topics there are.
     """
-    for folder, name, number in tuple(_folders(path)):
+    for folder, name, number in tuple(folders(path)):
         topic = topics.get(name)
         if topic is None:
             _set_aside(folder, folder.name, f"topics.json does not know topic {name}")
         elif number >= topic.partitions:
             reason = f"topics.json gives topic {name} {topic.partitions} partitions"
             _set_aside(folder, folder.name, reason)
-        elif _is_of_another(_owner(folder), topic.topic_id):
+        elif _is_of_another(owner_of(folder), topic.topic_id):
             reason = f"topics.json knows a topic {name} with another id"
             _set_aside(folder, folder.name, reason)
 
@@ -148,7 +152,7 @@ def _is_of_another(owner: uuid.UUID | None, topic_id: uuid.UUID) -> bool:
     return owner is not None and (owner.int ^ topic_id.int).bit_count() >= _DAMAGED_BITS
 
 
-def _folders(path: Path) -> Iterator[tuple[Path, str, int]]:
+def folders(path: Path) -> Iterator[tuple[Path, str, int]]:
     """Yield the folders of partitions, each with its topic's name and its number."""
     for folder in path.iterdir():
         name, _, number = folder.name.rpartition("-")
@@ -172,7 +176,8 @@ def _set_aside(folder: Path, wanted: str, reason: str) -> None:
     )
 
 
-def _owner(folder: Path) -> uuid.UUID | None:
+def owner_of(folder: Path) -> uuid.UUID | None:
+    """Return the id of the topic whose a folder is; None when that cannot be read."""
     try:
         return _read_owner((folder / _METADATA).read_bytes())
     except OSError:

@@ -4,8 +4,8 @@
 timestamp to a relative offset: int64, int32. Both grow with the segment and are read by binary
 search straight from the file, so an index costs no memory however large the log is.
 
-An index is only a shortcut. It is never synced, and whoever follows an entry checks that it leads
-to the batch it names; `Segment` builds an index that lies again.
+An index is only a shortcut. It is never synced, and a reader checks that an entry leads to the
+batch it names; `Segment` builds an index that lies again.
 """
 
 from __future__ import annotations

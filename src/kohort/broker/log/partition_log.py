@@ -21,16 +21,19 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
+from msgspec import Struct
+
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.files import FileCache, replace_file, sync_directory
+from kohort.broker.log.missing import left_by_segments, tell_missing
 from kohort.broker.log.producer_state import ProducerStates
-from kohort.broker.log.recovery import open_closed, recover
+from kohort.broker.log.recovery import open_closed, read_mark, recover
 from kohort.broker.log.segment import Segment
+from kohort.broker.log.timestamps import since
 from kohort.broker.log.validation import check_time, only_batch
-from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
-from kohort.values import dataclass
-from kohort.wire.records import decode_records
+from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
+from kohort.wire.records.marker import Marker, encode_marker
 from kohort.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
@@ -50,8 +53,7 @@ _START_FILE = "log-start-offset"
 _SWAP_FILE = "swap"
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """Where a batch went.
 
     Attributes:
@@ -74,7 +76,7 @@ class PartitionLog:
         directory: Where it is.
         config: Its settings; may be replaced at any time.
         cut_bytes: How much opening cut off the end: half-written in a crash, or damaged.
-        producers: State of the idempotent producers.
+        producers: State of the producers, their transactions in this partition included.
         files: Where its descriptors come from.
         log_start_offset: First offset that can be read.
         compacted_to: Offset below which compaction has seen each record.
@@ -109,13 +111,26 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """Offset after the last record; the high watermark too, for nobody replicates."""
+        """Offset after the last record; also the high watermark, because there are no replicas."""
         return self._segments[-1].next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offset before which every transaction has ended: how far committed records are read."""
+        first_open = self.producers.first_open
+        if first_open is None:
+            return self.log_end_offset
+        return max(first_open, self.log_start_offset)
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self._segments)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether everything that was appended survives the machine."""
+        return not self._unflushed
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -135,7 +150,7 @@ class PartitionLog:
 
     def _open_last(self) -> ProducerStates:
         """Open the segment that grows: at once after a shutdown in order, else batch by batch."""
-        last, mark = self._segments[-1], self._read_mark()
+        last, mark = self._segments[-1], read_mark(self.directory / _CLEAN_FILE)
         if mark is not None and mark[0] == last.base_offset:
             is_whole, self.cut_bytes = open_closed(last, *mark[1:])
             if not is_whole:
@@ -145,22 +160,24 @@ class PartitionLog:
         producers = self._producers_at(last.base_offset)
         self.cut_bytes = recover(last, LEADER_EPOCH, producers.apply)
         self._unflushed = last.size > 0
+        self._tell_missing(mark)
         self._drop_snapshots()
         return producers
+
+    def _tell_missing(self, mark: list[int] | None) -> None:
+        bases = {segment.base_offset for segment in self._segments}
+        known = left_by_segments(self.directory, bases, self.files)
+        if not self.cut_bytes:  # else it is told what the last segment has lost
+            known |= {path.name: offset for offset, path in self._snapshots()}
+            known[_START_FILE] = self._stored_start()
+            known[_CLEAN_FILE] = mark[2] if mark is not None and len(mark) > 2 else 0
+        tell_missing(self.directory, self.log_end_offset, known)
 
     def _drop_snapshots(self) -> None:
         """Remove snapshots of producers that speak of batches that were cut off."""
         for offset, path in self._snapshots():
             if offset > self.log_end_offset:
                 path.unlink()
-
-    def _read_mark(self) -> list[int] | None:
-        try:
-            words = (self.directory / _CLEAN_FILE).read_text().split()
-            mark = [int(word) for word in words]
-        except (OSError, ValueError):
-            return None
-        return mark if len(mark) in (2, 3) else None  # 2 of earlier versions: no end offset
 
     def _producers_at(self, end: int) -> ProducerStates:
         """Fold the producers' state before an offset from a snapshot and the batches after it."""
@@ -171,9 +188,9 @@ class PartitionLog:
                     producers, start = ProducerStates.from_json(path.read_bytes()), offset
         for segment in self._segments:
             if start < segment.next_offset and segment.base_offset < end:
-                for header, _ in segment.batches():
+                for header, batch in segment.batches():
                     if header.base_offset >= start:
-                        producers.apply(header)
+                        producers.apply(header, batch)
         return producers
 
     def _snapshots(self) -> list[tuple[int, Path]]:
@@ -188,12 +205,14 @@ class PartitionLog:
 
     # ------------------------------------------------------------------------------- writing
 
-    def append(self, records: Buffer, now_ms: int) -> Appended:
+    def append(self, records: Buffer, now_ms: int, *, by_coordinator: bool = False) -> Appended:
         """Append the one batch that `records` holds, as a producer sent it.
 
         Args:
             records: One record batch; its offsets count from 0.
             now_ms: Milliseconds since the epoch.
+            by_coordinator: Whether the group coordinator writes it for a producer, whose sequence
+                numbers count its own batches only.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, a
@@ -201,7 +220,7 @@ class PartitionLog:
                 be written. In every case the log is as it was before.
         """
         header, batch = only_batch(records, self.config)
-        known = self.producers.check(header)
+        known = None if by_coordinator else self.producers.check(header)
         if known is not None:
             stamp = known.timestamp if self.config.log_append_time else -1
             return Appended(known.base_offset, self.log_end_offset, stamp, duplicate=True)
@@ -215,6 +234,22 @@ class PartitionLog:
         stamp = -1 if append_time is None else append_time
         return Appended(base_offset, self.log_end_offset, stamp, duplicate=False)
 
+    def append_marker(self, marker: Marker, now_ms: int) -> None:
+        """End a producer's transaction.
+
+        Args:
+            marker: How it ends.
+            now_ms: Milliseconds since the epoch.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH where a later epoch has written, or
+                KAFKA_STORAGE_ERROR; the log is as it was.
+        """
+        self.producers.check_marker(marker.producer_id, marker.producer_epoch)
+        batch = memoryview(encode_marker(marker, now_ms))
+        with self.files.storage.writing(self.directory):
+            self._write(with_base_offset(batch, self.log_end_offset, LEADER_EPOCH, None))
+
     def _write(self, stored: bytes) -> None:
         header = parse_header(stored)
         last = self._segments[-1]
@@ -223,7 +258,7 @@ class PartitionLog:
         self._forget_mark()
         last.append(stored, header)
         self._unflushed = True
-        self.producers.apply(header)
+        self.producers.apply(header, stored)
 
     def _forget_mark(self) -> None:
         if self._marked_clean:
@@ -269,13 +304,21 @@ class PartitionLog:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool = True,
+        before: int | None = None,
+    ) -> bytes | memoryview:
         """Return whole batches from the one that holds `offset` on, of one segment.
 
         Args:
             offset: Where to begin; at the end there is nothing.
             max_bytes: How much to return at most.
             at_least_one: Whether the first batch comes back however large it is.
+            before: Return only batches that end before this offset; None: there is no limit.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE where the log is damaged, or
@@ -290,7 +333,7 @@ class PartitionLog:
             return b""
         with self._reading():
             for segment in self._segments[self._segment_number(offset) :]:
-                found = segment.read(offset, max_bytes, at_least_one)
+                found = segment.read(offset, max_bytes, at_least_one, before)
                 if found is not None:
                     return found
         return b""
@@ -319,14 +362,8 @@ class PartitionLog:
                 KAFKA_STORAGE_ERROR.
         """
         with self._reading():
-            for segment in self._segments:
-                if segment.max_timestamp < timestamp and not segment.damaged:
-                    continue
-                for batch in segment.find_timestamp(timestamp):
-                    for offset, record_timestamp in _timestamps(batch):
-                        if record_timestamp >= timestamp and offset >= self.log_start_offset:
-                            return offset, record_timestamp
-        return None
+            found = since(self._segments, timestamp)
+            return next((each for each in found if each[0] >= self.log_start_offset), None)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the record with the largest timestamp (KIP-734)."""
@@ -391,6 +428,7 @@ class PartitionLog:
     def _remove_oldest(self) -> None:
         segment = self._segments.pop(0)
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
+        self.producers.forget_aborted(self.log_start_offset)
         segment.remove()
 
     # ------------------------------------------------------------------------------- compaction
@@ -458,12 +496,3 @@ class PartitionLog:
         """Close the files, and nothing else: as a crash leaves them."""
         for segment in self._segments:
             segment.release()
-
-
-def _timestamps(batch: memoryview) -> Iterator[tuple[int, int]]:
-    try:
-        records = decode_records(batch)
-    except RemoteProtocolError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    for record in records:
-        yield record.offset, record.timestamp

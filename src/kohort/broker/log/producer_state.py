@@ -1,4 +1,4 @@
-"""Idempotent producers of one partition (KIP-98): who wrote which sequence numbers where.
+"""Producers of one partition (KIP-98): who wrote which sequence numbers where, in transactions too.
 
 The last five batches of each producer are remembered, because that many may be in flight and come
 again: a repeated batch is answered with the offset it got the first time.
@@ -7,22 +7,27 @@ again: a repeated batch is answered with the offset it got the first time.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import field
+from operator import attrgetter
+from typing import Any
+
+from msgspec import Struct, field
 
 from kohort.errors import ErrorCode, KafkaError
-from kohort.values import dataclass
 from kohort.wire.records.header import BatchHeader
+from kohort.wire.records.marker import committed_by
+from kohort.wire.schema import Buffer
 
 _REMEMBERED_BATCHES = 5
 # Kafka's producer.id.expiration.ms: a producer is forgotten after a day without a batch.
 _EXPIRATION_MS = 24 * 3600 * 1000
+_ABORTED = "aborted"  # beside the producers of a snapshot, whose keys are numbers
 _SEQUENCES = 0x80000000  # sequence numbers wrap to 0 after the largest int32
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
+class WrittenBatch(Struct, frozen=True):
     """A batch of an idempotent producer that is in the log."""
 
     first_sequence: int
@@ -32,19 +37,78 @@ class WrittenBatch:
     timestamp: int
 
 
-@dataclass(slots=True)
-class _Producer:
+class AbortedBatches(Struct, frozen=True):
+    """An aborted transaction of one partition.
+
+    Attributes:
+        producer_id: Who wrote it.
+        first_offset: Offset of its first record.
+        last_offset: Offset of its marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class NewestBatch(Struct, frozen=True):
+    """How far a producer is.
+
+    Attributes:
+        producer_id: Its id.
+        epoch: Its epoch.
+        last: The last batch that it wrote with this epoch, None if it wrote none.
+        open_since: Offset of the first record of its transaction, None when it is in none.
+    """
+
+    producer_id: int
+    epoch: int
+    last: WrittenBatch | None
+    open_since: int | None
+
+
+class _Producer(Struct):
     epoch: int
     idle_since_ms: int | None = None
     batches: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES))
 
 
 class ProducerStates:
-    """All producers of one partition; a fold of the headers in its log."""
+    """All producers of one partition; a fold of the batches in its log.
+
+    Attributes:
+        aborted: Transactions that were aborted, by the offsets of their markers.
+    """
 
     def __init__(self) -> None:
         """Start without any producer."""
         self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, int] = {}  # by producer, offset of its transaction's first record
+        self.aborted: list[AbortedBatches] = []
+
+    @property
+    def first_open(self) -> int | None:
+        """Offset of the first record that is in a transaction which has not ended."""
+        return min(self._open.values(), default=None)
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has a transaction that it began with this epoch."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.epoch == epoch and producer_id in self._open
+
+    def has_batches(self, producer_id: int) -> bool:
+        """Whether a batch is known that a producer wrote with its present epoch."""
+        known = self._producers.get(producer_id)
+        return known is not None and bool(known.batches)
+
+    def aborted_within(self, start: int, end: int) -> list[AbortedBatches]:
+        """Return the aborted transactions that have records from `start` to before `end`."""
+        first = bisect_left(self.aborted, start, key=attrgetter("last_offset"))
+        return [each for each in self.aborted[first:] if each.first_offset < end]
+
+    def forget_aborted(self, before: int) -> None:
+        """Drop what is known of transactions that ended before an offset."""
+        del self.aborted[: bisect_left(self.aborted, before, key=attrgetter("last_offset"))]
 
     def check(self, header: BatchHeader) -> WrittenBatch | None:
         """Say whether a batch may be appended.
@@ -54,7 +118,8 @@ class ProducerStates:
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH for an older epoch of the producer,
-                OUT_OF_ORDER_SEQUENCE_NUMBER where a batch before this one is missing.
+                OUT_OF_ORDER_SEQUENCE_NUMBER where a batch before this one is missing,
+                INVALID_TXN_STATE for a batch beside the producer's own transaction.
         """
         if header.producer_id < 0:
             return None
@@ -71,6 +136,11 @@ class ProducerStates:
                 f"producer {header.producer_id} has epoch {known.epoch}, not "
                 f"{header.producer_epoch}",
             )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} is in a transaction, and this batch is in none",
+            )
         if header.producer_epoch > known.epoch:
             self._check_sequence(header, 0)
             return None
@@ -81,8 +151,8 @@ class ProducerStates:
         for batch in known.batches:
             if (batch.first_sequence, batch.last_sequence) == sequences:
                 return batch
-        if known.batches:
-            self._check_sequence(header, (known.batches[-1].last_sequence + 1) % _SEQUENCES)
+        last = known.batches[-1].last_sequence if known.batches else -1
+        self._check_sequence(header, (last + 1) % _SEQUENCES)
         return None
 
     def _check_sequence(self, header: BatchHeader, expected: int) -> None:
@@ -93,23 +163,48 @@ class ProducerStates:
                 f"{expected} comes next",
             )
 
-    def apply(self, header: BatchHeader) -> None:
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """Make sure that a marker is not of an epoch that has passed.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {known.epoch}, not {epoch}",
+            )
+
+    def apply(self, header: BatchHeader, batch: Buffer) -> None:
         """Note a batch that is in the log, with the offsets it has there."""
-        if header.producer_id < 0 or header.is_control:
+        if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
             known = self._producers[header.producer_id] = _Producer(header.producer_epoch)
         known.idle_since_ms = None
-        known.batches.append(
-            WrittenBatch(
-                first_sequence=header.base_sequence,
-                last_sequence=_last_sequence(header),
-                base_offset=header.base_offset,
-                last_offset=header.last_offset,
-                timestamp=header.max_timestamp,
+        if header.is_control:
+            self._end(header, batch)
+            return
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+        if header.base_sequence >= 0:  # a coordinator writes offsets for a producer, without any
+            known.batches.append(
+                WrittenBatch(
+                    first_sequence=header.base_sequence,
+                    last_sequence=_last_sequence(header),
+                    base_offset=header.base_offset,
+                    last_offset=header.last_offset,
+                    timestamp=header.max_timestamp,
+                )
             )
-        )
+
+    def _end(self, header: BatchHeader, batch: Buffer) -> None:
+        open_since = self._open.pop(header.producer_id, None)
+        if open_since is not None and committed_by(batch) is False:
+            ended = AbortedBatches(header.producer_id, open_since, header.last_offset)
+            self.aborted.append(ended)
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that wrote nothing for a day; called now and then.
@@ -118,7 +213,7 @@ class ProducerStates:
         their producer is at work.
         """
         for producer_id, known in tuple(self._producers.items()):
-            if known.idle_since_ms is None:
+            if known.idle_since_ms is None or producer_id in self._open:
                 known.idle_since_ms = now_ms
             elif now_ms - known.idle_since_ms >= _EXPIRATION_MS:
                 del self._producers[producer_id]
@@ -126,12 +221,15 @@ class ProducerStates:
     def needs(self, header: BatchHeader) -> bool:
         """Whether the batch is its producer's last, from which a lost snapshot is made again."""
         known = self._producers.get(header.producer_id)
-        return known is not None and known.batches[-1].last_offset == header.last_offset
+        if known is None or not known.batches:
+            return False
+        return known.batches[-1].last_offset == header.last_offset
 
-    def newest(self) -> Iterator[tuple[int, int, WrittenBatch]]:
-        """Yield id, epoch and last batch of each producer."""
+    def newest(self) -> Iterator[NewestBatch]:
+        """Yield what is known of each producer."""
         for producer_id, known in self._producers.items():
-            yield producer_id, known.epoch, known.batches[-1]
+            last = known.batches[-1] if known.batches else None
+            yield NewestBatch(producer_id, known.epoch, last, self._open.get(producer_id))
 
     def __len__(self) -> int:
         """Return how many producers are known."""
@@ -139,11 +237,16 @@ class ProducerStates:
 
     def to_json(self) -> bytes:
         """Return the state for a snapshot file."""
-        state = {
-            str(producer_id): [known.epoch, [_as_list(batch) for batch in known.batches]]
+        producers = {
+            str(producer_id): [
+                known.epoch,
+                [_as_list(batch) for batch in known.batches],
+                self._open.get(producer_id),
+            ]
             for producer_id, known in self._producers.items()
         }
-        return json.dumps(state).encode()
+        aborted = [[each.producer_id, each.first_offset, each.last_offset] for each in self.aborted]
+        return json.dumps({**producers, _ABORTED: aborted}).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> ProducerStates:
@@ -154,9 +257,14 @@ class ProducerStates:
         """
         states = cls()
         try:
-            for producer_id, (epoch, batches) in json.loads(data).items():
+            producers: dict[str, Any] = dict(json.loads(data))
+            states.aborted = [AbortedBatches(*each) for each in producers.pop(_ABORTED, ())]
+            for producer_id, (epoch, batches, *rest) in producers.items():
                 known = states._producers[int(producer_id)] = _Producer(int(epoch))
                 known.batches.extend(WrittenBatch(*batch) for batch in batches)
+                for open_since in rest:  # an earlier version knew of no transactions
+                    if open_since is not None:
+                        states._open[int(producer_id)] = int(open_since)
         except (TypeError, AttributeError, UnicodeDecodeError) as error:
             raise ValueError(f"damaged producer snapshot: {error}") from error
         return states

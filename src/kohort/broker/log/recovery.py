@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 _GROUPS = "__consumer_offsets-"
 
 
-def recover(segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader], None]) -> int:
+def recover(
+    segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader, memoryview], None]
+) -> int:
     """Check every batch of the segment, and cut the file at the first that is torn or damaged.
 
     Args:
@@ -36,9 +38,9 @@ def recover(segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader], N
     """
     segment.start_over()
     good = 0
-    for header, _ in sound(segment.batches(), segment.base_offset, leader_epoch):
+    for header, batch in sound(segment.batches(), segment.base_offset, leader_epoch):
         segment.found(header, good)
-        keep(header)
+        keep(header, batch)
         good += header.size_in_bytes
     torn = segment.size - good
     if torn:
@@ -182,3 +184,15 @@ def _keep_aside(segment: Segment, position: int) -> Path:
 
 def _is_sound(header: BatchHeader, batch: memoryview, leader_epoch: int) -> bool:
     return 0 <= header.partition_leader_epoch <= leader_epoch and verify_crc(batch)
+
+
+def read_mark(path: Path) -> list[int] | None:
+    """Return what was noted when a log was closed in order, None if it was not.
+
+    That is the base offset and the size of its last segment, and its end offset if that is known.
+    """
+    try:
+        mark = [int(word) for word in path.read_text().split()]
+    except (OSError, ValueError):
+        return None
+    return mark if len(mark) in (2, 3) else None  # 2 of earlier versions: no end offset

@@ -22,6 +22,11 @@ class Reserve:
         self._target = target
         self._path = target.with_name(target.name + ".reserve")
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file is there, which only a broker of this kind makes."""
+        return self._path.exists()
+
     def keep(self) -> None:
         """Have as much room as the target has now; without space for that it is tried later."""
         with suppress(OSError):

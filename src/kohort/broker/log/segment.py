@@ -205,7 +205,7 @@ class Segment:
         try:
             write_all(descriptor, batch)
         except OSError:
-            # What was written of it lies beyond `size`: nobody reads it, the next append cuts it.
+            # What was written of it lies beyond `size`: it is never read, the next append cuts it.
             self._torn = True
             with suppress(OSError):
                 os.ftruncate(descriptor, self.size)
@@ -252,8 +252,12 @@ class Segment:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes | memoryview | None:
+    def read(
+        self, offset: int, max_bytes: int, at_least_one: bool, before: int | None = None
+    ) -> bytes | memoryview | None:
         """Return whole batches from the one that holds `offset` on; None if that is not here.
+
+        With `before` only those come back that end before that offset.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE: it cannot be told, for the file is damaged.
@@ -267,6 +271,11 @@ class Segment:
             return b""
         limit = first.position + max(max_bytes, first.size)
         end = self.size if limit >= self.size else self._last_end(first, limit)
+        if before is not None and before < self.next_offset:
+            stop = self.locate(before)
+            end = min(end, end if stop is None else stop.position)
+        if end <= first.position:
+            return b""
         return read_at(self._descriptor(), first.position, end - first.position)
 
     def locate(self, offset: int) -> Extent | None:

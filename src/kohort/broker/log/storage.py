@@ -90,5 +90,10 @@ class Storage:
             "%s: %s; clients are told KAFKA_STORAGE_ERROR and try again: %s",
             path,
             os.strerror(error.errno),
-            _ADVICE.get(error.errno, "look at the disk and at the system's log"),
+            advice(error),
         )
+
+
+def advice(error: OSError) -> str:
+    """Return what a person can do about something that the operating system refuses."""
+    return _ADVICE.get(error.errno or 0, "look at the disk and at the system's log")

@@ -1,16 +1,15 @@
-"""What a broker stores of a topic."""
+"""What a broker stores of a topic, and the list of all topics as a file has it."""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping
 
-from kohort.values import dataclass
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A topic of this broker.
 
     Attributes:
@@ -24,3 +23,45 @@ class Topic:
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def as_json(topics: Iterable[Topic]) -> bytes:
+    """Return the content of the file that lists topics."""
+    rows = [
+        {
+            "name": topic.name,
+            "id": str(topic.topic_id),
+            "partitions": topic.partitions,
+            "configs": dict(topic.configs),
+        }
+        for topic in topics
+    ]
+    return json.dumps(rows, indent=1).encode()
+
+
+def from_json(content: bytes) -> dict[str, Topic]:
+    """Read the file that lists topics; return these by name.
+
+    Raises:
+        ValueError: It is damaged, or another file.
+    """
+    if not content:
+        raise ValueError("it is empty")
+    rows = json.loads(content)
+    if not isinstance(rows, list):
+        raise ValueError("it is not a list")  # of a file, not of an argument
+    topics = [_topic(row) for row in rows]
+    return {topic.name: topic for topic in topics}
+
+
+def _topic(row: object) -> Topic:
+    match row:
+        case {
+            "name": str(name),
+            "id": str(topic_id),
+            "partitions": int(partitions),
+            "configs": dict(configs),
+        } if partitions > 0 and all(isinstance(value, str) for value in configs.values()):
+            return Topic(name, uuid.UUID(topic_id), partitions, configs)
+        case _:
+            raise ValueError(f"it has an entry that is no topic: {row}")

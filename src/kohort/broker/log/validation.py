@@ -9,7 +9,6 @@ from kohort.wire.records.compression import decompress
 from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, verify_crc
 from kohort.wire.schema import Buffer
 
-NO_TRANSACTIONS = "transactions are not supported"
 # How many refused records are named, of a batch and in an answer.
 MOST_NAMED = 10_000
 _ANY_TIME = (1 << 63) - 1
@@ -37,8 +36,7 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
     The records inside are gone through too: whatever were stored, every reader would meet.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, or
-            TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a batch of a transaction.
+        KafkaError: CORRUPT_MESSAGE, INVALID_RECORD or MESSAGE_TOO_LARGE.
     """
     if len(records) > config.max_message_bytes:
         raise KafkaError(
@@ -56,8 +54,8 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
     if header.base_offset != 0 or header.record_count != header.last_offset_delta + 1:
         raise KafkaError(ErrorCode.INVALID_RECORD, "offsets of a new batch count from 0")
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    if header.is_transactional and header.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transaction without a producer id")
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.has_delete_horizon:

@@ -1,0 +1,308 @@
+"""Faults that an embedded broker is told to have, so that programs can be tested against them.
+
+Each fault is for some requests: of an API, of a client, about a topic or a group; from the first of
+them or a later one, for one of them or several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import tomllib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct
+
+from kohort.broker.refusals import REFUSABLE, refused
+from kohort.errors import ConfigError, ErrorCode
+from kohort.wire import apis
+from kohort.wire.schema import Buffer, Message
+
+Action: TypeAlias = Literal["error", "delay", "disconnect", "silence", "truncate"]
+
+ANY = "*"
+"""Stands for every API."""
+
+_APIS = frozenset(place.rpartition(".")[2] for place in apis.KAFKA.values())
+
+Answer: TypeAlias = "list[Buffer] | Awaitable[list[Buffer]] | None"
+
+
+class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes wrong, and with which requests.
+
+    Attributes:
+        action: "error" answers with an error instead of doing what is asked; "delay" does it after
+            a while; "disconnect" closes the connection instead of answering; "silence" keeps it
+            open and never answers; "truncate" sends the first half of the answer and closes.
+        api: Name of the API as Kafka has it, for example "Produce", "OffsetCommit", "JoinGroup";
+            "*" for all but ApiVersions, and with "error" for all but FindCoordinator that have one.
+        error: Of "error": the name of its code, for example "NOT_COORDINATOR".
+        delay_ms: Of "delay": how long; with others: how long to wait before.
+        effect: Of "disconnect" and "silence": whether what is asked for is done before.
+        client_id: Of which client; empty for any.
+        topic: About which topic; empty for any.
+        group: About which group; empty for any.
+        nth: With which of these requests it begins, counted from 1.
+        times: How many of them it is for; 0 for all from there on.
+    """
+
+    action: Action
+    api: str = ANY
+    error: str = ""
+    delay_ms: int = 0
+    effect: bool = False
+    client_id: str = ""
+    topic: str = ""
+    group: str = ""
+    nth: int = 1
+    times: int = 1
+
+    def check(self) -> None:
+        """See whether it can be.
+
+        Raises:
+            ConfigError: A part of it makes no sense; says which.
+        """
+        if self.action not in get_args(Action):
+            raise ConfigError(f"fault: action={self.action!r} is none of {get_args(Action)}")
+        if self.api != ANY and self.api not in _APIS:
+            raise ConfigError(f"fault: api={self.api!r} is none of {', '.join(sorted(_APIS))}")
+        if self.nth < 1 or self.times < 0 or self.delay_ms < 0:
+            raise ConfigError("fault: nth begins with 1, times and delay_ms with 0")
+        if self.action == "delay" and not self.delay_ms:
+            raise ConfigError("fault: a delay needs delay_ms")
+        if (self.action == "error") != bool(self.error):
+            raise ConfigError('fault: action="error" and error="CODE" need each other')
+        if self.error:
+            self._check_error()
+        if self.effect and self.action not in ("disconnect", "silence"):
+            raise ConfigError('fault: effect is for "disconnect" and "silence"')
+
+    def _check_error(self) -> None:
+        if self.error not in ErrorCode.__members__:
+            raise ConfigError(f"fault: error={self.error!r} is no error code of Kafka's")
+        if self.api not in (*REFUSABLE, ANY):
+            raise ConfigError(f"fault: an error can have {', '.join(sorted(REFUSABLE))}")
+
+
+class Injected:
+    """A fault that a broker has.
+
+    Attributes:
+        fault: What it is.
+        seen: How many requests it would be for, were it for all of them.
+        hits: How many it was for.
+        removed: Done when the broker has it no longer.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = self.hits = 0
+        self.removed: Future[None] = Future()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is for no further request."""
+        return bool(self.fault.times) and self.hits >= self.fault.times
+
+    def takes(self) -> bool:
+        """Count a request that it may be for; return whether it is."""
+        self.seen += 1
+        if self.seen < self.fault.nth or self.is_over:
+            return False
+        self.hits += 1
+        return True
+
+
+class DisconnectError(Exception):
+    """Close the connection: a fault says so."""
+
+
+class LastAnswer(list[Buffer]):
+    """What is sent before the connection is closed."""
+
+
+Serve: TypeAlias = Callable[[], Answer]
+Encode: TypeAlias = Callable[[Message], list[Buffer]]
+
+
+class Faults:
+    """The faults of one broker; may be changed from any thread, at any time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._injected: tuple[Injected, ...] = ()
+
+    def __iter__(self) -> Iterator[Injected]:
+        return iter(self._injected)
+
+    def add(self, fault: Fault) -> Injected:
+        """Have a fault from now on; several that are for one request: the first added has it.
+
+        Raises:
+            ConfigError: It makes no sense.
+        """
+        fault.check()
+        injected = Injected(fault)
+        with self._lock:
+            self._injected = (*self._injected, injected)
+        return injected
+
+    def remove(self, injected: Injected) -> None:
+        """Have a fault no longer; connections that it keeps silent are closed."""
+        with self._lock:
+            self._injected = tuple(each for each in self._injected if each is not injected)
+        if not injected.removed.done():
+            injected.removed.set_result(None)
+
+    def clear(self) -> None:
+        """Have no faults any more."""
+        for each in self:
+            self.remove(each)
+
+    @contextmanager
+    def injected(self, fault: Fault) -> Iterator[Injected]:
+        """Have a fault within a `with`."""
+        made = self.add(fault)
+        try:
+            yield made
+        finally:
+            self.remove(made)
+
+    def load(self, path: Path) -> None:
+        """Add the faults of a TOML file: a table `[[fault]]` for each.
+
+        Raises:
+            ConfigError: It cannot be read, or one makes no sense.
+        """
+        for fault in read(path):
+            self.add(fault)
+
+    def of(
+        self, api: str, client_id: str, topics: Iterable[str], groups: Iterable[str]
+    ) -> Injected | None:
+        """Return the fault that a request has, if any; it is counted."""
+        for each in self._injected:
+            fault = each.fault
+            if not _is_for(fault, api):
+                continue
+            if fault.client_id not in ("", client_id):
+                continue
+            if (fault.topic and fault.topic not in topics) or (
+                fault.group and fault.group not in groups
+            ):
+                continue
+            if each.takes():
+                return each
+        return None
+
+
+def read(path: Path) -> list[Fault]:
+    """Read faults from a TOML file.
+
+    Raises:
+        ConfigError: It cannot be read, or is not of that form; says where.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+        faults = msgspec.convert(tables, dict[str, list[Fault]])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"faults of {path}: {error}") from error
+    if faults.keys() - {"fault"}:
+        others = ", ".join(sorted(faults.keys() - {"fault"}))
+        raise ConfigError(f"faults of {path}: tables are called [[fault]], not {others}")
+    for fault in faults.get("fault", []):
+        fault.check()
+    return faults.get("fault", [])
+
+
+def fault_of(given: Mapping[str, object]) -> Fault:
+    """Return a fault of its attributes.
+
+    Raises:
+        ConfigError: One is unknown or of another type.
+    """
+    try:
+        return msgspec.convert(given, Fault)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"fault: {error}") from error
+
+
+def _is_for(fault: Fault, api: str) -> bool:
+    if fault.api != ANY:
+        return fault.api == api
+    if fault.error:
+        return api in REFUSABLE and api != "FindCoordinator"
+    return api != "ApiVersions"
+
+
+async def suffer(
+    injected: Injected, request: Message, version: int, serve: Serve, encode: Encode
+) -> list[Buffer]:
+    """Answer a request as a fault says.
+
+    Args:
+        injected: The fault; a connection that waits silently is closed when it is removed.
+        request: The request.
+        version: Its version.
+        serve: Does what is asked, and returns the answer.
+        encode: Makes an answer's bytes.
+
+    Raises:
+        DisconnectError: There is no answer.
+    """
+    fault = injected.fault
+    await asyncio.sleep(fault.delay_ms / 1000)
+    if fault.action == "error" and getattr(request, "acks", 1) == 0:
+        raise DisconnectError  # nothing else tells a producer that wants no answers
+    if fault.action == "error":
+        return encode(refused(request, version, ErrorCode[fault.error]))
+    answer: list[Buffer] = []
+    if fault.effect or fault.action in ("delay", "truncate"):
+        served = serve()
+        answer = (await served if isinstance(served, Awaitable) else served) or []
+    if fault.action == "delay":
+        return answer
+    if fault.action == "silence":
+        await asyncio.shield(asyncio.wrap_future(injected.removed))
+    if fault.action == "truncate":
+        whole = b"".join(answer)
+        return LastAnswer([whole[: len(whole) // 2]])
+    raise DisconnectError
+
+
+def topics_of(request: Message, name_of: Callable[[object], str]) -> list[str]:
+    """Return the topics that a request is about.
+
+    Args:
+        request: Any request.
+        name_of: Returns the name of the topic with an id, empty when there is none.
+    """
+    names: list[str] = []
+    for part in (request, *_parts(request, "groups")):
+        for each in (*_parts(part, "topic_data"), *_parts(part, "topics")):
+            name = getattr(each, "name", None) or getattr(each, "topic", None)
+            names.append(name or name_of(getattr(each, "topic_id", None)))
+    for field in ("topic_names", "subscribed_topic_names"):
+        names.extend(str(each) for each in _parts(request, field))
+    return names
+
+
+def _parts(value: object, field: str) -> Iterable[object]:
+    return getattr(value, field, None) or ()
+
+
+def groups_of(request: Message) -> list[str]:
+    """Return the groups that a request is about."""
+    names: list[str] = [getattr(request, "group_id", "")]
+    for field in ("groups_names", "group_ids", "coordinator_keys", "groups"):
+        names.extend(str(getattr(each, "group_id", each)) for each in _parts(request, field))
+    if getattr(request, "key_type", 1) == 0:
+        names.append(getattr(request, "key", ""))
+    return names
