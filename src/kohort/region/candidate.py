@@ -1,0 +1,142 @@
+"""A controller candidate in a process of its own: no operator, no member of their group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kohort.errors import ConfigError
+from kohort.region.control_log import ControlLog
+from kohort.region.controlling import Controlling
+from kohort.region.errors import DifferentRegionError, RegionError
+from kohort.region.machines.controller import ControllerConfig, ControllerMachine
+from kohort.region.machines.records import RegionSettings
+from kohort.region.names import problem_of
+from kohort.region.worker import first
+
+if TYPE_CHECKING:
+    from kohort.region.machines.state import RegionState
+    from kohort.region.settings import ClientSettings
+    from kohort.region.sinks import Publisher
+
+log = logging.getLogger("kohort.region")
+
+
+class Candidate:
+    """One candidate on an event loop; it runs once.
+
+    Args:
+        region: Name of the region.
+        publisher: Makes the output of complete checkpoints visible.
+        wanted: Settings of `RegionSettings` that the region must have. A region that is not there
+            yet is made with them, and then `group_id` is required.
+        client: Kafka's settings in snake_case.
+        replication_factor: Copies of the control topic if it has to be made; -1 is the broker's
+            default.
+
+    Raises:
+        ConfigError: The group id is too long for a region.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        publisher: Publisher,
+        wanted: Mapping[str, object],
+        client: ClientSettings,
+        replication_factor: int = -1,
+    ) -> None:
+        problem = problem_of("", str(wanted.get("group_id", "")))
+        if problem:
+            raise ConfigError(problem)
+        self.id = uuid.uuid4().hex
+        self._region = region
+        self._publisher = publisher
+        self._wanted: dict[str, Any] = dict(wanted)
+        self._client = client
+        self._replication_factor = replication_factor
+        self._stopped = asyncio.Event()
+        self._opening: asyncio.Task[Any] | None = None
+
+    async def run(self) -> None:
+        """Be a candidate until `stop`.
+
+        Raises:
+            DifferentRegionError: The region has other settings than were given.
+            RegionError: There is no such region and no group to make it with, or its log or its
+                sink cannot be used.
+            KafkaError: The brokers refuse.
+        """
+        create = "group_id" in self._wanted
+        copies = self._replication_factor
+        control = ControlLog(self._region, self._client, create=create, replication_factor=copies)
+        self._opening = asyncio.current_task()
+        try:
+            await control.open()
+            await self._run(control)
+        except asyncio.CancelledError:
+            if not self._stopped.is_set():
+                raise
+        finally:
+            await control.close()
+
+    async def _run(self, control: ControlLog) -> None:
+        following = asyncio.create_task(control.follow())
+        tasks = [following]
+        try:
+            await first(control.identified(), following)
+            known = await first(control.caught_up(), following)
+            settings = self._agreed(known)
+            opened = (self._region, control.topic_id, known.shown)
+            await asyncio.to_thread(self._publisher.open, *opened)
+            controlling = self._controlling(control, settings)
+            control.on_state(self._check)
+            control.on_state(controlling.folded)
+            controlling.folded(await first(control.caught_up(), following))
+            tasks.append(asyncio.create_task(controlling.run()))
+            self._opening = None
+            log.info(
+                "region %s: candidate %.8s for group %s waits to be chosen",
+                self._region, self.id, settings.group_id,
+            )  # fmt: skip
+            await first(self._stopped.wait(), *tasks)
+            await first(controlling.show_last(settings.drain_timeout_ms / 1000), *tasks)
+            log.info("region %s: candidate %.8s ends", self._region, self.id)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _controlling(self, control: ControlLog, settings: RegionSettings) -> Controlling:
+        machine = ControllerMachine(ControllerConfig(incarnation=self.id, settings=settings))
+        return Controlling(machine, control, self._publisher, self._client, settings.group_id)
+
+    def _agreed(self, state: RegionState) -> RegionSettings:
+        """Return the settings of the region, or those to make it with."""
+        if state.settings is not None:
+            self._check(state)
+            return state.settings
+        if "group_id" not in self._wanted:
+            raise RegionError(
+                f"region {self._region} has no settings yet: give the group id of its operators"
+            )
+        return RegionSettings(**self._wanted)
+
+    def _check(self, state: RegionState) -> None:
+        if state.settings is None:
+            return
+        for name, value in self._wanted.items():
+            found = getattr(state.settings, name)
+            if found != value:
+                raise DifferentRegionError(
+                    f"region {self._region} has {name}={found}, and {value} was given"
+                )
+
+    def stop(self) -> None:
+        """End, once the output of complete checkpoints is visible if that is this one's to do."""
+        self._stopped.set()
+        if self._opening is not None:
+            self._opening.cancel()

@@ -1,0 +1,441 @@
+"""The output of a region in a Delta Lake table: one commit for each checkpoint.
+
+The files of a cut lie in the table's directory, where no reader looks for them before a commit
+names them. The commit of checkpoint n also sets the application transaction of the region to n, so
+a controller that comes again sees that it has been made. Another transaction says which control
+topic the numbers belong to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import asdict
+
+from kohort.region.errors import SinkError
+from kohort.region.machines.records import OperatorId, RegionPartition
+from kohort.region.names import in_file_names
+from kohort.region.sinks import check_shown, storing
+from kohort.tables.columns import (
+    SchemaMode,
+    check_partition_columns,
+    check_same_partitions,
+    check_types,
+    fit_columns,
+)
+from kohort.tables.compaction import add_action
+from kohort.tables.parquet import FileLayout, TableWriter, WrittenFile, remove_files
+from kohort.tables.storage import TableStorage, table_storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyarrow.fs import FileSystem
+
+    from kohort.region.sinks import CutWriter, TaskFile, TaskWriter
+
+# Delta passes over names with an underscore in front, vacuum too.
+_LISTS = "_kohort"
+# Each attempt re-reads the table, so one lost race costs one attempt.
+_ATTEMPTS = 20
+# What a writer has to understand that adds files to a table, and this one does not.
+_READABLE = frozenset({"appendOnly", "invariants", "timestampNtz"})
+_BITS = 62
+# Names the region in the information of a commit.
+_MARK = "kohort-region"
+
+
+class DeltaPublisher:
+    """Makes the output of a region visible in a Delta table, and writes none itself.
+
+    That is all that a controller without an operator needs; operators have a `DeltaSink`.
+
+    Args:
+        table: A directory that all processes of the region share, or a URI of an object store.
+        storage_options: deltalake's options for the object store, such as credentials.
+
+    Raises:
+        ValueError: The table's scheme is not supported.
+    """
+
+    def __init__(
+        self, table: str | Path, *, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._storage = table_storage(table, storage_options)
+        self._region = ""
+        self._application = ""
+        self._owner = ("", 0)
+        # Up to this version of the table it is known that nobody has set it back.
+        self._looked_at = -1
+
+    def open(self, region: str, region_id: str, shown: int) -> None:
+        """Check that the table is no other region's, if an operator has made it already.
+
+        Raises:
+            SinkError: It is another region's of this name, needs a writer that this is not, or does
+                not show what was published.
+        """
+        from deltalake import DeltaTable
+
+        self._note_region(region, region_id)
+        self.check(shown)
+        if DeltaTable.is_deltatable(self._storage.uri, dict(self._storage.options)):
+            self._check_table(self._table())
+
+    def _note_region(self, region: str, region_id: str) -> None:
+        self._region = region
+        self._application = f"kohort-region/{region}@{region_id}"
+        self._owner = (f"kohort-region/{region}", _number(region_id))
+
+    def check(self, shown: int) -> None:
+        """Check that the table has a published checkpoint, and that no RESTORE took it back.
+
+        Raises:
+            SinkError: It does not have it.
+        """
+        from deltalake import DeltaTable
+
+        if not shown:
+            return
+        uri = self._storage.uri
+        if not DeltaTable.is_deltatable(uri, dict(self._storage.options)):
+            check_shown(uri, 0, shown)
+        table = self._table()
+        check_shown(uri, table.transaction_version(self._application) or 0, shown)
+        restored = self._restored_to(table)
+        if restored is not None:
+            check_shown(uri, self._shown_at(restored), shown)
+        self._looked_at = table.version()
+
+    def _restored_to(self, table: DeltaTable) -> int | None:
+        """Return the version of the newest RESTORE since the last look or commit; None: none was.
+
+        A RESTORE takes rows back, but no transaction: only the history of the table shows it.
+        """
+        count = table.version() - self._looked_at if self._looked_at >= 0 else None
+        if count == 0:
+            return None
+        for each in table.history(count):
+            if each.get("operation") == "RESTORE":
+                version = each.get("operationParameters", {}).get("version")
+                return int(version) if str(version).isdigit() else -1
+            if count is None and each.get(_MARK) == self._application:
+                return None
+        return None
+
+    def _shown_at(self, version: int) -> int:
+        """Return the newest checkpoint in a version of the table; 0: none, or it is not known."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if version < 0:  # a RESTORE to a time
+            return 0
+        try:
+            options = dict(self._storage.options)
+            table = DeltaTable(self._storage.uri, version=version, storage_options=options)
+        except DeltaError:  # the log of that version is gone
+            return 0
+        return table.transaction_version(self._application) or 0
+
+    def _table(self) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
+        except TableNotFoundError as error:
+            where = self._storage.uri
+            raise SinkError(f"{where} has no transaction log any more: {error}") from error
+
+    def _check_table(self, table: DeltaTable) -> None:
+        uri = self._storage.uri
+        odd = {*(table.protocol().writer_features or ())} - _READABLE
+        if odd:
+            raise SinkError(
+                f"{uri} needs writers that understand {', '.join(sorted(odd))}, and kohort's does "
+                "not. Write to a table without these features"
+            )
+        known = table.transaction_version(self._owner[0])
+        if known is not None and known != self._owner[1]:
+            raise SinkError(
+                f"{uri} holds output of a region {self._region!r} whose control topic was "
+                "another one: the new one counts its checkpoints from one, and all of them would "
+                "be taken for repetitions. If the control topic was deleted, the state and "
+                "positions of the region are gone with it. Give the region another name, or "
+                "another table"
+            )
+
+    def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
+        """Commit the files of a checkpoint, unless the table has it already.
+
+        Raises:
+            SinkError: A file or the table's log is missing, or others kept winning the commit.
+        """
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import Transaction
+
+        files = self._files(outputs)
+        table = self._table()
+        self._check_table(table)
+        for _ in range(_ATTEMPTS):
+            if (table.transaction_version(self._application) or 0) >= checkpoint or not files:
+                return
+            self._check_files(checkpoint, files)
+            try:
+                table.create_write_transaction(
+                    [add_action(each) for each in files],
+                    "append",
+                    table.schema(),
+                    table.metadata().partition_columns,
+                    commit_properties=CommitProperties(
+                        custom_metadata={_MARK: self._application},
+                        app_transactions=[
+                            Transaction(self._application, checkpoint),
+                            Transaction(*self._owner),
+                        ],
+                    ),
+                )
+            except CommitFailedError:
+                table.update_incremental()
+        raise SinkError(f"{self._storage.uri}: others won the commit {_ATTEMPTS} times")
+
+    def _files(self, outputs: Mapping[OperatorId, str]) -> list[WrittenFile]:
+        files: list[WrittenFile] = []
+        place = self._storage.file_system()
+        for output in (outputs[each] for each in sorted(outputs)):
+            name, digest = output.rsplit("#", 1)
+            listed = _content(place, name)
+            if _digest(listed) != digest:
+                raise SinkError(f"{name} was changed after an operator had handed it over")
+            files += [WrittenFile(**each) for each in json.loads(listed)]
+        return files
+
+    def _check_files(self, checkpoint: int, files: Iterable[WrittenFile]) -> None:
+        found = self._storage.file_system().get_file_info([each.path for each in files])
+        for file, info in zip(files, found, strict=True):
+            if info.size != file.size:
+                raise SinkError(
+                    f"{self._storage.uri}/{file.path} belongs to checkpoint {checkpoint} and is "
+                    "missing or cut off: somebody removed it. Nothing of this checkpoint becomes "
+                    "visible until it is back"
+                )
+
+
+class DeltaSink(DeltaPublisher):
+    """Puts the output of each checkpoint into a Delta table, in one commit.
+
+    Args:
+        table: A directory that all processes of the region share, or a URI of an object store.
+        schema: Columns of the rows; the function returns mappings, record batches or tables.
+        partition_by: Columns to partition the table by when it is created.
+        storage_options: deltalake's options for the object store, such as credentials.
+        schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
+        target_file_bytes: Begin another file when one has grown beyond this; None for one a cut.
+
+    Raises:
+        ValueError: The table's scheme is not supported.
+    """
+
+    def __init__(
+        self,
+        table: str | Path,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        storage_options: Mapping[str, str] | None = None,
+        schema_mode: SchemaMode = "strict",
+        target_file_bytes: int | None = None,
+    ) -> None:
+        import pyarrow as pa
+
+        super().__init__(table, storage_options=storage_options)
+        self._schema = pa.schema([each.with_nullable(True) for each in schema])
+        self._partition_by = tuple(partition_by)
+        self._schema_mode: SchemaMode = schema_mode
+        self._target_file_bytes = target_file_bytes
+
+    def open(self, region: str, region_id: str, shown: int) -> None:
+        """Make the table unless it is there, and check that it fits and is no other region's.
+
+        Raises:
+            SinkError: It is another region's of this name, needs a writer that this is not, or does
+                not show what was published.
+            DeltaAppendError: Its columns do not fit.
+        """
+        self._note_region(region, region_id)
+        self.check(shown)
+        uri = self._storage.uri
+        check_types(self._schema, uri)
+        table = self._made()
+        check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
+        self._check_table(table)
+        fit_columns(table, self._schema, self._schema_mode, uri)
+
+    def _made(self) -> DeltaTable:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        uri, options = self._storage.uri, dict(self._storage.options)
+        if not DeltaTable.is_deltatable(uri, options):
+            check_partition_columns(self._schema, self._partition_by, uri)
+            if self._storage.is_local:
+                Path(uri).mkdir(parents=True, exist_ok=True)
+            try:
+                DeltaTable.create(
+                    uri,
+                    schema=Schema.from_arrow(self._schema),
+                    mode="ignore",
+                    partition_by=list(self._partition_by),
+                    storage_options=options,
+                )
+            except DeltaError:  # another operator may have made it meanwhile
+                if not DeltaTable.is_deltatable(uri, options):
+                    raise
+        return self._table()
+
+    def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
+        """Return what takes the output of an operator in an attempt."""
+        return _DeltaWriter(self._storage, self._layout, self._schema, f"{attempt}-{operator.name}")
+
+    @property
+    def _layout(self) -> FileLayout:
+        schema = self._schema.serialize().to_pybytes()
+        return FileLayout(schema, self._partition_by, self._target_file_bytes)
+
+    def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
+        """Return what makes the writer of a task."""
+        return partial(_DeltaTask, self._storage, self._layout)
+
+    def hand_over(
+        self, operator: OperatorId, checkpoint: int, attempt: int, files: Sequence[TaskFile]
+    ) -> str:
+        """Write a list of the files."""
+        return _list(self._storage, f"{checkpoint:012d}-{attempt}-{operator.name}", files)
+
+    def remove(self, files: Sequence[TaskFile]) -> None:
+        """Remove files of tasks."""
+        remove_files(self._storage.file_system(), [each["path"] for each in files])
+
+
+class _DeltaWriter:
+    def __init__(
+        self, storage: TableStorage, layout: FileLayout, schema: pa.Schema, prefix: str
+    ) -> None:
+        self._storage = storage
+        self._layout = layout
+        self._schema = schema
+        self._prefix = prefix
+        self._task: _DeltaTask | None = None
+
+    def write(self, _partition: RegionPartition, rows: object) -> None:
+        import pyarrow as pa
+
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            rows = pa.Table.from_pylist(list(cast("Iterable[Any]", rows)), schema=self._schema)
+        self._task = self._task or _DeltaTask(self._storage, self._layout)
+        with storing(self._storage.uri):
+            self._task.write(rows)
+
+    def prepare(self, checkpoint: int, _attempt: int) -> str:
+        task, self._task = self._task, None
+        with storing(self._storage.uri):
+            files = task.close() if task is not None else []
+            return _list(self._storage, f"{checkpoint:012d}-{self._prefix}", files)
+
+    def abort(self) -> None:
+        if self._task is not None:
+            self._task.discard()
+            self._task = None
+
+
+class _DeltaTask:
+    """Writes files that no commit names yet."""
+
+    def __init__(self, storage: TableStorage, layout: FileLayout) -> None:
+        self._storage = storage
+        self._writer = TableWriter(storage.file_system(), layout)
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        import pyarrow as pa
+
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if table.num_rows:
+            self._writer.write(table)
+
+    def close(self) -> list[TaskFile]:
+        files = self._writer.close()
+        if self._storage.is_local and files:
+            _sync_files(Path(self._storage.uri), files)
+        return [asdict(each) for each in files]
+
+    def discard(self) -> None:
+        self._writer.close()
+        self._writer.discard()
+
+
+def _list(storage: TableStorage, prefix: str, files: Sequence[TaskFile]) -> str:
+    """Write a list of files, and return its name with its digest."""
+    if not files:
+        return ""
+    name = f"{_LISTS}/{in_file_names(prefix)}-{uuid.uuid4().hex}.json"
+    listed = json.dumps(list(files)).encode()
+    _store(storage, storage.file_system(), name, listed)
+    return f"{name}#{_digest(listed)}"
+
+
+def _store(storage: TableStorage, place: FileSystem, name: str, content: bytes) -> None:
+    if storage.is_local:
+        path = Path(storage.uri) / name
+        path.parent.mkdir(exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync(path.parent)
+    else:  # a put is durable when it returns
+        with place.open_output_stream(name) as stream:
+            stream.write(content)
+
+
+def _sync_files(root: Path, files: Iterable[WrittenFile]) -> None:
+    directories = {root}
+    for each in files:
+        _sync(root / each.path)
+        directories.add((root / each.path).parent)
+    for directory in directories:
+        _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _content(place: FileSystem, name: str) -> bytes:
+    try:
+        with place.open_input_stream(name) as stream:
+            return bytes(stream.read())
+    except OSError as error:
+        raise SinkError(f"the list of an operator's files is missing: {error}") from error
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _number(text: str) -> int:
+    """Return a number that stands for a text; transactions of Delta have numbers alone."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (
+        64 - _BITS
+    )

@@ -1,0 +1,223 @@
+"""Looks at a region from outside, and asks it for something; no part of it itself."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from kohort.client import AsyncConsumer
+from kohort.region.control_log import ControlLog
+from kohort.region.errors import RegionError
+from kohort.region.machines.coding import decode
+from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.records import DRAIN, RESET, STOP, Ask
+from kohort.region.settings import ClientSettings, consumer_settings
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.region.machines.records import RegionRecord
+    from kohort.region.machines.state import RegionState
+
+
+class RegionWaitError(RegionError):
+    """What was asked for did not happen in time; says what the region waits for."""
+
+
+class Entry(Struct, frozen=True):
+    """A record of the control topic.
+
+    Attributes:
+        offset: Where it lies.
+        timestamp: When it was written, in milliseconds since 1970.
+        record: The record; None: a tombstone.
+    """
+
+    offset: int
+    timestamp: int
+    record: RegionRecord | None
+
+
+@asynccontextmanager
+async def opened(region: str, settings: ClientSettings) -> AsyncIterator[ControlLog]:
+    """Follow the control topic of a region that exists.
+
+    Raises:
+        ControlTopicError: There is no such region.
+        KafkaError: The brokers cannot be asked, or refuse.
+    """
+    control = ControlLog(region, settings, create=False)
+    following: asyncio.Task[None] | None = None
+    try:
+        await control.open()
+        following = asyncio.create_task(control.follow())
+        yield control
+    finally:
+        if following is not None:
+            following.cancel()
+            # A waiter for the log is told why the log ended; see `ControlLog`.
+            await asyncio.gather(following, return_exceptions=True)
+        await control.close()
+
+
+async def look(region: str, settings: ClientSettings) -> RegionState:
+    """Return what a region is now."""
+    async with opened(region, settings) as control:
+        return await control.caught_up()
+
+
+async def ask(
+    region: str,
+    settings: ClientSettings,
+    what: str,
+    *,
+    force: bool = False,
+    why: str = "",
+    timeout_s: float = 60.0,
+) -> RegionState:
+    """Ask a region for a drain, a reset or a stop, and wait until that has happened.
+
+    Args:
+        region: Name of the region.
+        settings: How to reach the brokers.
+        what: `drain`, `reset` or `stop`.
+        force: Whether a reset begins a fresh budget of resets in a row.
+        why: For the region's history.
+        timeout_s: How long to wait, for the brokers too.
+
+    Returns:
+        The region afterwards.
+
+    Raises:
+        RegionWaitError: It did not happen in time, or cannot; says who keeps it from happening.
+        ControlTopicError: There is no such region.
+    """
+    asking = _Asking(region, what, force, why)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asking.run(settings)
+    except TimeoutError:
+        raise RegionWaitError(
+            f"region {region}: the {what} did not happen within {timeout_s:g} s: {asking.waits_for}"
+        ) from None
+
+
+class _Asking:
+    """One wish, said again when the region goes back before it is fulfilled."""
+
+    def __init__(self, region: str, what: str, force: bool, why: str) -> None:
+        self._region = region
+        self._what = what
+        self._force = force
+        self._why = why
+        self._writer = f"{user()}.{os.getpid()}"
+        self._attempt = 0
+        self._cause = ""
+        # The region before it was asked, and as it was seen last; None: it was not read yet.
+        self._before: RegionState | None = None
+        self._seen: RegionState | None = None
+
+    async def run(self, settings: ClientSettings) -> RegionState:
+        """Ask, and return the region once it has happened.
+
+        Raises:
+            RegionWaitError: It cannot happen.
+        """
+        async with opened(self._region, settings) as control:
+            self._before = self._seen = before = await control.caught_up()
+            if not before.operators:
+                raise RegionWaitError(f"region {self._region}: {what_it_waits_for(before)}")
+            await self._ask(control, before)
+            state = await self._until_it_happened(control, before)
+        went_back = state.must_reset or state.attempt > before.attempt
+        if self._what == STOP and went_back and state.completed == before.completed:
+            raise RegionWaitError(
+                f"region {self._region}: all operators have left, without a last checkpoint: what "
+                f"was processed since checkpoint {state.completed} is not in the output, and is "
+                f"processed again{self._went_back(before, state)}; operators say why in their logs"
+            )
+        return state
+
+    async def _until_it_happened(self, control: ControlLog, before: RegionState) -> RegionState:
+        state: RegionState | None = await control.caught_up()
+        while state is None or not _has_happened(self._what, before, state):
+            if state is not None:
+                self._seen = state
+                self._cause = state.must_reset or self._cause
+                if self._is_forgotten(state):
+                    await self._ask(control, state)
+            state = await control.advanced()
+        return state
+
+    async def _ask(self, control: ControlLog, state: RegionState) -> None:
+        self._attempt = state.attempt
+        wanted = Ask(
+            self._writer, self._what, state.checkpoint + 1, state.attempt, self._force, self._why
+        )
+        await control.append([wanted])
+
+    @property
+    def waits_for(self) -> str:
+        """Say what keeps it from happening."""
+        if self._before is None or self._seen is None:
+            return "its log could not be read"
+        return what_it_waits_for(self._seen) + self._went_back(self._before, self._seen)
+
+    def _is_forgotten(self, state: RegionState) -> bool:
+        """Whether a reset has ended the checkpoint that was asked for."""
+        is_back = state.attempt > self._attempt and next(state.awaited(), None) is None
+        return self._what == DRAIN and is_back
+
+    def _went_back(self, before: RegionState, state: RegionState) -> str:
+        """Say how often the region went back meanwhile, and why."""
+        times = state.attempt - before.attempt
+        if self._what == RESET or times <= 0:
+            return ""
+        why = f", the last time because {self._cause}" if self._cause else ""
+        return f" (it went back to checkpoint {state.completed} {times} times meanwhile{why})"
+
+
+def user() -> str:
+    """Return the name of this process's user; its number where it has no name, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return str(os.getuid())
+
+
+def _has_happened(what: str, before: RegionState, now: RegionState) -> bool:
+    if what == DRAIN:
+        return now.completed > before.checkpoint
+    if what == RESET:
+        return now.attempt > before.attempt and next(now.awaited(), None) is None
+    assert what == STOP
+    return not now.operators
+
+
+async def history(region: str, settings: ClientSettings) -> list[Entry]:
+    """Return the records of a region that compaction has not removed yet, oldest first."""
+    async with opened(region, settings) as control:
+        place = TopicPartition(control.topic, 0)
+        found: list[Entry] = []
+        async with AsyncConsumer(
+            **consumer_settings(settings, auto_offset_reset="earliest")
+        ) as consumer:
+            consumer.assign([place])
+            consumer.seek_to_beginning(place)
+            end = (await consumer.end_offsets([place]))[place]
+            while consumer.positions().get(place, 0) < end:
+                records = (await consumer.poll(1_000)).get(place, [])
+                found += [Entry(each.offset, each.timestamp, _decoded(each)) for each in records]
+        return found
+
+
+def _decoded(record: Any) -> RegionRecord | None:  # noqa: ANN401  # a ConsumerRecord
+    try:
+        return None if record.value is None else decode(record.key, record.value)
+    except RegionError:
+        return None

@@ -1,0 +1,374 @@
+"""What an operator does about each input, and about what may be done at any time.
+
+The table in `operator` has their order.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from kohort.region.errors import DifferentRegionError, OperatorFencedError
+from kohort.region.machines import operator_log as log
+from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.events import (
+    Appended,
+    Assigned,
+    Close,
+    CutMade,
+    Delivered,
+    Discarded,
+    Folded,
+    PartitionsLost,
+    Revoked,
+    StartFound,
+    Stopped,
+    WentHealthy,
+    WentUnhealthy,
+)
+from kohort.region.machines.operator_session import (
+    NONE,
+    OperatorDecision,
+    OperatorSession,
+    OperatorState,
+)
+from kohort.region.machines.records import Contribution, Partitions
+from kohort.values import replace
+
+# So many partitions are named one by one.
+_NAMES_MAX = 10
+
+
+def take_fold(decision: OperatorDecision, event: Folded) -> None:
+    """Know the log better."""
+    decision.session = replace(decision.session, folded=event.state)
+
+
+def end_append(decision: OperatorDecision, event: Appended) -> None:
+    """Know how far to read until the result is known."""
+    session = decision.session
+    if event.token == session.token:
+        read_to = max(session.read_to, event.read_to)
+        decision.session = replace(session, in_flight=False, read_to=read_to)
+
+
+def take_assignment(decision: OperatorDecision, event: Assigned) -> None:
+    """Want these partitions too."""
+    session = decision.session
+    assigned = session.assigned | event.partitions
+    decision.session = replace(session, assigned=assigned, counts=event.counts or session.counts)
+
+
+def take_back(decision: OperatorDecision, event: Revoked) -> None:
+    """Stop reading what goes; the listener waits until it is handed over."""
+    session = decision.session
+    given = event.deadline
+    usual = decision.now + decision.config.settings.drain_timeout_ms
+    decision.session = replace(
+        session,
+        revoking=session.revoking | event.partitions,
+        is_holding=True,
+        deadline=usual if given is None else min(given, usual),
+    )
+    decision.stop(event.partitions)
+
+
+def take_back_idle(decision: OperatorDecision, event: Revoked) -> None:
+    """Let everything go; nothing of it is in the log."""
+    left = decision.session.assigned - event.partitions
+    decision.session = replace(decision.session, assigned=left)
+    decision.ends_revocation = True
+
+
+def lose(decision: OperatorDecision, event: PartitionsLost) -> None:
+    """Another operator may have them already: what was delivered of them must not count."""
+    session = decision.session
+    mine = decision.owned | decision.awaited
+    dirty = {each for each in event.partitions & mine if not decision.is_clean(each)}
+    dirty |= {
+        each
+        for each in event.partitions & frozenset(session.reading)
+        if not session.reading[each].is_stopped
+    }
+    decision.session = replace(
+        session,
+        assigned=session.assigned - event.partitions,
+        revoking=session.revoking - event.partitions,
+        lost=session.lost | dirty,
+    )
+    decision.stop(event.partitions)
+    if dirty:
+        log.wait_for_reset(decision, decision.session.needs_reset)
+
+
+def lose_idle(decision: OperatorDecision, event: PartitionsLost) -> None:
+    """Nothing of them is in the log."""
+    left = decision.session.assigned - event.partitions
+    decision.session = replace(decision.session, assigned=left)
+
+
+def keep_start(decision: OperatorDecision, event: StartFound) -> None:
+    """Tell the log, unless somebody was first."""
+    found = decision.session.found.set(event.partition, event.offset)
+    decision.session = replace(decision.session, found=found)
+
+
+def count_delivered(decision: OperatorDecision, event: Delivered) -> None:
+    """Remember how far the function has come."""
+    session = decision.session
+    known = session.reading[event.partition]
+    reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
+    state = OperatorState.RECORDS_FETCHED
+    decision.session = replace(session, reading=reading, state=state)
+
+
+def count_late(decision: OperatorDecision, event: Delivered) -> None:
+    """Remember it, although nothing of it will count."""
+    session = decision.session
+    known = session.reading[event.partition]
+    reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
+    decision.session = replace(session, reading=reading)
+
+
+def is_of_this_read(decision: OperatorDecision, event: Delivered) -> bool:
+    """Whether it comes from what is read now, and not from something before."""
+    known = decision.session.reading.get(event.partition)
+    return known is not None and known.read == event.read
+
+
+def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
+    """From now on it is known what was delivered."""
+    reading = decision.session.reading
+    for each in event.partitions & frozenset(reading):
+        if reading[each].is_stopping:
+            reading = reading.set(each, replace(reading[each], is_stopped=True))
+    decision.session = replace(decision.session, reading=reading)
+
+
+def is_of_this_cut(decision: OperatorDecision, event: CutMade) -> bool:
+    """Whether it is the cut that is waited for."""
+    cut = decision.session.cut
+    return cut is not None and (cut.checkpoint, cut.attempt) == (event.checkpoint, event.attempt)
+
+
+def take_cut(decision: OperatorDecision, event: CutMade) -> None:
+    """Make a contribution of it: what was not read yet is where it would begin."""
+    session, me = decision.session, decision.me
+    drain = decision.folded.drain
+    must = NONE
+    if drain is not None and me is not None:
+        must = drain.participants.get(me.id, NONE) & me.owned
+    # What was given back and then claimed anew may still be in the cut, as it was before.
+    offsets = {
+        each: at
+        for each, at in event.positions.items()
+        if each in session.reading and session.reading[each].read == event.reads[each]
+    }
+    # A newer read begins there; what it has delivered since is in the next cut.
+    for each in (*session.reading, *must):
+        base = decision.folded.partition(each).base
+        if base is not None:
+            offsets.setdefault(each, base)
+    decision.session = replace(
+        session,
+        cut=None,
+        contribution=Contribution(
+            decision.config.id,
+            0,
+            event.checkpoint,
+            event.attempt,
+            Map(offsets),
+            Map({each: ref for each, ref in event.states.items() if each in offsets}),
+            session.releases & frozenset(offsets),
+            event.output,
+        ),
+    )
+
+
+def finish_discarding(decision: OperatorDecision, _event: Discarded) -> None:
+    """Nothing of an earlier attempt is left."""
+    decision.session = replace(decision.session, state=OperatorState.RESET_COMPLETE)
+
+
+def is_of_this_attempt(decision: OperatorDecision, event: Discarded) -> bool:
+    """Whether what was forgotten is all that has to be."""
+    return event.attempt == decision.session.attempt
+
+
+def fall_ill(decision: OperatorDecision, event: WentUnhealthy) -> None:
+    """Deliver nothing; what was delivered is lost with the reset that follows."""
+    log.wait_for_reset(decision, "")
+    remember_illness(decision, event)
+
+
+def remember_illness(decision: OperatorDecision, event: WentUnhealthy) -> None:
+    """Tell the log when there is something to tell it to."""
+    decision.session = replace(decision.session, ill=event.why or "for no reason given")
+
+
+def recover(decision: OperatorDecision, _event: WentHealthy) -> None:
+    """Be ready for a reset."""
+    decision.session = replace(decision.session, ill="")
+
+
+def close(decision: OperatorDecision, event: Close) -> None:
+    """Give everything back, then leave."""
+    usual = decision.now + decision.config.settings.drain_timeout_ms
+    given = event.deadline
+    decision.session = replace(
+        decision.session,
+        is_closing=True,
+        close_deadline=usual if given is None else given,
+    )
+    decision.stop(frozenset(decision.session.reading))
+
+
+def pass_over(_decision: OperatorDecision, _event: object) -> None:
+    """Do nothing."""
+
+
+def rest(_decision: OperatorDecision, _event: object) -> None:
+    """There is nothing to do."""
+
+
+# ------------------------------------------------------------------------- what may always be done
+
+
+def is_out(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the log does not know this incarnation any more."""
+    return decision.session.folded is not None and decision.me is None
+
+
+def has_left(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it said so, and the log shows it."""
+    return decision.session.has_left and is_out(decision, _event)
+
+
+def finish_closing(decision: OperatorDecision, _event: object) -> None:
+    """End in order; a listener that still waits returns."""
+    decision.ends_revocation = decision.session.is_holding
+    decision.session = replace(
+        decision.session,
+        state=OperatorState.CLOSED,
+        reading=Map(),
+        is_holding=False,
+        deadline=None,
+        close_deadline=None,
+    )
+    decision.is_closed = True
+
+
+def be_fenced(decision: OperatorDecision, _event: object) -> None:
+    """End at once: nothing that this incarnation says counts any more."""
+    name = decision.config.id.name
+    newer = decision.folded.operators.get(name)
+    why = f"{newer.id} on {newer.host} has its name" if newer is not None else "it was evicted"
+    finish_closing(decision, _event)
+    decision.is_closed = False
+    decision.session = replace(decision.session, state=OperatorState.FENCED)
+    decision.failed = OperatorFencedError(f"operator {decision.config.id}: {why}")
+
+
+def differs(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region is another one than this operator was made for."""
+    settings = decision.folded.settings
+    return settings is not None and settings != decision.config.settings
+
+
+def refuse(decision: OperatorDecision, _event: object) -> None:
+    """End: the region is another one."""
+    finish_closing(decision, _event)
+    decision.is_closed = False
+    decision.session = replace(decision.session, state=OperatorState.FAILED)
+    decision.failed = DifferentRegionError(
+        f"operator {decision.config.id} is for {decision.config.settings}, the region is"
+        f" {decision.folded.settings}"
+    )
+
+
+def is_attempt_new(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region has gone back, and this operator has not."""
+    return decision.folded.attempt > decision.session.attempt
+
+
+def go_back(decision: OperatorDecision, _event: object) -> None:
+    """Forget everything that was delivered since the last complete checkpoint."""
+    attempt = decision.folded.attempt
+    decision.session = replace(
+        decision.session,
+        state=OperatorState.CR_RESET_PENDING,
+        attempt=attempt,
+        reading=Map(),
+        lost=NONE,
+        cut=None,
+        contribution=None,
+        needs_reset="",
+    )
+    decision.discard = attempt
+    decision.stops = NONE
+    decision.cut = None
+    decision.reads.clear()
+
+
+def is_time_over(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the listener has waited as long as it may."""
+    session = decision.session
+    return session.is_holding and session.deadline is not None and decision.now >= session.deadline
+
+
+def let_go(decision: OperatorDecision, _event: object) -> None:
+    """Return from the listener; what was delivered of it is lost, and the region resets."""
+    session = decision.session
+    owned = decision.owned & session.revoking
+    dirty = frozenset(
+        each for each in owned if not decision.is_clean(each) or _is_running(session, each)
+    )
+    if dirty:
+        decision.warn("revocation not handed over", _not_handed_over(decision, dirty))
+    decision.session = replace(session, lost=session.lost | dirty)
+    log.end_revocation(decision)
+    if dirty:
+        log.wait_for_reset(decision, decision.session.needs_reset)
+
+
+def _not_handed_over(decision: OperatorDecision, partitions: Partitions) -> str:
+    """Say what could not be handed over, and why."""
+    folded, limit = decision.folded, decision.config.settings.drain_timeout_ms
+    names = sorted(map(str, partitions))
+    shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
+    since = f"checkpoint {folded.completed}" if folded.completed else "the beginning"
+    return (
+        f"{shown} could not be handed over with a checkpoint in time (drain_timeout_ms is {limit}; "
+        f"the region: {what_it_waits_for(folded)}). What was processed of it since {since} is in "
+        "no checkpoint, and is processed again by its next owner"
+    )
+
+
+def _is_running(session: OperatorSession, each: object) -> bool:
+    reading = session.reading.get(each)  # type: ignore[call-overload]  # any key may be asked for
+    return reading is not None and not reading.is_stopped
+
+
+def must_leave_now(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it has tried to leave in order as long as it may."""
+    due = decision.session.close_deadline
+    return due is not None and decision.now >= due
+
+
+def leave_now(decision: OperatorDecision, _event: object) -> None:
+    """Leave without a last checkpoint; the log hears of it, or the controller finds out."""
+    kept = decision.owned | frozenset(decision.session.reading)
+    if kept:
+        decision.warn("no last checkpoint", _not_handed_over(decision, kept))
+    if decision.is_free and decision.me is not None:
+        log.leave(decision, _event)
+    finish_closing(decision, _event)
+
+
+def is_stopped_by_region(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the whole region was asked to stop."""
+    return decision.folded.stopping and not decision.session.is_closing
+
+
+def close_with_region(decision: OperatorDecision, _event: object) -> None:
+    """Give everything back with the last checkpoint, and leave."""
+    close(decision, Close())

@@ -1,0 +1,469 @@
+"""What an operator does about the log, once the log shows what became of all it said before.
+
+Every pair here is a guard and its action; the table in `operator` has their order.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from kohort.region.machines.events import MakeCut, Read
+from kohort.region.machines.operator_session import (
+    CHECKPOINT,
+    NONE,
+    OperatorDecision,
+    OperatorState,
+    Reading,
+)
+from kohort.region.machines.operator_session import RESET as BY_RESET
+from kohort.region.machines.records import (
+    RESET,
+    Ask,
+    Claim,
+    Healthy,
+    Leaving,
+    Left,
+    Lost,
+    Partitions,
+    RegionRecord,
+    RegionSettled,
+    Registered,
+    ResetDone,
+    Start,
+    Unclaim,
+    Unhealthy,
+)
+from kohort.values import replace
+
+_NO_COUNTS: Map[str, int] = Map()
+
+# ------------------------------------------------------------------------------------ registration
+
+
+def is_closing(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it ends before it was ever registered."""
+    return decision.session.is_closing and decision.me is None
+
+
+def is_unknown(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the log does not know it yet."""
+    return decision.me is None
+
+
+def register(decision: OperatorDecision, _event: object) -> None:
+    """Be known; who comes first also says what the region is."""
+    config, folded = decision.config, decision.folded
+    records: list[RegionRecord] = []
+    if folded.settings is None:
+        records.append(RegionSettled(str(config.id), config.settings))
+    records.append(
+        Registered(config.id, folded.offset, config.host, config.process, config.client_id)
+    )
+    decision.says(*records)
+
+
+def begin(decision: OperatorDecision, _event: object) -> None:
+    """Be a part of the region, from the attempt on in which it was registered."""
+    me = decision.me
+    assert me is not None
+    state = OperatorState.SUBSCRIBED
+    decision.session = replace(decision.session, state=state, attempt=me.attempt, seq=me.seq)
+
+
+def is_doubtful(decision: OperatorDecision, _event: object) -> bool:
+    """Whether something that it said did not arrive, and might still do so."""
+    me = decision.me
+    return me is not None and me.seq < decision.session.seq
+
+
+def say_nothing(decision: OperatorDecision, _event: object) -> None:
+    """Say something with a later number, so that what was said before can do nothing any more."""
+    decision.says(Unclaim(decision.config.id, decision.number(), NONE))
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def has_released(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it still remembers what it does not own any more."""
+    me = decision.me
+    return me is not None and not frozenset(decision.session.reading) <= me.owned
+
+
+def forget_released(decision: OperatorDecision, _event: object) -> None:
+    """Forget it; should it come again, then by a claim."""
+    me, reading = decision.me, decision.session.reading
+    assert me is not None
+    for each in [each for each in reading if each not in me.owned]:
+        reading = reading.delete(each)
+    decision.session = replace(decision.session, reading=reading)
+
+
+def _unwanted(decision: OperatorDecision) -> Partitions:
+    session = decision.session
+    return frozenset(
+        each
+        for each in session.reading
+        if not session.reading[each].is_stopping and each not in session.wanted
+    )
+
+
+def reads_unwanted(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it reads what it shall not own."""
+    return bool(_unwanted(decision))
+
+
+def stop_unwanted(decision: OperatorDecision, _event: object) -> None:
+    """Stop reading it."""
+    decision.stop(_unwanted(decision))
+
+
+def _startless(decision: OperatorDecision) -> Partitions:
+    session = decision.session
+    return frozenset(
+        each
+        for each in session.wanted & decision.owned
+        if decision.folded.partition(each).base is None
+        and each not in session.finding
+        and each not in session.found
+    )
+
+
+def has_no_start(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it owns a partition of which nobody knows where it starts."""
+    return bool(_startless(decision))
+
+
+def find_starts(decision: OperatorDecision, _event: object) -> None:
+    """Find out."""
+    startless = _startless(decision)
+    decision.find_starts |= startless
+    decision.find_beginnings |= {each for each in startless if decision.folded.is_added(each)}
+    finding = decision.session.finding | startless
+    decision.session = replace(decision.session, finding=finding)
+
+
+def has_start(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it knows a start that the log does not."""
+    found, folded = decision.session.found, decision.folded
+    return any(folded.partition(each).base is None for each in found)
+
+
+def say_start(decision: OperatorDecision, _event: object) -> None:
+    """Say it; the first one counts."""
+    found, folded = decision.session.found, decision.folded
+    who = decision.config.id
+    starts = [
+        Start(who, decision.number(), each, found[each])
+        for each in sorted(found)
+        if folded.partition(each).base is None
+    ]
+    decision.says(*starts)
+
+
+def _readable(decision: OperatorDecision) -> Partitions:
+    session = decision.session
+    if decision.folded.must_reset or session.ill:
+        return NONE
+    return frozenset(
+        each
+        for each in session.wanted & decision.owned
+        if each not in session.reading and decision.folded.partition(each).base is not None
+    )
+
+
+def may_read(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the log gave it a partition that it does not read yet."""
+    return bool(_readable(decision))
+
+
+def read(decision: OperatorDecision, _event: object) -> None:
+    """Read it from the last complete checkpoint, else from its start."""
+    session = decision.session
+    reading, number = session.reading, session.reads
+    for each in sorted(_readable(decision)):
+        known = decision.folded.partition(each)
+        assert known.base is not None
+        number += 1
+        reading = reading.set(each, Reading(number, known.base))
+        decision.reads.append(Read(each, known.base, known.state, number))
+    decision.session = replace(session, reading=reading, reads=number)
+
+
+# -------------------------------------------------------------------------------------- checkpoints
+
+
+def is_cut_due(decision: OperatorDecision, _event: object) -> bool:
+    """Whether a checkpoint waits for it, and what it stops reading has stopped."""
+    session, folded = decision.session, decision.folded
+    drain, who = folded.drain, decision.config.id
+    if drain is None or who not in drain.participants or who in drain.contributions:
+        return False
+    if folded.must_reset or session.cut is not None or session.contribution is not None:
+        return False
+    return all(each.is_stopped or not each.is_stopping for each in session.reading.values())
+
+
+def make_cut(decision: OperatorDecision, _event: object) -> None:
+    """Let the shell make a cut; what has stopped is released with it."""
+    folded, reading = decision.folded, decision.session.reading
+    assert folded.drain is not None
+    releases = frozenset(each for each in reading if reading[each].is_stopped)
+    decision.cut = MakeCut(folded.drain.checkpoint, folded.attempt)
+    decision.session = replace(decision.session, cut=decision.cut, releases=releases)
+
+
+def _is_open(decision: OperatorDecision) -> bool:
+    """Whether the checkpoint of the contribution still waits for it."""
+    drain, given = decision.folded.drain, decision.session.contribution
+    if drain is None or given is None or drain.checkpoint != given.checkpoint:
+        return False
+    return decision.config.id not in drain.contributions
+
+
+def is_contributed(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the log has its contribution, or the checkpoint is over."""
+    return decision.session.contribution is not None and not _is_open(decision)
+
+
+def forget_contribution(decision: OperatorDecision, _event: object) -> None:
+    """The log has it."""
+    decision.session = replace(decision.session, contribution=None)
+
+
+def has_contribution(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the checkpoint waits for its contribution, and the log has not seen it."""
+    given, me = decision.session.contribution, decision.me
+    if given is None or me is None or not _is_open(decision):
+        return False
+    return given.seq == 0 or given.seq > me.seq
+
+
+def contribute(decision: OperatorDecision, _event: object) -> None:
+    """Say it, with a new number each time."""
+    given = decision.session.contribution
+    assert given is not None
+    given = replace(given, seq=decision.number())
+    decision.session = replace(decision.session, contribution=given)
+    decision.says(given)
+
+
+def is_refused(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the log has seen its contribution, and passed it over."""
+    return _is_open(decision)
+
+
+def doubt_contribution(decision: OperatorDecision, _event: object) -> None:
+    """Go back: what the contribution held is in no checkpoint and would be missing."""
+    given = decision.session.contribution
+    assert given is not None
+    why = f"the contribution of {decision.config.id} to {given.checkpoint} was refused"
+    decision.note("contribution refused", why)
+    wait_for_reset(decision, why)
+
+
+def wait_for_reset(decision: OperatorDecision, why: str) -> None:
+    """Deliver nothing until the region goes back."""
+    decision.stop(frozenset(decision.session.reading))
+    decision.session = replace(
+        decision.session,
+        state=OperatorState.CR_RESET_PENDING,
+        cut=None,
+        contribution=None,
+        needs_reset=why,
+    )
+
+
+# ------------------------------------------------------------------------------------------- resets
+
+
+def has_reason(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it needs a reset of which the region does not know."""
+    folded = decision.folded
+    return bool(decision.session.needs_reset) and not (folded.must_reset or folded.exhausted)
+
+
+def ask_reset(decision: OperatorDecision, _event: object) -> None:
+    """Ask for it."""
+    why, attempt = decision.session.needs_reset, decision.session.attempt
+    checkpoint = decision.folded.checkpoint + 1
+    decision.says(Ask(str(decision.config.id), RESET, checkpoint, attempt, why=why))
+
+
+def is_awaited(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region does not know that it is at its positions."""
+    me = decision.me
+    return me is not None and me.attempt < decision.session.attempt
+
+
+def finish_reset(decision: OperatorDecision, _event: object) -> None:
+    """Say so."""
+    attempt = decision.session.attempt
+    decision.says(ResetDone(decision.config.id, decision.number(), attempt))
+
+
+def is_newly_ill(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region does not know that it cannot go on."""
+    me = decision.me
+    return me is not None and bool(decision.session.ill) and not me.unhealthy
+
+
+def say_ill(decision: OperatorDecision, _event: object) -> None:
+    """Say why."""
+    decision.says(Unhealthy(decision.config.id, decision.number(), decision.session.ill))
+
+
+def is_newly_healthy(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region does not know that it can go on."""
+    me = decision.me
+    return me is not None and bool(me.unhealthy) and not decision.session.ill
+
+
+def say_healthy(decision: OperatorDecision, _event: object) -> None:
+    """Say so."""
+    decision.says(Healthy(decision.config.id, decision.number()))
+
+
+# --------------------------------------------------------------------------------- partitions move
+
+
+def _giving(decision: OperatorDecision) -> Partitions:
+    """Return what it owns and gives back, as far as nothing of it is delivered any more.
+
+    What has stopped is given back even if the group assigns it again: it is then claimed anew. Only
+    a reset, for which everything stops, lets it keep what it wants.
+    """
+    session = decision.session
+    going = decision.owned - session.wanted
+    if session.state is not OperatorState.CR_RESET_PENDING:
+        stopped = {each for each in session.reading if session.reading[each].is_stopping}
+        going |= decision.owned & stopped
+    reading = session.reading
+    return frozenset(each for each in going if each not in reading or reading[each].is_stopped)
+
+
+def _clean(decision: OperatorDecision) -> Partitions:
+    session = decision.session
+    if session.cut is not None or session.contribution is not None:
+        return NONE  # the cut may hold them, and a contribution covers only what is owned
+    clean = {each for each in _giving(decision) if decision.is_clean(each)}
+    return frozenset(clean | (decision.awaited - session.wanted))
+
+
+def has_clean(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it gives something back of which nothing was delivered."""
+    return bool(_clean(decision))
+
+
+def unclaim(decision: OperatorDecision, _event: object) -> None:
+    """Give it back."""
+    decision.says(Unclaim(decision.config.id, decision.number(), _clean(decision)))
+
+
+def _dirty(decision: OperatorDecision) -> Partitions:
+    giving = _giving(decision) - decision.session.lost
+    return frozenset(each for each in giving if not decision.is_clean(each))
+
+
+def is_hopeless(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it gives something back that no checkpoint will hold before a reset."""
+    is_pending = decision.session.state is OperatorState.CR_RESET_PENDING
+    by_reset = decision.config.rebalance == BY_RESET
+    doomed = is_pending or by_reset or bool(decision.folded.must_reset)
+    return doomed and bool(_dirty(decision))
+
+
+def give_up(decision: OperatorDecision, _event: object) -> None:
+    """What was delivered of it is lost."""
+    lost = decision.session.lost | _dirty(decision)
+    decision.session = replace(decision.session, lost=lost)
+    wait_for_reset(decision, decision.session.needs_reset)
+
+
+def _unannounced(decision: OperatorDecision) -> Partitions:
+    if decision.config.rebalance != CHECKPOINT:
+        return NONE
+    known = decision.folded.partitions
+    return frozenset(each for each in _dirty(decision) if not known[each].leaving)
+
+
+def has_dirty(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it has to hand something over with a checkpoint, and the region does not know."""
+    return bool(_unannounced(decision))
+
+
+def announce(decision: OperatorDecision, _event: object) -> None:
+    """Say so: the region makes a checkpoint at once."""
+    decision.says(Leaving(decision.config.id, decision.number(), _unannounced(decision)))
+
+
+def _to_tell(decision: OperatorDecision) -> Partitions:
+    return decision.session.lost & (decision.owned | decision.awaited)
+
+
+def has_lost(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the region does not know that something is lost."""
+    return bool(_to_tell(decision))
+
+
+def say_lost(decision: OperatorDecision, _event: object) -> None:
+    """Say what."""
+    decision.says(Lost(decision.config.id, decision.number(), _to_tell(decision)))
+
+
+def is_handed_over(decision: OperatorDecision, _event: object) -> bool:
+    """Whether nothing that the listener waits for is its own any more."""
+    session = decision.session
+    return session.is_holding and not session.revoking & (decision.owned | decision.awaited)
+
+
+def end_revocation(decision: OperatorDecision, _event: object = None) -> None:
+    """Let the listener return."""
+    session = decision.session
+    decision.ends_revocation = True
+    decision.session = replace(
+        session,
+        assigned=session.assigned - session.revoking,
+        finding=session.finding - session.revoking,
+        revoking=NONE,
+        is_holding=False,
+        deadline=None,
+    )
+
+
+def _unclaimed(decision: OperatorDecision) -> Partitions:
+    session = decision.session
+    unclaimed = session.wanted - decision.owned - decision.awaited
+    if unclaimed <= session.claimed and decision.now < session.claim_again:
+        return NONE
+    return unclaimed
+
+
+def has_unclaimed(decision: OperatorDecision, _event: object) -> bool:
+    """Whether the group gave it something that the log does not."""
+    return bool(_unclaimed(decision))
+
+
+def claim(decision: OperatorDecision, _event: object) -> None:
+    """Claim it; again and again, should somebody else do so too, but not at once."""
+    unclaimed = _unclaimed(decision)
+    decision.claims(unclaimed)
+    # Partitions are owned, and their starts looked for, once the log has counts of somebody.
+    counts = _NO_COUNTS if decision.folded.began else decision.session.counts
+    decision.says(Claim(decision.config.id, decision.number(), unclaimed, counts))
+
+
+def may_leave(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it gave everything back, and no checkpoint waits for it."""
+    session, drain = decision.session, decision.folded.drain
+    if not session.is_closing or decision.owned or decision.awaited:
+        return False
+    if session.cut is not None or session.contribution is not None:
+        return False
+    return drain is None or decision.config.id not in drain.participants
+
+
+def leave(decision: OperatorDecision, _event: object) -> None:
+    """Be gone for good."""
+    decision.session = replace(decision.session, has_left=True)
+    decision.says(Left(decision.config.id, decision.number()))

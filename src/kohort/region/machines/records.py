@@ -1,0 +1,382 @@
+"""The records of a region's control topic, as values; `coding` beside it has their bytes.
+
+Every record but `Ask` and `RegionSettled` names who wrote it. An operator numbers what it says
+(`seq`): what arrives late or twice says nothing new. Decisions carry the controller's epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from immutables import Map
+from msgspec import Struct
+
+
+class RegionPartition(NamedTuple):
+    """A partition of one life of a topic: a topic that is made anew has other partitions."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OperatorId(NamedTuple):
+    """One process of an operator; each start of a process is another incarnation."""
+
+    name: str
+    incarnation: str
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.incarnation[:8]}"
+
+
+Partitions: TypeAlias = frozenset[RegionPartition]
+_NOTHING: Partitions = frozenset()
+
+PERIODIC = "periodic"
+OPERATOR_DRIVEN = "operator-driven"
+
+DRAIN = "drain"
+RESET = "reset"
+STOP = "stop"
+
+
+class RegionSettings(Struct, frozen=True, kw_only=True):
+    """What all processes of a region agree on.
+
+    Attributes:
+        group_id: The consumer group of the operators.
+        mode: "periodic": a drain each period; "operator-driven": only when asked for.
+        period_ms: Time from the end of a drain or reset to the next drain.
+        drain_timeout_ms: How long a drain may take before the region resets.
+        reset_timeout_ms: How long a reset may take before those it waits for are evicted.
+        max_resets: Resets in a row, without a checkpoint between, after which only a forced one
+            goes on.
+    """
+
+    group_id: str
+    mode: str = PERIODIC
+    period_ms: int = 5_000
+    drain_timeout_ms: int = 10_000
+    reset_timeout_ms: int = 30_000
+    max_resets: int = 10
+
+
+class RegionSettled(Struct, frozen=True):
+    """The region exists, with these settings; the first one in the log counts."""
+
+    writer: str
+    settings: RegionSettings
+
+
+# ------------------------------------------------------------------------------- what operators say
+
+
+class Registered(Struct, frozen=True):
+    """An operator is there; it fences the earlier incarnation of its name.
+
+    Attributes:
+        operator: Who.
+        after: How far it had read the log. The record counts only if the name (or any incarnation
+            that the fold no longer knows) has not changed since: a copy that comes late must not
+            bring a dead incarnation back.
+        host: Where it runs.
+        process: Its process, for people.
+        client_id: Its client id in the group, by which the controller finds its member.
+    """
+
+    operator: OperatorId
+    after: int
+    host: str
+    process: str
+    client_id: str
+
+
+class Left(Struct, frozen=True):
+    """An operator is gone for good."""
+
+    operator: OperatorId
+    seq: int
+
+
+class Claim(Struct, frozen=True):
+    """The group assigned these partitions to the operator.
+
+    Attributes:
+        operator: Who.
+        seq: Its number.
+        partitions: Which.
+        counts: How many partitions each of the group's topics has, by the topic's id. The first
+            counts in the log say what was there when the region began; added in format 2.
+    """
+
+    operator: OperatorId
+    seq: int
+    partitions: Partitions
+    counts: Mapping[str, int] = Map()
+
+
+class Unclaim(Struct, frozen=True):
+    """The operator gives partitions back of which it delivered nothing that is not completed."""
+
+    operator: OperatorId
+    seq: int
+    partitions: Partitions
+
+
+class Lost(Struct, frozen=True):
+    """The operator lost partitions after it had delivered from them."""
+
+    operator: OperatorId
+    seq: int
+    partitions: Partitions
+
+
+class Leaving(Struct, frozen=True):
+    """The operator stopped reading partitions, and releases them with its next contribution."""
+
+    operator: OperatorId
+    seq: int
+    partitions: Partitions
+
+
+class Start(Struct, frozen=True):
+    """Where a partition starts for the region; the first one in the log counts."""
+
+    operator: OperatorId
+    seq: int
+    partition: RegionPartition
+    offset: int
+
+
+class Contribution(Struct, frozen=True):
+    """The operator's part of a checkpoint.
+
+    Attributes:
+        operator: Who.
+        seq: Its number.
+        checkpoint: Which checkpoint.
+        attempt: In which attempt.
+        offsets: For each partition the offset of the record that is delivered next.
+        states: References to the state of partitions whose state changed.
+        released: Partitions of `offsets` that the operator gives up with this checkpoint.
+        output: Reference to what it wrote since its last contribution; empty: nothing.
+    """
+
+    operator: OperatorId
+    seq: int
+    checkpoint: int
+    attempt: int
+    offsets: Mapping[RegionPartition, int] = Map()
+    states: Mapping[RegionPartition, str] = Map()
+    released: Partitions = _NOTHING
+    output: str = ""
+
+
+class ResetDone(Struct, frozen=True):
+    """The operator dropped what it had, and is at the positions of this attempt."""
+
+    operator: OperatorId
+    seq: int
+    attempt: int
+
+
+class Unhealthy(Struct, frozen=True):
+    """The operator cannot go on."""
+
+    operator: OperatorId
+    seq: int
+    why: str
+
+
+class Healthy(Struct, frozen=True):
+    """The operator can go on again, from a reset."""
+
+    operator: OperatorId
+    seq: int
+
+
+# ------------------------------------------------------------------------------- what anybody says
+
+
+class Ask(Struct, frozen=True):
+    """Somebody wants something of the region.
+
+    Attributes:
+        writer: Who asks, for people.
+        what: `DRAIN`, `RESET` or `STOP`.
+        checkpoint: The next checkpoint as the asker sees it; a drain that has happened meanwhile
+            is not repeated.
+        attempt: The attempt as the asker sees it; likewise for a reset.
+        force: Whether a reset begins a fresh budget.
+        why: The reason.
+    """
+
+    writer: str
+    what: str
+    checkpoint: int
+    attempt: int
+    force: bool = False
+    why: str = ""
+
+
+# ------------------------------------------------------------------------ what the controller says
+
+
+class Controller(Struct, frozen=True):
+    """A candidate becomes the controller, if the epoch is the present one + 1."""
+
+    epoch: int
+    incarnation: str
+
+
+class Drain(Struct, frozen=True):
+    """A checkpoint of this attempt begins."""
+
+    epoch: int
+    incarnation: str
+    checkpoint: int
+    attempt: int
+
+
+class Complete(Struct, frozen=True):
+    """A checkpoint is complete."""
+
+    epoch: int
+    incarnation: str
+    checkpoint: int
+    attempt: int
+
+
+class Published(Struct, frozen=True):
+    """The output of a complete checkpoint is visible.
+
+    Attributes:
+        epoch: Epoch of the controller.
+        incarnation: The controller.
+        checkpoint: Which checkpoint.
+        has_output: Whether it has any, so that the sink shows this checkpoint; added in format 2.
+    """
+
+    epoch: int
+    incarnation: str
+    checkpoint: int
+    has_output: bool = False
+
+
+class Reset(Struct, frozen=True):
+    """An attempt begins at the last complete checkpoint."""
+
+    epoch: int
+    incarnation: str
+    attempt: int
+    forced: bool
+    why: str
+
+
+class Evict(Struct, frozen=True):
+    """An incarnation is out."""
+
+    epoch: int
+    incarnation: str
+    operator: OperatorId
+    why: str
+
+
+class Exhausted(Struct, frozen=True):
+    """There were too many resets in a row."""
+
+    epoch: int
+    incarnation: str
+    attempt: int
+    why: str
+
+
+class Snapshot(Struct, frozen=True):
+    """The fold of everything before an offset.
+
+    Attributes:
+        epoch: Epoch of the controller.
+        incarnation: The controller.
+        before: The offset.
+        state: The fold, as `kohort.region.machines.snapshot` writes it.
+        digest: Its digest.
+    """
+
+    epoch: int
+    incarnation: str
+    before: int
+    state: str
+    digest: str
+
+
+class Trimmed(Struct, frozen=True):
+    """The records right before this one, of the same batch, are so many tombstones.
+
+    Compaction removes tombstones too. This record lets a reader tell their gap from a gap where
+    records are missing.
+    """
+
+    epoch: int
+    incarnation: str
+    count: int
+
+
+OperatorRecord: TypeAlias = (
+    Left | Claim | Unclaim | Lost | Leaving | Start | Contribution | ResetDone | Unhealthy | Healthy
+)
+Decision: TypeAlias = Drain | Complete | Published | Reset | Evict | Exhausted | Snapshot | Trimmed
+RegionRecord: TypeAlias = RegionSettled | Registered | OperatorRecord | Ask | Controller | Decision
+
+KINDS: Mapping[str, type[RegionRecord]] = {
+    "region": RegionSettled,
+    "registered": Registered,
+    "left": Left,
+    "claim": Claim,
+    "unclaim": Unclaim,
+    "lost": Lost,
+    "leaving": Leaving,
+    "start": Start,
+    "contribution": Contribution,
+    "reset-done": ResetDone,
+    "unhealthy": Unhealthy,
+    "healthy": Healthy,
+    "ask": Ask,
+    "controller": Controller,
+    "drain": Drain,
+    "complete": Complete,
+    "published": Published,
+    "reset": Reset,
+    "evict": Evict,
+    "exhausted": Exhausted,
+    "snapshot": Snapshot,
+    "trimmed": Trimmed,
+}
+"""The records by the word that their keys begin with."""
+
+NAMES: Mapping[type[RegionRecord], str] = {kind: name for name, kind in KINDS.items()}
+
+
+def writer_of(record: RegionRecord) -> str:
+    """Return who wrote a record, as its key names it."""
+    match record:
+        case RegionSettled() | Ask():
+            return record.writer
+        case (
+            Controller()
+            | Drain()
+            | Complete()
+            | Published()
+            | Reset()
+            | Evict()
+            | Exhausted()
+            | Snapshot()
+            | Trimmed()
+        ):
+            return f"{record.epoch}.{record.incarnation}"
+        case _:
+            return f"{record.operator.name}.{record.operator.incarnation}"

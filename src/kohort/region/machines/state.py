@@ -1,0 +1,234 @@
+"""What a region is at one place in its log; immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from immutables import Map
+from msgspec import Struct
+
+from kohort.region.machines.records import (
+    Contribution,
+    OperatorId,
+    Partitions,
+    RegionPartition,
+    RegionRecord,
+    RegionSettings,
+)
+
+if TYPE_CHECKING:
+    from kohort.region.machines.facts import Fact
+
+_NONE: Partitions = frozenset()
+
+
+class Phase(Enum):
+    """The phase of a region."""
+
+    __hash__ = object.__hash__  # that of `Enum` is written in Python
+
+    STARTED = "no operator runs"
+    PROCESSING = "operators read and process"
+    DRAINING = "a checkpoint waits for contributions"
+    CHECKPOINT_PENDING = "a checkpoint is complete and not yet published"
+    RESETTING = "operators go back to the last complete checkpoint"
+    UNHEALTHY = "an operator cannot go on"
+    MAXIMUM_RESET_ATTEMPTS_REACHED = "too many resets in a row; only a forced reset goes on"
+
+
+class Operator(Struct, frozen=True, kw_only=True):
+    """An active incarnation.
+
+    Attributes:
+        id: Who.
+        host: Where it runs.
+        process: Its process, for people.
+        client_id: Its client id in the group.
+        registered_at: Offset of its registration.
+        seq: The highest number of what it said.
+        attempt: The attempt whose positions it is at.
+        unhealthy: Why it cannot go on; empty: it can.
+        owned: The partitions that it owns.
+    """
+
+    id: OperatorId
+    host: str
+    process: str
+    client_id: str
+    registered_at: int
+    seq: int = 0
+    attempt: int = 0
+    unhealthy: str = ""
+    owned: Partitions = _NONE
+
+
+class Partition(Struct, frozen=True, kw_only=True):
+    """A partition that somebody claimed once.
+
+    Attributes:
+        owner: Whose records of it count; None: nobody's.
+        waiting: Who gets it with the next reset, because it has an owner.
+        lost: Whether the owner said that it lost it.
+        leaving: Whether the owner releases it with its next contribution.
+        start: Where it starts for the region; None: nobody has said so yet.
+        position: Its offset in the last complete checkpoint; None: in none yet.
+        state: Reference to its state there; empty: it has none.
+    """
+
+    owner: OperatorId | None = None
+    waiting: OperatorId | None = None
+    lost: bool = False
+    leaving: bool = False
+    start: int | None = None
+    position: int | None = None
+    state: str = ""
+
+    @property
+    def base(self) -> int | None:
+        """Where it is read from after a grant or a reset; None: not known yet."""
+        return self.start if self.position is None else self.position
+
+
+class OpenDrain(Struct, frozen=True):
+    """A checkpoint that waits for contributions.
+
+    Attributes:
+        checkpoint: Its number.
+        participants: Who has to contribute, and the partitions that each has to cover while it
+            owns them: those it owned at the drain and whose position was known.
+        contributions: Who has contributed what.
+    """
+
+    checkpoint: int
+    participants: Map[OperatorId, Partitions]
+    contributions: Map[OperatorId, Contribution] = Map()
+
+    @property
+    def missing(self) -> list[OperatorId]:
+        """The participants that have not contributed yet."""
+        return sorted(each for each in self.participants if each not in self.contributions)
+
+
+class Checkpoint(Struct, frozen=True):
+    """A complete checkpoint that is not yet published.
+
+    Attributes:
+        checkpoint: Its number.
+        attempt: In which attempt it became complete.
+        outputs: What each operator handed over, by operator; empty ones are left out.
+    """
+
+    checkpoint: int
+    attempt: int
+    outputs: Map[OperatorId, str]
+
+
+class RegionState(Struct, frozen=True, kw_only=True):
+    """The fold of a log up to an offset.
+
+    Attributes:
+        offset: Everything before it is folded.
+        settings: What the region agrees on; None: no region yet.
+        operators: The active incarnations, by name.
+        partitions: The partitions that were ever claimed or have a start position.
+        buried_at: Offset of the last record by which an incarnation went; -1: none did.
+        attempt: The present attempt; it only grows.
+        checkpoint: Number of the last drain, be it complete, burnt or open.
+        completed: Number of the last complete checkpoint.
+        drain: The open one.
+        unpublished: Complete checkpoints that are not yet published, oldest first.
+        must_reset: Why the region has to reset; empty: it need not.
+        forced: Whether that reset begins a fresh budget.
+        resets: Resets in a row, without a complete checkpoint since.
+        exhausted: Why the region gave up; empty: it did not.
+        asked_drain: Why somebody wants a checkpoint now; empty: nobody does.
+        stopping: Whether operators shall leave with the next checkpoint.
+        epoch: Epoch of the controller; 0: there was none yet.
+        controller: Its incarnation.
+        snapshot_before: `before` of the newest snapshot; 0: there is none.
+        shown: The newest checkpoint with output that is published; 0: none is known to be.
+        began: How many partitions topics had when the region began, by their ids; empty: not known.
+    """
+
+    offset: int = 0
+    settings: RegionSettings | None = None
+    operators: Map[str, Operator] = Map()
+    partitions: Map[RegionPartition, Partition] = Map()
+    buried_at: int = -1
+    attempt: int = 1
+    checkpoint: int = 0
+    completed: int = 0
+    drain: OpenDrain | None = None
+    unpublished: tuple[Checkpoint, ...] = ()
+    must_reset: str = ""
+    forced: bool = False
+    resets: int = 0
+    exhausted: str = ""
+    asked_drain: str = ""
+    stopping: bool = False
+    epoch: int = 0
+    controller: str = ""
+    snapshot_before: int = 0
+    shown: int = 0
+    began: Map[str, int] = Map()
+
+    def apply(
+        self, offset: int, record: RegionRecord | None
+    ) -> tuple[RegionState, tuple[Fact, ...]]:
+        """Return the fold with one record more, and what was observed.
+
+        Args:
+            offset: Where the record lies; what lies between is known to be tombstones.
+            record: The record; None: a tombstone, or bytes that are no record.
+
+        Raises:
+            ValueError: The offset was folded already.
+        """
+        from kohort.region.machines.fold import fold_in
+
+        return fold_in(self, offset, record)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase."""
+        if self.exhausted:
+            return Phase.MAXIMUM_RESET_ATTEMPTS_REACHED
+        if not self.operators:
+            return Phase.STARTED
+        if any(each.unhealthy for each in self.operators.values()):
+            return Phase.UNHEALTHY
+        if next(self.awaited(), None) is not None:
+            return Phase.RESETTING
+        if self.drain is not None:
+            return Phase.DRAINING
+        return Phase.CHECKPOINT_PENDING if self.unpublished else Phase.PROCESSING
+
+    def awaited(self) -> Iterator[Operator]:
+        """Yield who owns something and is not yet at the positions of this attempt."""
+        for each in self.operators.values():
+            if each.owned and each.attempt < self.attempt:
+                yield each
+
+    def active(self, operator: OperatorId | None) -> Operator | None:
+        """Return an operator, if just this incarnation is active."""
+        found = None if operator is None else self.operators.get(operator.name)
+        return found if found is not None and found.id == operator else None
+
+    def partition(self, partition: RegionPartition) -> Partition:
+        """Return what is known of a partition."""
+        return self.partitions.get(partition, _UNKNOWN)
+
+    def is_added(self, partition: RegionPartition) -> bool:
+        """Return whether a partition was not there yet when the region began."""
+        return bool(self.began) and partition.partition >= self.began.get(partition.topic_id, 0)
+
+    @property
+    def max_resets(self) -> int:
+        """Resets in a row that the region makes by itself."""
+        return (self.settings or _USUAL).max_resets
+
+
+_UNKNOWN = Partition()
+_USUAL = RegionSettings(group_id="")

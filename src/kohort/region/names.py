@@ -1,0 +1,43 @@
+"""What an operator and its group may be called: records and file names have their names."""
+
+from __future__ import annotations
+
+import re
+
+# The client id has the name and twelve characters more, and the records take 249; the key of a
+# record has it quoted, three characters for each byte, and may have 2,000.
+OPERATOR_MAX = 200
+OPERATOR_BYTES_MAX = 600
+GROUP_MAX = 249
+_IN_FILES_MAX = 120
+_ODD = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def problem_of(operator: str, group_id: str) -> str:
+    """Return why these cannot be names of an operator and its group; empty: they can.
+
+    Args:
+        operator: Name of the operator.
+        group_id: Name of the group.
+    """
+    size = len(operator.encode())
+    if len(operator) > OPERATOR_MAX or size > OPERATOR_BYTES_MAX:
+        return (
+            f"the operator's name has {len(operator)} characters and {size} bytes, and the records "
+            f"of a region take {OPERATOR_MAX} characters and {OPERATOR_BYTES_MAX} bytes"
+        )
+    if len(group_id) > GROUP_MAX:
+        return (
+            f"the group id has {len(group_id)} characters, and the records of a region take "
+            f"{GROUP_MAX}"
+        )
+    return ""
+
+
+def in_file_names(prefix: str) -> str:
+    """Return what a file name may begin with, for people: the rest of it has to be unique.
+
+    Args:
+        prefix: Checkpoint, attempt, and the name of an operator.
+    """
+    return _ODD.sub("_", prefix)[:_IN_FILES_MAX]

@@ -1,0 +1,499 @@
+"""Where the output of a region goes: prepared unseen by operators, made visible by the controller.
+
+An operator hands over what it wrote between two cuts; nobody sees it. Once the checkpoint is
+complete in the log the active controller makes all of it visible at once, in the order of the
+checkpoints. A controller may die in between, so `publish` comes again, also after it has worked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
+
+from kohort.region.errors import SinkError
+from kohort.region.machines.records import OperatorId, RegionPartition
+from kohort.region.names import in_file_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# A file of a task, as JSON has it; what is in it is the sink's own.
+TaskFile: TypeAlias = dict[str, Any]
+
+Rows: TypeAlias = "Sequence[Any]"
+"""What the application's function has returned, one after the other."""
+
+
+class FileEntry(TypedDict):
+    """A visible file: its path below the directory, its size in bytes, and how many rows it has."""
+
+    path: str
+    bytes: int
+    rows: int
+
+
+class CheckpointFiles(TypedDict):
+    """The files that a checkpoint has added."""
+
+    checkpoint: int
+    files: list[FileEntry]
+
+
+class CutWriter(Protocol):
+    """Takes the output of one operator in one attempt."""
+
+    def write(self, partition: RegionPartition, rows: object) -> None:
+        """Take what the function returned for records of a partition."""
+
+    def prepare(self, checkpoint: int, attempt: int) -> str:
+        """Make what was written since the last call durable, and return a reference to it.
+
+        Returns:
+            At most 64 KiB of text that `publish` gets; empty when nothing was written.
+        """
+
+    def abort(self) -> None:
+        """Forget what was written since the last `prepare`."""
+
+
+class TaskWriter(Protocol):
+    """Takes the rows of one task, on whatever machine it runs."""
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Take rows."""
+
+    def close(self) -> list[TaskFile]:
+        """Make what was written durable, and describe the files as JSON has it."""
+
+    def discard(self) -> None:
+        """Remove what was written."""
+
+
+class Publisher(Protocol):
+    """Makes the output of a region visible; all that a controller needs of a sink."""
+
+    def open(self, region: str, region_id: str, shown: int) -> None:
+        """Check that the place is this region's; called before anything else, in every process.
+
+        Args:
+            region: Name of the region.
+            region_id: Id of its control topic. A region that was made anew counts its checkpoints
+                from one again, so a place that knows another id must refuse.
+            shown: The newest checkpoint that the place has to show, see `check`; 0: none.
+
+        Raises:
+            SinkError: It is not.
+        """
+
+    def check(self, shown: int) -> None:
+        """Check that a checkpoint is still visible that was published; before each publication.
+
+        Output that somebody deleted, or set back to an earlier version, must not be continued:
+        readers would see what follows without what is missing.
+
+        Args:
+            shown: The newest checkpoint with output that the log says was published; 0: none.
+
+        Raises:
+            SinkError: It is not visible; names both checkpoints, and what to do.
+        """
+
+    def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
+        """Make the output of a complete checkpoint visible, all at once, unless it is already.
+
+        Raises:
+            SinkError: It is missing or damaged, or somebody else writes there.
+        """
+
+
+class RegionSink(Publisher, Protocol):
+    """Where the output of a region goes."""
+
+    def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
+        """Return what takes the output of an operator in an attempt."""
+
+
+class SharedSink(RegionSink, Protocol):
+    """A sink to which tasks on several machines write, each its own files; it can be pickled."""
+
+    def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
+        """Return what makes the writer of a task; it can be pickled and is called in the task.
+
+        Args:
+            operator: Name of the operator.
+            attempt: Attempt of the region.
+        """
+
+    def hand_over(
+        self, operator: OperatorId, checkpoint: int, attempt: int, files: Sequence[TaskFile]
+    ) -> str:
+        """Return a durable reference to files of tasks, for `publish`; empty without files."""
+
+    def remove(self, files: Sequence[TaskFile]) -> None:
+        """Remove files of tasks that will never become visible."""
+
+
+def check_shown(place: object, found: int, shown: int) -> None:
+    """Refuse output that went back.
+
+    Raises:
+        SinkError: The newest checkpoint found, 0 for none, is older than the newest published one.
+    """
+    if found < shown:
+        shows = f"checkpoint {found} at most" if found else "no checkpoint of this region"
+        raise SinkError(
+            f"{place} shows {shows}, and the region has published checkpoint {shown}: the output "
+            "was deleted or set back. The region goes on behind that checkpoint, and what is "
+            "missing would never come again. Restore the output as it was, or process everything "
+            "again with a region of another name and an output of its own"
+        )
+
+
+@contextmanager
+def storing(place: object) -> Iterator[None]:
+    """Name the place in the error when output cannot be stored there.
+
+    Raises:
+        SinkError: It cannot; the cause is the error of the file system.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(
+            f"output cannot be stored in {place}: {error}. This operator ends; what it has "
+            "processed since the last checkpoint is processed again"
+        ) from error
+
+
+# ------------------------------------------------------------------------- functions of one's own
+
+
+class CallableSink:
+    """A sink made of three functions.
+
+    Args:
+        prepare: Stores rows where nobody sees them, and returns a reference of at most 64 KiB.
+        commit: Makes the references of a checkpoint visible; called again after a crash, so it has
+            to notice by the checkpoint's number that it has done so.
+        abort: Forgets rows that were not prepared; none by default.
+        shown: Returns the newest checkpoint that is visible, 0 for none. Without it the region does
+            not notice when output is deleted or set back, and goes on behind the gap.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[OperatorId, int, Rows], str],
+        commit: Callable[[int, Sequence[str]], None],
+        abort: Callable[[Rows], None] | None = None,
+        shown: Callable[[], int] | None = None,
+    ) -> None:
+        self._prepare = prepare
+        self._commit = commit
+        self._abort = abort
+        self._shown = shown
+
+    def open(self, region: str, region_id: str, shown: int) -> None:  # noqa: ARG002  # the protocol's
+        """Accept every region whose output is still there."""
+        self.check(shown)
+
+    def check(self, shown: int) -> None:
+        """Compare with what the function `shown` returns."""
+        if self._shown is not None:
+            check_shown("the output", self._shown(), shown)
+
+    def writer(self, operator: OperatorId, attempt: int) -> CutWriter:  # noqa: ARG002  # the protocol's
+        """Return what takes the output of an operator in an attempt."""
+        return _CallableWriter(operator, self._prepare, self._abort)
+
+    def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
+        """Call `commit`."""
+        self._commit(checkpoint, [outputs[each] for each in sorted(outputs)])
+
+
+class _CallableWriter:
+    def __init__(
+        self,
+        operator: OperatorId,
+        prepare: Callable[[OperatorId, int, Sequence[Any]], str],
+        abort: Callable[[Sequence[Any]], None] | None,
+    ) -> None:
+        self._operator = operator
+        self._prepare = prepare
+        self._abort = abort
+        self._rows: list[Any] = []
+
+    def write(self, _partition: RegionPartition, rows: object) -> None:
+        self._rows.extend(cast("Iterable[Any]", rows))
+
+    def prepare(self, checkpoint: int, _attempt: int) -> str:
+        rows, self._rows = self._rows, []
+        return self._prepare(self._operator, checkpoint, rows) if rows else ""
+
+    def abort(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows and self._abort is not None:
+            self._abort(rows)
+
+
+# ------------------------------------------------------------------------ a directory of Parquet
+
+_MANIFESTS = "_region"
+_OWNER = "region.json"
+
+
+class ParquetDirectory:
+    """A directory of Parquet files with a manifest for each checkpoint.
+
+    Files lie in `data`; those are visible that a manifest in `_region` names. A manifest appears
+    atomically, so a reader that takes the manifests as they are sees a consistent cut.
+    `read_directory` and `ParquetDirectory.files` do that.
+
+    Args:
+        path: The directory, on a file system that all processes of the region share.
+        schema: Columns; by default those of the first rows of each file.
+    """
+
+    def __init__(self, path: str | Path, schema: pa.Schema | None = None) -> None:
+        if "://" in str(path):
+            raise ValueError(f"{path} is no directory of a file system; object stores have no link")
+        self.path = Path(path)
+        self._schema = schema
+
+    def open(self, region: str, region_id: str, shown: int) -> None:
+        """Make the directories, and check whose they are."""
+        self.check(shown)
+        for each in (self.path / "data", self.path / _MANIFESTS):
+            each.mkdir(parents=True, exist_ok=True)
+        owner = {"region": region, "id": region_id}
+        place = self.path / _MANIFESTS / _OWNER
+        if not _create(place, owner):
+            found = json.loads(place.read_text())
+            if found != owner:
+                raise SinkError(
+                    f"{self.path} holds the output of region {found.get('region')!r} with control "
+                    f"topic {found.get('id')}, this is region {region!r} with {region_id}: its "
+                    "checkpoints have other numbers. If the control topic was deleted, the state "
+                    "and positions of the region are gone with it. Give the region a directory of "
+                    "its own"
+                )
+
+    def check(self, shown: int) -> None:
+        """Check that the manifest of a published checkpoint is there."""
+        if shown and not self._manifest(shown).is_file():
+            older = (int(each.stem) for each in self._listed() if int(each.stem) < shown)
+            check_shown(self.path, max(older, default=0), shown)
+
+    def _manifest(self, checkpoint: int) -> Path:
+        return self.path / _MANIFESTS / f"{checkpoint:012d}.json"
+
+    def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
+        """Return what takes the output of an operator in an attempt."""
+        return _ParquetWriter(self.path, self._schema, f"{attempt}-{operator.name}")
+
+    def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
+        """Return what makes the writer of a task."""
+        return partial(_ParquetTask, self.path, self._schema, f"{attempt}-{operator}")
+
+    def hand_over(
+        self, operator: OperatorId, checkpoint: int, attempt: int, files: Sequence[TaskFile]
+    ) -> str:
+        """Write a list of the files."""
+        return _list(self.path, f"{checkpoint:012d}-{attempt}-{operator.name}", files)
+
+    def remove(self, files: Sequence[TaskFile]) -> None:
+        """Remove files of tasks."""
+        for each in files:
+            (self.path / each["path"]).unlink(missing_ok=True)
+
+    def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
+        """Write the manifest of a checkpoint."""
+        files = []
+        for output in (outputs[each] for each in sorted(outputs)):
+            files += self._files_of(output)
+        for each in files:
+            found = self.path / each["path"]
+            if not found.is_file() or found.stat().st_size != each["bytes"]:
+                raise SinkError(
+                    f"{found} belongs to checkpoint {checkpoint} and is missing or cut off: "
+                    "somebody removed it. Nothing of this checkpoint becomes visible until it is "
+                    "back"
+                )
+        place = self._manifest(checkpoint)
+        manifest = {"checkpoint": checkpoint, "files": files}
+        if files and not _create(place, manifest) and json.loads(place.read_text()) != manifest:
+            raise SinkError(f"{place} is not what this region wrote: somebody else writes there")
+
+    def _files_of(self, output: str) -> list[dict[str, Any]]:
+        name, digest = output.rsplit("#", 1)
+        place = self.path / name
+        try:
+            listed = place.read_bytes()
+        except OSError as error:
+            raise SinkError(f"the list of an operator's files is missing: {error}") from error
+        if _digest(listed) != digest:
+            raise SinkError(f"{place} was changed after it had been handed over")
+        files: list[dict[str, Any]] = json.loads(listed)
+        return files
+
+    def manifests(self) -> Iterator[CheckpointFiles]:
+        """Yield the manifests that are visible, in the order of their checkpoints.
+
+        A listing that runs while manifests appear may have a later one and miss an earlier one. So
+        only those count that a first listing has reached: they all exist when the second begins.
+        """
+        last = max(self._listed(), default=None)
+        for place in sorted(self._listed()):
+            if last is None or place > last:
+                return
+            yield cast("CheckpointFiles", json.loads(place.read_text()))
+
+    def _listed(self) -> list[Path]:
+        return list((self.path / _MANIFESTS).glob("[0-9]*.json"))
+
+    def files(self) -> list[Path]:
+        """Return the visible files."""
+        return [self.path / each["path"] for m in self.manifests() for each in m["files"]]
+
+
+class _ParquetWriter:
+    def __init__(self, path: Path, schema: pa.Schema | None, prefix: str) -> None:
+        self._path = path
+        self._schema = schema
+        self._prefix = prefix
+        self._tables: list[pa.Table] = []
+        self._rows: list[Mapping[str, Any]] = []
+
+    def write(self, _partition: RegionPartition, rows: object) -> None:
+        import pyarrow as pa
+
+        if isinstance(rows, pa.RecordBatch):
+            self._tables.append(pa.Table.from_batches([rows]))
+        elif isinstance(rows, pa.Table):
+            self._tables.append(rows)
+        else:
+            self._rows.extend(cast("Iterable[Mapping[str, Any]]", rows))
+
+    def prepare(self, checkpoint: int, _attempt: int) -> str:
+        import pyarrow as pa
+
+        tables, rows = self._tables, self._rows
+        self.abort()
+        if rows:
+            tables.append(pa.Table.from_pylist(rows, schema=self._schema))
+        tables = [each for each in tables if each.num_rows]
+        if not tables:
+            return ""
+        table = pa.concat_tables(tables, promote_options="default")
+        prefix = f"{checkpoint:012d}-{self._prefix}"
+        task = _ParquetTask(self._path, table.schema, prefix)
+        with storing(self._path):
+            task.write(table)
+            return _list(self._path, prefix, task.close())
+
+    def abort(self) -> None:
+        self._tables, self._rows = [], []
+
+
+class _ParquetTask:
+    """Writes one file."""
+
+    def __init__(self, path: Path, schema: pa.Schema | None, prefix: str) -> None:
+        self._path = path
+        self._schema = schema
+        self._name = f"data/{in_file_names(prefix)}-{uuid.uuid4().hex}.parquet"
+        self._file: IO[bytes] | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if not table.num_rows:
+            return
+        if self._writer is None:
+            self._schema = self._schema or table.schema
+            self._file = (self._path / self._name).open("xb")
+            self._writer = pq.ParquetWriter(self._file, self._schema)
+        assert self._schema is not None
+        self._writer.write_table(table.select(self._schema.names).cast(self._schema))
+        self._rows += table.num_rows
+
+    def close(self) -> list[TaskFile]:
+        if self._writer is None or self._file is None:
+            return []
+        self._writer.close()
+        with self._file as file:
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        _sync(self._path / "data")
+        return [{"path": self._name, "bytes": size, "rows": self._rows}]
+
+    def discard(self) -> None:
+        if self._writer is not None and self._file is not None:
+            self._writer.close()
+            self._file.close()
+            (self._path / self._name).unlink()
+
+
+def _list(path: Path, prefix: str, files: Sequence[TaskFile]) -> str:
+    """Write a list of files, and return its name with its digest."""
+    if not files:
+        return ""
+    listed = json.dumps(list(files)).encode()
+    listing = f"data/{in_file_names(prefix)}-{uuid.uuid4().hex}.json"
+    _write(path / listing, listed)
+    _sync(path / "data")
+    return f"{listing}#{_digest(listed)}"
+
+
+def read_directory(path: str | Path) -> pa.Table:
+    """Return the visible rows of a `ParquetDirectory`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(each) for each in ParquetDirectory(path).files()]
+    return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+
+
+def _create(place: Path, content: object) -> bool:
+    """Make a file appear whole; False: it was there."""
+    temporary = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
+    _write(temporary, json.dumps(content, sort_keys=True).encode())
+    try:
+        os.link(temporary, place)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    _sync(place.parent)
+    return True
+
+
+def _write(place: Path, content: bytes) -> None:
+    with place.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

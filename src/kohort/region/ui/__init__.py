@@ -1,0 +1,1 @@
+"""The web page of a region: `kohort region ui`; needs the extra `ui`."""

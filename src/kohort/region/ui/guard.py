@@ -1,0 +1,130 @@
+"""Access to the page of a region.
+
+A page that only this machine reaches needs no token; then the names by which browsers may call it
+are fixed, so that no foreign name can be pointed at it (DNS rebinding). Otherwise a token opens it:
+in a header, or in the address of the first load, which leaves a cookie. A change has to come from
+the page itself (CSRF), or carry the token in a header, which no foreign page can set.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from kohort.errors import ConfigError
+
+_TOKEN_LENGTH_MIN = 16
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Guard:
+    """Decides about requests.
+
+    Args:
+        token: The token; None: everybody on this machine may use the page.
+        port: The port of the page; browsers keep cookies of all ports together.
+    """
+
+    def __init__(self, token: str | None, port: int) -> None:
+        self._token = token
+        self._session = secrets.token_urlsafe(32)
+        self._cookie_name = f"kohort-region-{port}"
+
+    def refusal(self, request: Request) -> tuple[int, str] | None:
+        """Return the status and the reason why a request is refused; None: it is not."""
+        if self._token is None and not is_local_name(request):
+            return 421, "the page is called by its address on this machine: 127.0.0.1 or localhost"
+        if not self._is_known(request):
+            return 401, (
+                "the page needs its token: open the address that `kohort region ui` printed, or "
+                "send it as `Authorization: Bearer TOKEN`"
+            )
+        if request.method != "GET" and not (_is_own(request) or self._has_header(request)):
+            return 403, "changes come from the page itself: the Origin of the request is another"
+        return None
+
+    def _is_known(self, request: Request) -> bool:
+        if self._token is None or self._has_header(request):
+            return True
+        given = request.cookies.get(self._cookie_name, "")
+        return equal(given, self._session) or self.is_first_load(request)
+
+    def _has_header(self, request: Request) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        return self._token is not None and kind == "Bearer" and equal(given, self._token)
+
+    def is_first_load(self, request: Request) -> bool:
+        """Whether the token is in the address; only the page itself is opened in this way."""
+        given = request.query_params.get("token", "")
+        is_page = request.method == "GET" and request.url.path == "/"
+        return self._token is not None and is_page and equal(given, self._token)
+
+    def cookie(self) -> str:
+        """Return the value of `Set-Cookie` that opens the page from now on."""
+        jar = SimpleCookie({self._cookie_name: self._session})
+        morsel = jar[self._cookie_name]
+        morsel["path"], morsel["samesite"], morsel["httponly"] = "/", "Strict", True
+        return morsel.OutputString()
+
+
+def equal(given: str, right: str) -> bool:
+    """Compare secrets in a time that says nothing about where they differ."""
+    return hmac.compare_digest(given.encode(), right.encode())
+
+
+def _host_of(request: Request) -> str | None:
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname
+    except ValueError:
+        return None
+
+
+def is_local_name(request: Request) -> bool:
+    """Whether a request names this machine: no name of others may be pointed at it."""
+    host = _host_of(request)
+    return host is not None and is_loopback(host)
+
+
+def _is_own(request: Request) -> bool:
+    """Whether a request comes from a page of the host that it goes to."""
+    origin = request.headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc == request.headers.get("host", "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host in _LOCAL_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def token_of(host: str, file: Path | None) -> str | None:
+    """Return the token of a page that listens on a host; None: it needs none.
+
+    Args:
+        host: The host.
+        file: The file that has the token; None: one is made, if the host is reached from outside.
+
+    Raises:
+        ConfigError: The file cannot be read, or the token in it is too short.
+    """
+    if file is None:
+        return None if is_loopback(host) else secrets.token_urlsafe(24)
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token cannot be read from {file}: {error}") from error
+    if len(token) < _TOKEN_LENGTH_MIN:
+        raise ConfigError(
+            f"the token in {file} has {len(token)} characters and needs {_TOKEN_LENGTH_MIN}"
+        )
+    return token

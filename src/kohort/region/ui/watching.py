@@ -1,0 +1,261 @@
+"""Follows a region for its page: the control topic, and how far its partitions reach."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TypedDict
+
+from kohort.client import AsyncConsumer, ConsumerRecord
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import KohortError
+from kohort.region.control_log import ControlLog
+from kohort.region.errors import ControlTopicError, RegionError
+from kohort.region.machines.coding import decode
+from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.records import OperatorId, RegionPartition
+from kohort.region.machines.state import Operator, RegionState
+from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
+from kohort.region.ui.timeline import Timeline
+from kohort.types import TopicPartition
+
+log = logging.getLogger("kohort.region")
+
+# How often the broker is asked where partitions end.
+_MEASURE_S = 3.0
+_AGAIN_S = 3.0
+
+
+class PartitionView(TypedDict):
+    """A partition as the page shows it; what is not known is None."""
+
+    topic: str
+    partition: int
+    position: int | None
+    end: int | None
+    lag: int | None
+    state_bytes: int
+
+
+class OperatorView(TypedDict):
+    """An operator as the page shows it."""
+
+    name: str
+    incarnation: str
+    host: str
+    process: str
+    condition: str
+    partitions: list[PartitionView]
+    lag: int | None
+    state_bytes: int
+
+
+class Head(TypedDict):
+    """What the page shows in any case."""
+
+    region: str
+    running: str
+    error: str
+    known: bool
+
+
+class View(Head, total=False):
+    """What the page shows; beside the head only if the region is known."""
+
+    group: str
+    mode: str
+    phase: str
+    waits_for: str
+    gave_up: str
+    attempt: int
+    checkpoint: int
+    completed: int
+    resets_in_a_row: int
+    epoch: int
+    controller: str
+    operators: list[OperatorView]
+    unowned: list[PartitionView]
+
+
+class Watch:
+    """What is known of a region; on one event loop.
+
+    Args:
+        region: Name of the region.
+        settings: How to reach the brokers.
+
+    Attributes:
+        state: The region; None: it is not known.
+        error: Why it is not known; empty: it is, or is about to be.
+        timeline: What happened. Begun anew when the log is read anew.
+        change: Set once, with the next change; then there is another one.
+        running: What was asked for on the page and has not happened yet; empty: nothing.
+    """
+
+    def __init__(self, region: str, settings: ClientSettings) -> None:
+        self.region = region
+        self.settings = settings
+        self.state: RegionState | None = None
+        self.error = ""
+        self.timeline = Timeline()
+        self.running = ""
+        self._ends: dict[TopicPartition, int] = {}
+        self.change = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the region for ever, and begin anew when that fails."""
+        while True:
+            try:
+                await self._follow()
+            except KohortError as error:
+                self.error = str(error)
+            except Exception as error:  # a page that stands still would be believed
+                log.exception("region %s: the page cannot follow it", self.region)
+                self.error = f"{type(error).__name__}: {error}"
+            self.state = None
+            self.tell()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _follow(self) -> None:
+        control = ControlLog(self.region, self.settings, create=False)
+        self.timeline = Timeline()
+        control.on_record(self._heard)
+        control.on_state(self._told)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await control.open()
+            works = (control.follow(), self._measure(control))
+            tasks = [asyncio.create_task(each) for each in works]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await control.close()
+
+    def _heard(self, record: ConsumerRecord) -> None:
+        try:
+            known = None if record.value is None else decode(record.key, record.value)
+        except RegionError:
+            return  # the reader says so in the log of this process
+        if known is not None:
+            self.timeline.take(known, record.timestamp)
+
+    def _told(self, state: RegionState) -> None:
+        self.state, self.error = state, ""
+        self.tell()
+
+    async def _measure(self, control: ControlLog) -> None:
+        """Look for ever where partitions end, and whether the control topic is there.
+
+        Raises:
+            ControlTopicError: It is gone.
+            KafkaError: The brokers cannot be asked.
+        """
+        async with (
+            AsyncAdminClient(**admin_settings(self.settings)) as admin,
+            AsyncConsumer(**consumer_settings(self.settings)) as consumer,
+        ):
+            while True:
+                topics = await admin.list_topics()
+                if control.topic not in topics:
+                    raise ControlTopicError(
+                        f"the control topic {control.topic} is gone: somebody deleted it, and with "
+                        f"it what region {self.region!r} was"
+                    )
+                places = {
+                    TopicPartition(each.topic, each.partition)
+                    for each in (self.state.partitions if self.state else ())
+                    if each.topic in topics
+                }
+                ends = dict(await consumer.end_offsets(places)) if places else {}
+                if ends != self._ends:
+                    self._ends = ends
+                    self.tell()
+                await asyncio.sleep(_MEASURE_S)
+
+    # ------------------------------------------------------------------------------------ telling
+
+    def tell(self) -> None:
+        """Wake up who waits for changes."""
+        self.change.set()
+        self.change = asyncio.Event()
+
+    def view(self) -> View:
+        """Return what the page shows, for JSON."""
+        state = self.state
+        head: View = {
+            "region": self.region,
+            "running": self.running,
+            "error": self.error,
+            "known": state is not None,
+        }
+        if state is None:
+            return head
+        owned = {each for operator in state.operators.values() for each in operator.owned}
+        rest = sorted(each for each in state.partitions if each not in owned)
+        return {
+            **head,
+            "group": state.settings.group_id if state.settings else "",
+            "mode": state.settings.mode if state.settings else "",
+            "phase": state.phase.name,
+            "waits_for": what_it_waits_for(state),
+            "gave_up": state.exhausted,
+            "attempt": state.attempt,
+            "checkpoint": state.checkpoint,
+            "completed": state.completed,
+            "resets_in_a_row": state.resets,
+            "epoch": state.epoch,
+            "controller": _controller(state),
+            "operators": [
+                self._operator(state, each) for _, each in sorted(state.operators.items())
+            ],
+            "unowned": [self._partition(state, each) for each in rest],
+        }
+
+    def _operator(self, state: RegionState, operator: Operator) -> OperatorView:
+        partitions = [self._partition(state, each) for each in sorted(operator.owned)]
+        lags = [each["lag"] for each in partitions if each["lag"] is not None]
+        return {
+            "name": operator.id.name,
+            "incarnation": operator.id.incarnation[:8],
+            "host": operator.host,
+            "process": operator.process,
+            "condition": _condition(state, operator),
+            "partitions": partitions,
+            "lag": sum(lags) if len(lags) == len(partitions) else None,
+            "state_bytes": sum(each["state_bytes"] for each in partitions),
+        }
+
+    def _partition(self, state: RegionState, partition: RegionPartition) -> PartitionView:
+        known = state.partition(partition)
+        end = self._ends.get(TopicPartition(partition.topic, partition.partition))
+        at = known.base
+        return {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "position": at,
+            "end": end,
+            # A topic that was made anew ends before the position of its earlier life.
+            "lag": None if at is None or end is None or end < at else end - at,
+            "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
+        }
+
+
+def _controller(state: RegionState) -> str:
+    for each in state.operators.values():
+        if each.id.incarnation == state.controller:
+            return each.id.name
+    return str(OperatorId("", state.controller)).strip("/")
+
+
+def _condition(state: RegionState, operator: Operator) -> str:
+    if operator.unhealthy:
+        return f"unhealthy: {operator.unhealthy}"
+    if operator.owned and operator.attempt < state.attempt:
+        return f"goes back to checkpoint {state.completed}"
+    if state.drain is not None and operator.id in state.drain.missing:
+        return f"drains for checkpoint {state.drain.checkpoint}"
+    return "ok"

@@ -1,0 +1,175 @@
+"""The consumer group of the operators: who is in it, and how partitions move.
+
+A model of what members see, not of the protocols: the tables of `kohort.group` are simulated
+elsewhere. What matters here is the order of revocations and assignments of each of the three.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from kohort.region.machines.events import GroupMember
+from kohort.region.machines.records import Partitions, RegionPartition
+
+if TYPE_CHECKING:
+    from kohort.simulation.regions.node import Node
+    from kohort.simulation.regions.world import RegionWorld
+
+SESSION_MS = 6_000
+REBALANCE_MS = 15_000
+_BEAT_MS = 1_000
+_NONE: Partitions = frozenset()
+
+
+class Member(Struct):
+    """A membership.
+
+    Attributes:
+        id: Its id.
+        node: Whose it is.
+        heard_at: When it was heard last.
+        owned: What the group takes it to own.
+        revoking: What it was told to give up, and when.
+        told_at: See `revoking`.
+        has_joined: Whether it has joined the present rebalance (eager and cooperative).
+    """
+
+    id: str
+    node: Node
+    heard_at: int
+    owned: Partitions = _NONE
+    revoking: Partitions = _NONE
+    told_at: int = 0
+    has_joined: bool = True
+
+
+class Group:
+    """The coordinator of the group.
+
+    Attributes:
+        members: The members, by id.
+    """
+
+    def __init__(self, world: RegionWorld) -> None:
+        self.world = world
+        self.members: dict[str, Member] = {}
+        self._joined = 0
+        world.engine.after(_BEAT_MS, None, self._look)
+
+    def describe(self) -> tuple[GroupMember, ...]:
+        """Return the members as DescribeGroups shows them."""
+        return tuple(
+            GroupMember(each.id, each.node.client_id, "host") for each in self.members.values()
+        )
+
+    def beat(self, node: Node) -> None:
+        """A member is heard of: it joins, or learns that it was thrown out, or goes on."""
+        member = self.members.get(node.member_id)
+        if member is None:
+            if node.member_id:
+                node.member_id = ""
+                node.lose_everything()
+            self._joined += 1
+            node.member_id = f"member-{self._joined}"
+            member = self.members[node.member_id] = Member(node.member_id, node, self.now)
+            self._rebalance()
+        member.heard_at = self.now
+        self._move()
+
+    @property
+    def now(self) -> int:
+        """The time."""
+        return self.world.engine.now
+
+    def leave(self, node: Node) -> None:
+        """A member leaves."""
+        self.remove(node.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """A member is out, whether it knows or not."""
+        if self.members.pop(member_id, None) is not None:
+            self._rebalance()
+
+    def gave_up(self, node: Node) -> None:
+        """The listener of a member returned."""
+        member = self.members.get(node.member_id)
+        if member is not None:
+            member.owned -= member.revoking
+            member.revoking = _NONE
+            member.has_joined = True
+            self._move()
+
+    def partitions_changed(self) -> None:
+        """The topic has other partitions."""
+        self._rebalance()
+
+    def _look(self) -> None:
+        self.world.engine.after(_BEAT_MS, None, self._look)
+        for each in list(self.members.values()):
+            is_silent = self.now - each.heard_at > SESSION_MS
+            is_slow = bool(each.revoking) and self.now - each.told_at > REBALANCE_MS
+            if is_silent or is_slow:
+                self.remove(each.id)
+        self._move()
+
+    # ------------------------------------------------------------------------------ assignments
+
+    def _target(self) -> dict[str, Partitions]:
+        """Share the partitions out evenly; who has one keeps it where that is fair."""
+        members = sorted(self.members)
+        partitions = self.world.source.partitions
+        if not members:
+            return {}
+        most = -(-len(partitions) // len(members))
+        shares: dict[str, set[RegionPartition]] = {each: set() for each in members}
+        left = []
+        for partition in partitions:
+            owner = next((m for m in members if partition in self.members[m].owned), None)
+            if owner is not None and len(shares[owner]) < most:
+                shares[owner].add(partition)
+            else:
+                left.append(partition)
+        for partition in left:
+            least = min(members, key=lambda m: (len(shares[m]), m))
+            shares[least].add(partition)
+        return {each: frozenset(share) for each, share in shares.items()}
+
+    def _rebalance(self) -> None:
+        """Begin a rebalance: whoever has to give something up is told so."""
+        target = self._target()
+        for each in self.members.values():
+            going = each.owned - target[each.id]
+            if self.world.scenario.protocol == "eager":
+                going = each.owned
+            going -= each.revoking
+            each.has_joined = not (going or each.revoking)
+            if going:
+                if not each.revoking:
+                    each.told_at = self.now
+                each.revoking |= going
+                self._tell(each.node, "revoke", going)
+        self._move()
+
+    def _move(self) -> None:
+        """Assign what is free to those who shall have it."""
+        needs_all = self.world.scenario.protocol != "consumer"
+        if needs_all and not all(each.has_joined for each in self.members.values()):
+            return
+        target = self._target()
+        taken = {p for each in self.members.values() for p in each.owned}
+        for each in self.members.values():
+            new = target[each.id] - taken - each.revoking
+            if new and not each.revoking:
+                each.owned |= new
+                self._tell(each.node, "assign", new)
+        # What somebody has beyond its share moves with the next rebalance.
+        if any(each.owned - target[each.id] - each.revoking for each in self.members.values()):
+            self._rebalance()
+
+    def _tell(self, node: Node, what: str, partitions: Partitions) -> None:
+        engine, member_id = self.world.engine, node.member_id
+        engine.after(
+            self.world.scenario.delay_ms, node, node.hear_group, what, partitions, member_id
+        )

@@ -1,0 +1,191 @@
+"""What is to happen in a simulated region; a seed decides all of it."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from kohort.errors import ConfigError
+from kohort.simulation.chance import Stream
+from kohort.values import replace
+
+PROTOCOLS = ("eager", "cooperative", "consumer")
+REBALANCES = ("checkpoint", "reset")
+
+KINDS = (
+    "kill",
+    "kill at append",
+    "kill after append",
+    "kill in publish",
+    "pause",
+    "split log",
+    "split group",
+    "split all",
+    "clock",
+    "leave",
+    "throw out",
+    "grow",
+    "recreate",
+    "compact",
+    "two controllers",
+    "no controller",
+    "reread",
+    "unhealthy",
+    "ask drain",
+    "ask reset",
+    "force reset",
+    "publish fails",
+    "slow",
+    "foreign record",
+    "parrot",
+)
+"""The faults, by name."""
+
+# An operator that is in the group, and does not come back from a reset.
+_SLOW = ("split log", "ask reset", "force reset", "slow")
+
+
+class Fault(Struct, frozen=True, order=True):
+    """Something that goes wrong, or that somebody does.
+
+    Attributes:
+        at_ms: When.
+        kind: What, of `KINDS`.
+        node: To which operator, by number.
+        size: How long or how much, in its own measure.
+    """
+
+    at_ms: int
+    kind: str
+    node: int
+    size: int
+
+
+class RegionScenario(Struct, frozen=True, kw_only=True):
+    """One run.
+
+    Attributes:
+        seed: Decides what chance decides.
+        operators: How many there are from the start.
+        joiners: When further ones join, in milliseconds.
+        partitions: How many the topic has.
+        protocol: How the group moves partitions.
+        rebalance: How operators hand over: "checkpoint", "reset", or "mixed".
+        latest: Whether partitions start at their end when they are first seen.
+        duration_ms: How long things go wrong.
+        lost_requests: Share of appends that never arrive.
+        lost_answers: Share of appends whose result never comes.
+        late_requests: Share of appends that arrive after they were given up.
+        repeated: Share of appends that arrive twice.
+        delay_ms: Usual delay of the network.
+        snapshot_every: Offsets between snapshots.
+        faults: What goes wrong.
+    """
+
+    seed: int
+    operators: int = 2
+    joiners: tuple[int, ...] = ()
+    partitions: int = 3
+    protocol: str = "cooperative"
+    rebalance: str = "checkpoint"
+    latest: bool = False
+    duration_ms: int = 40_000
+    lost_requests: float = 0.0
+    lost_answers: float = 0.0
+    late_requests: float = 0.0
+    repeated: float = 0.0
+    delay_ms: int = 5
+    snapshot_every: int = 40
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether nothing goes wrong, and partitions are handed over by checkpoints."""
+        rough = self.lost_requests or self.lost_answers or self.late_requests or self.repeated
+        return not (self.faults or rough) and self.rebalance == "checkpoint"
+
+
+def draw(seed: int) -> RegionScenario:
+    """Return the scenario of a seed; each draws its own mix."""
+    scenario = _draw(seed)
+    if seed % 8:
+        return scenario
+    # Now and then nothing goes wrong, but that operators join.
+    return replace(
+        scenario,
+        lost_requests=0.0,
+        lost_answers=0.0,
+        late_requests=0.0,
+        repeated=0.0,
+        rebalance="checkpoint",
+        faults=(),
+    )
+
+
+def _draw(seed: int) -> RegionScenario:
+    chance = Stream(seed, "region scenario")
+    duration = chance.between(20, 40) * 1_000
+    operators = chance.between(1, 3)
+    joiners = tuple(
+        chance.between(2, duration // 1_000) * 1_000 for _ in range(chance.between(0, 2))
+    )
+    kinds = chance.sample(KINDS, chance.between(2, 8))
+    if seed % 8 == 4:
+        kinds = list(_SLOW)
+    rough = chance.happens(0.6)
+    return RegionScenario(
+        seed=seed,
+        operators=operators,
+        joiners=tuple(sorted(joiners)),
+        partitions=chance.between(1, 5),
+        protocol=chance.choice(PROTOCOLS),
+        rebalance=chance.choice((*REBALANCES, "mixed")),
+        latest=chance.happens(0.2),
+        duration_ms=duration,
+        lost_requests=0.05 if rough and chance.happens(0.6) else 0.0,
+        lost_answers=0.08 if rough and chance.happens(0.6) else 0.0,
+        late_requests=0.05 if rough and chance.happens(0.6) else 0.0,
+        repeated=0.08 if rough and chance.happens(0.6) else 0.0,
+        delay_ms=chance.choice((2, 10, 40)),
+        snapshot_every=chance.choice((10, 25, 60, 100_000)),
+        faults=_draw_faults(seed, kinds, duration, operators + len(joiners)),
+    )
+
+
+def _draw_faults(seed: int, kinds: list[str], duration: int, nodes: int) -> tuple[Fault, ...]:
+    chance = Stream(seed, "region faults")
+    count = chance.between(2, 9)
+    faults = [
+        Fault(
+            chance.between(3_000, duration),
+            chance.choice(kinds),
+            chance.between(0, nodes - 1),
+            chance.between(1, 100),
+        )
+        for _ in range(count)
+    ]
+    return tuple(sorted(faults))
+
+
+def to_json(scenario: RegionScenario) -> str:
+    """Return a scenario as text, for a file that a run can be repeated from."""
+    plain = asdict(scenario)
+    plain["faults"] = [[f.at_ms, f.kind, f.node, f.size] for f in scenario.faults]
+    return json.dumps(plain, indent=1)
+
+
+def from_json(text: str) -> RegionScenario:
+    """Return the scenario of a text.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        plain = json.loads(text)
+        plain["faults"] = tuple(Fault(*each) for each in plain["faults"])
+        plain["joiners"] = tuple(plain["joiners"])
+        return RegionScenario(**plain)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"no scenario of a region: {error}") from None

@@ -1,0 +1,169 @@
+"""`kohort region`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kohort.client import AdminClient, ConsumerRecord, NewTopic
+from kohort.region import KeyedState, ParquetDirectory, RegionPartition
+from tests.region.regions import (
+    LONG_S,
+    Running,
+    eventually,
+    name_of_topic,
+    produce,
+    running,
+    running_sum,
+    visible,
+    worker,
+)
+
+
+def region(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kohort", "region", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def topic(address: str) -> str:
+    name = name_of_topic()
+    with AdminClient(bootstrap_servers=address) as admin:
+        admin.create_topics([NewTopic(name, 2)])
+    produce(address, name, 2, 100)
+    return name
+
+
+@pytest.fixture
+def one(address: str, topic: str, tmp_path: Path) -> Iterator[Running]:
+    slow = worker(address, topic, ParquetDirectory(tmp_path), mode="operator-driven")
+    with running(slow) as (started,):
+        eventually(lambda: started.owned == 2, "it works")
+        yield started
+
+
+def test_a_region_is_shown_drained_reset_and_stopped(
+    address: str, topic: str, one: Running, tmp_path: Path
+) -> None:
+    name, where = f"region-{topic}", ("-b", address)
+    status = region("status", name, *where)
+    assert status.returncode == 0
+    assert f"GROUP group-{topic}" in status.stdout
+    assert f"{topic}-0, {topic}-1" in status.stdout
+    eventually(lambda: one.worker.state is not None and one.owned == 2, "it works")
+    drained = region("drain", name, *where, "--why", "for a test", "--json")
+    assert drained.returncode == 0, drained.stderr
+    assert json.loads(drained.stdout)["completed"] == 1
+    eventually(lambda: visible(tmp_path) > 0, "the checkpoint is published")
+    reset = region("reset", name, *where)
+    assert "attempt 2 goes on from checkpoint 1" in reset.stdout, reset.stderr
+    checkpoints = json.loads(region("checkpoints", name, *where, "--json").stdout)
+    assert [each["partition"] for each in checkpoints["partitions"]] == [0, 1]
+    stopped = region("stop", name, *where)
+    assert "all operators have left" in stopped.stdout, stopped.stderr
+    one.join()
+    assert one.error is None
+    assert region("status", name, *where).returncode == 4
+    history = region("history", name, *where).stdout
+    for kind in ("region", "registered", "claim", "drain", "contribution", "complete", "reset"):
+        assert f"  {kind} " in history
+    assert "why=for a test" in history
+    lines = region("history", name, *where, "--json").stdout.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [
+        int(line.split()[1]) for line in history.splitlines()
+    ]
+
+
+def test_nothing_is_waited_for_where_nothing_runs(address: str, topic: str, tmp_path: Path) -> None:
+    with running(worker(address, topic, ParquetDirectory(tmp_path))) as (one,):
+        eventually(lambda: one.completed > 0, "it works")
+    drained = region("drain", f"region-{topic}", "-b", address)
+    assert drained.returncode == 1
+    assert "no operator is running" in drained.stderr
+
+
+def test_a_region_that_is_not_there_is_named(address: str) -> None:
+    done = region("status", "nowhere", "-b", address)
+    assert done.returncode == 1
+    assert "there is no region 'nowhere': no topic __kohort-region-nowhere" in done.stderr
+
+
+def test_settings_come_from_a_file(address: str, topic: str, one: Running, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("# how to reach it\nclient.id = somebody\nrequest.timeout.ms = 30000\n")
+    name = f"region-{topic}"
+    done = region("status", name, "-b", address, "--command-config", str(config), "--json")
+    assert json.loads(done.stdout)["phase"] == "PROCESSING", done.stderr
+    config.write_text("nonsense\n")
+    done = region("status", name, "-b", address, "--command-config", str(config))
+    assert f"{config}, line 1: not name=value" in done.stderr
+    assert one.error is None
+
+
+def test_a_stop_without_a_last_checkpoint_is_told(address: str, topic: str, tmp_path: Path) -> None:
+    held, is_in = threading.Event(), threading.Event()
+
+    def hold(*_: object) -> list[dict[str, int]]:
+        is_in.set()
+        held.wait(LONG_S)
+        return []
+
+    sink = ParquetDirectory(tmp_path)
+    slow = worker(address, topic, sink, function=hold, period_ms=600_000, drain_timeout_ms=1_000)
+    with running(slow) as (started,):
+        assert is_in.wait(LONG_S)
+        stopped = region("stop", f"region-{topic}", "-b", address)
+        held.set()
+        started.join()
+    assert stopped.returncode == 1
+    assert "without a last checkpoint" in stopped.stderr
+    assert visible(tmp_path) == 0
+
+
+@pytest.mark.timeout(400)
+def test_a_drain_that_a_reset_ends_is_asked_for_again(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    """The checkpoint takes too long once, because the function does."""
+    held, is_in = threading.Event(), threading.Event()
+
+    def hold_once(
+        partition: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
+    ) -> list[dict[str, int]]:
+        is_in.set()
+        held.wait(LONG_S)
+        return running_sum(partition, records, state)
+
+    sink = ParquetDirectory(tmp_path)
+    slow = worker(
+        address, topic, sink, function=hold_once, period_ms=600_000, drain_timeout_ms=1_000
+    )
+    with running(slow) as (started,):
+        assert is_in.wait(LONG_S)
+        command = [sys.executable, "-m", "kohort", "region", "drain", f"region-{topic}"]
+        with subprocess.Popen([*command, "-b", address], stdout=subprocess.PIPE) as draining:
+            eventually(lambda: attempt_of(started) > 1, "the region went back")
+            is_in.clear()
+            held.set()
+            assert draining.wait(LONG_S) == 0
+        # A checkpoint overtakes records that wait, so that one may have come before the first.
+        assert is_in.wait(LONG_S)
+        subprocess.run([*command, "-b", address], check=True, timeout=LONG_S)
+        eventually(lambda: visible(tmp_path) > 0, "the checkpoint is published")
+
+
+def attempt_of(one: Running) -> int:
+    """Return the attempt that a worker knows of."""
+    state = one.worker.state
+    return 0 if state is None else state.attempt

@@ -1,0 +1,77 @@
+"""Simulated regions: seeds, their repeatability, and what they have to reach."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from kohort.simulation.regions.running import RegionOutcome, run, shrink
+from kohort.simulation.regions.scenario import (
+    KINDS,
+    RegionScenario,
+    draw,
+    from_json,
+    to_json,
+)
+from kohort.values import replace
+from tests.commits import number_of_commits
+
+# A part by `make test`; where everything has to pass two commits together run all.
+IS_THOROUGH = bool(os.environ.get("KOHORT_REQUIRE_ALL"))
+SEEDS = range(number_of_commits() % 2, 1_000, 2) if IS_THOROUGH else range(120)
+BLOCKS = 8
+
+
+@pytest.fixture(scope="module")
+def notes() -> Counter[str]:
+    return Counter()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_rule_of_a_region_is_broken(block: int) -> None:
+    """R1 to R17, see docs/region-rules.md."""
+    broken = []
+    for seed in SEEDS[block::BLOCKS]:
+        outcome = run(draw(seed))
+        if not outcome.is_ok:
+            broken.append((seed, outcome.complaint))
+    assert broken == []
+
+
+def test_a_seed_decides_everything() -> None:
+    first, second = (run(draw(7), trace=True) for _ in range(2))
+    assert first.digest == second.digest != ""
+    assert first.events > 1_000
+
+
+def test_a_scenario_comes_back_from_its_file() -> None:
+    for seed in range(20):
+        assert from_json(to_json(draw(seed))) == draw(seed)
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    drawn = {fault.kind for seed in range(300) for fault in draw(seed).faults}
+    assert drawn == set(KINDS)
+
+
+def test_a_failing_scenario_is_made_small() -> None:
+    scenario = next(each for each in map(draw, range(1, 50)) if len(each.faults) > 4)
+    wanted = scenario.faults[2]
+
+    def fails(each: RegionScenario) -> bool:
+        return wanted in each.faults
+
+    smallest = shrink(scenario, fails)
+    assert smallest == replace(
+        smallest, faults=(wanted,), repeated=0.0, lost_requests=0.0, joiners=()
+    )
+
+
+def test_an_outcome_says_what_happened() -> None:
+    outcome: RegionOutcome = run(draw(3), keep_lines=True)
+    assert outcome.is_ok
+    assert outcome.notes["visible"] > 3
+    assert any("complete/" in line for line in outcome.lines)
