@@ -1,0 +1,262 @@
+"""Applications: a name, and a program that is made of streams and tables.
+
+    app = App("delays")
+    flights = app.topic("flights", key="str", value="json")
+    flights.map(lambda key, flight: flight["delay"], value="int").count().to("counts")
+
+Every function may be a coroutine function. Functions on streams get key and value, those that fold
+get the state and the value, those that join get both values. A function has to be a function of
+what it gets: a record is processed again after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from kohort.errors import LocalProtocolError
+from kohort.streams.dsl import Stream
+from kohort.streams.errors import BuildError, NotRunningError
+from kohort.streams.names import check_name, check_topic
+from kohort.streams.plan import Plan
+from kohort.streams.serdes import SerdeLike, serde_of
+from kohort.streams.steps import Source
+
+if TYPE_CHECKING:
+    from kohort.streams.events import StreamsEvent
+    from kohort.streams.instance import ProgramInstance
+    from kohort.streams.settings import StreamSettings
+    from kohort.streams.testing import TestDriver
+    from kohort.streams.topology import Program
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+OnError: TypeAlias = Literal["stop", "skip", "dead-letter"]
+"""What is done with a record for which a deserializer or a function raises."""
+
+Setting: TypeAlias = Any
+"""A setting, which whatever it is for checks."""
+
+Decoded: TypeAlias = Any
+"""What a serde of the application has made."""
+
+StoreKind: TypeAlias = Literal["rocksdb", "memory"]
+"""Where an instance keeps state: on disk, or in memory so that each start replays all of it."""
+
+_ONE_SIGNAL_S = 1.0
+_ON_ERROR = ("stop", "skip", "dead-letter")
+
+
+class App:
+    """A stream application: its name and its program.
+
+    Args:
+        name: Its name: that of its consumer group, and the first part of its internal topics.
+        on_error: What is done with a record that cannot be processed. "stop" (the default) raises
+            `RecordFailedError`, "skip" logs a WARNING and goes on, "dead-letter" also writes the
+            record to a topic, with headers that say what went wrong (KIP-1034).
+        dead_letter_topic: That topic; `<name>-dead-letters` when not given.
+
+    Attributes:
+        name: As given.
+        on_error: As given.
+        dead_letter_topic: None unless `on_error` is "dead-letter".
+
+    Raises:
+        BuildError: A name or a setting cannot be.
+    """
+
+    def __init__(
+        self, name: str, *, on_error: OnError = "stop", dead_letter_topic: str | None = None
+    ) -> None:
+        if on_error not in _ON_ERROR:
+            raise BuildError(f"on_error={on_error!r} is none of {', '.join(_ON_ERROR)}")
+        if dead_letter_topic is not None and on_error != "dead-letter":
+            raise BuildError('dead_letter_topic is for on_error="dead-letter"')
+        self.name = check_name("an application", name)
+        self.on_error: OnError = on_error
+        self.dead_letter_topic: str | None = None
+        if on_error == "dead-letter":
+            self.dead_letter_topic = check_topic(dead_letter_topic or f"{name}-dead-letters")
+        self._plan = Plan(name)
+        self._topics: set[str] = set()
+        self._running: ProgramInstance | None = None
+
+    def topic(self, name: str, *, key: SerdeLike[K], value: SerdeLike[V]) -> Stream[K, V]:
+        """Read a topic.
+
+        Args:
+            name: Its name.
+            key: How its keys are deserialized.
+            value: How its values are.
+
+        Raises:
+            BuildError: It is read already, or a serde is not known.
+        """
+        if check_topic(name) in self._topics:
+            raise BuildError(
+                f"topic {name} is read already: keep the stream that app.topic() returned in a"
+                " variable and use it twice"
+            )
+        self._topics.add(name)
+        label, number = f"topic {name}", self._plan.next_number
+        keys, values = serde_of(key, label), serde_of(value, label)
+        self._plan.add(Source(number=number, name=label, topic=name, key=keys, value=values))
+        return Stream(self._plan, number, keys, values)
+
+    def build(self) -> Program:
+        """Return the program as it is now, checked and divided into sub-topologies.
+
+        Raises:
+            BuildError: It reads no topic, or writes an internal one by name.
+        """
+        from kohort.streams.topology import Program
+
+        return Program(self.name, self._plan.steps, self.on_error, self.dead_letter_topic)
+
+    def test(self, partitions: int = 1) -> TestDriver:
+        """Return a driver that runs the program in memory, without a broker.
+
+        Args:
+            partitions: How many partitions every topic has.
+
+        Raises:
+            BuildError: As `build`.
+        """
+        from kohort.streams.testing import TestDriver
+
+        return TestDriver(self.build(), partitions)
+
+    # ------------------------------------------------------------------------------------- running
+
+    def instance(
+        self,
+        *,
+        bootstrap_servers: str,
+        state_dir: str | Path | None = None,
+        store: StoreKind = "rocksdb",
+        settings: StreamSettings | None = None,
+        on_event: Callable[[StreamsEvent], None] | None = None,
+        **clients: Setting,
+    ) -> ProgramInstance:
+        """Return an instance of the application, to be run on an event loop.
+
+        Args:
+            bootstrap_servers: Brokers to begin with.
+            state_dir: Where state is kept; each process needs one of its own.
+            store: "rocksdb" (the default, which needs `state_dir`), or "memory".
+            settings: How the instance works.
+            on_event: Called with what happens, on the loop.
+            clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
+
+        Raises:
+            BuildError: As `build`.
+            ConfigError: A setting is missing, unknown, or one that the runtime needs for itself.
+        """
+        from kohort.streams.instance import ProgramInstance
+
+        given = {"bootstrap_servers": bootstrap_servers, **clients}
+        return ProgramInstance(
+            self.build(), state_dir, store, settings, clients=given, on_event=on_event
+        )
+
+    async def run_async(self, **settings: Setting) -> None:
+        """Run an instance until `stop`, on the event loop of the caller.
+
+        Args:
+            settings: As those of `instance`.
+
+        Raises:
+            LocalProtocolError: An instance of this `App` runs already.
+            ConfigError: As `instance`.
+            StreamsError: As `StreamsInstance.run`.
+            KafkaError: As `StreamsInstance.run`.
+        """
+        if self._running is not None:
+            raise LocalProtocolError(
+                f"{self.name} runs already; for more in one process use app.instance()"
+            )
+        instance = self._running = self.instance(**settings)
+        try:
+            await instance.run()
+        finally:
+            self._running = None
+
+    def run(self, **settings: Setting) -> None:
+        """Run an instance until `stop`; in the main thread SIGTERM and SIGINT do the same.
+
+        It then commits, gives its tasks up and leaves the group. A second signal, a second or more
+        later, ends the process at once.
+
+        Args:
+            settings: As those of `instance`.
+
+        Raises:
+            LocalProtocolError: As `run_async`.
+            ConfigError: As `instance`.
+            StreamsError: As `StreamsInstance.run`.
+            KafkaError: As `StreamsInstance.run`.
+        """
+        asyncio.run(self._run_with_signals(settings))
+
+    async def _run_with_signals(self, settings: dict[str, Setting]) -> None:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        is_main = threading.current_thread() is threading.main_thread()
+
+        def give_up() -> None:
+            for each in signals:
+                loop.remove_signal_handler(each)
+                signal.signal(each, signal.SIG_DFL)  # Python's own would wait until all is closed
+
+        def stop() -> None:
+            # `timeout` and some supervisors signal a process and then its group: that is one signal
+            ending.append(loop.call_later(_ONE_SIGNAL_S, give_up))
+            self.stop()
+
+        if not is_main:
+            await self.run_async(**settings)
+            return
+        ending: list[asyncio.TimerHandle] = []
+        before = {each: signal.getsignal(each) for each in signals}
+        for each in signals:
+            loop.add_signal_handler(each, stop)
+        try:
+            await self.run_async(**settings)
+        finally:
+            for timer in ending:
+                timer.cancel()
+            for each, handler in before.items():
+                loop.remove_signal_handler(each)
+                signal.signal(each, handler or signal.SIG_DFL)
+
+    def stop(self) -> None:
+        """Have `run` or `run_async` end in order; from any thread, and without waiting for it."""
+        if self._running is not None:
+            self._running.stop_soon()
+
+    def query(self, store: str, key: object, *, stale: bool = False) -> Decoded:
+        """Return the value that a store of the running instance has for a key, None without one.
+
+        It may be of a record that is not committed yet. In a program with coroutine functions it
+        may be of one that is not done yet, whose changes are taken back if it fails. From another
+        thread than that of the instance, this waits for the instance's next turn.
+
+        Args:
+            store: Name of the store, which is that of its step.
+            key: The key; a `WindowedKey` of a store with windows.
+            stale: Whether a learner or a standby of this instance may answer, which is behind.
+
+        Raises:
+            NotRunningError: `run` or `run_async` does not run.
+            NoSuchStoreError: The program has no such store.
+            KeyElsewhereError: The key's task is processed by another instance, which it names.
+        """
+        if self._running is None:
+            raise NotRunningError(f"{self.name} does not run here: app.run() or app.run_async()")
+        return self._running.query(store, key, stale=stale)

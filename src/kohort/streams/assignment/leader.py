@@ -1,0 +1,250 @@
+"""The machine of a member as leader: it makes the plans, and ends departures that take too long.
+
+It remembers nothing that members do not say when they join, but when the time of a leaving member
+is over, and another leader works that out from their claims.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+from msgspec import Struct
+
+from kohort.errors import LocalProtocolError
+from kohort.group.assignors.interface import Assignment
+from kohort.group.machine import Row, State, Table, row
+from kohort.group.subscription import Subscription
+from kohort.streams.assignment.plan import (
+    Joined,
+    Plan,
+    assignments,
+    is_settled_but_not_balanced,
+    make_plan,
+    read_joined,
+    situation,
+)
+from kohort.streams.assignment.settings import LearnerSettings, Rollout
+from kohort.streams.assignment.tasks import Topology
+from kohort.values import replace
+
+
+class LeaderState(State):
+    """What a member is to the group."""
+
+    FOLLOWING = "another member leads, or nobody"
+    LEADING = "it made the last plan"
+    ASKING = "it made the last plan, and has asked for a rebalance"
+
+
+class Elected(Struct, frozen=True):
+    """All have joined and the coordinator chose this member to assign.
+
+    Attributes:
+        subscriptions: What the members said; it is frozen for this rebalance.
+        partitions: Number of partitions of each topic that exists.
+    """
+
+    subscriptions: Map[str, Subscription]
+    partitions: Map[str, int]
+
+
+class Followed(Struct, frozen=True):
+    """Another member was chosen, or this one is no member any more."""
+
+
+class Tick(Struct, frozen=True):
+    """Time has passed."""
+
+
+class LeaderConfig(Struct, frozen=True, kw_only=True):
+    """What a leader knows beforehand.
+
+    Attributes:
+        topology: What the application consists of.
+        settings: What the group agrees on.
+    """
+
+    topology: Topology
+    settings: LearnerSettings
+
+
+class LeaderSession(Struct, frozen=True):
+    """What a leader remembers; a value.
+
+    Attributes:
+        state: What it is to the group.
+        due: When the time of each leaving member is over.
+    """
+
+    state: LeaderState = LeaderState.FOLLOWING
+    due: Map[str, int] = Map()
+
+
+class LeaderEffects(Struct, frozen=True, kw_only=True):
+    """What an input leads to.
+
+    Attributes:
+        session: What to remember.
+        assignments: What each member is told; None: nothing.
+        plan: The plan behind it, for people.
+        rejoin: Why to ask for a rebalance (KIP-800), after assignments are sent; empty: do not.
+        deadline: When to come back with `Tick`; None: no need.
+    """
+
+    session: LeaderSession
+    assignments: Map[str, Assignment] | None = None
+    plan: Plan | None = None
+    rejoin: str = ""
+    deadline: int | None = None
+
+
+class LeaderDecision(Struct, kw_only=True):
+    """What one input does, while its handler runs."""
+
+    config: LeaderConfig
+    session: LeaderSession
+    now: int
+    assignments: Map[str, Assignment] | None = None
+    plan: Plan | None = None
+    rejoin: str = ""
+
+    @property
+    def state(self) -> LeaderState:
+        """What the member is to the group."""
+        return self.session.state
+
+    def effects(self) -> LeaderEffects:
+        """Return what all of it leads to."""
+        session = self.session
+        waits = session.due.values() if session.state is LeaderState.LEADING else ()
+        return LeaderEffects(
+            session=session,
+            assignments=self.assignments,
+            plan=self.plan,
+            rejoin=self.rejoin,
+            deadline=min((due for due in waits if due > self.now), default=None),
+        )
+
+
+class LeaderMachine:
+    """A member as leader.
+
+    Attributes:
+        session: What it remembers; the shell installs that of each effects.
+    """
+
+    def __init__(self, config: LeaderConfig) -> None:
+        """Make a machine that does not lead."""
+        self.config = config
+        self.session = LeaderSession()
+
+    def install(self, effects: LeaderEffects) -> None:
+        """Take over what a decision led to."""
+        self.session = effects.session
+
+    def decide(self, event: Elected | Followed | Tick, now: int) -> LeaderEffects:
+        """Work out what an input leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+
+        Raises:
+            LocalProtocolError: The topics cannot be assigned: they are not co-partitioned, or
+                members subscribe to others than the topology has.
+        """
+        decision = LeaderDecision(config=self.config, session=self.session, now=now)
+        LEADER.run(decision, type(event), event)
+        return decision.effects()
+
+
+def make_assignments(decision: LeaderDecision, event: Elected) -> None:
+    """Make a plan from what the members said."""
+    topology, settings = decision.config.topology, decision.config.settings
+    _check_subscriptions(topology, event)
+    tasks = topology.tasks(event.partitions)
+    members = read_joined(topology, event.subscriptions)
+    due = _due(decision, members)
+    overdue = frozenset(member for member, at in due.items() if at <= decision.now)
+    found = situation(tasks, topology.stateless, members, settings, overdue=overdue)
+    decision.plan = make_plan(found, settings)
+    decision.assignments = Map(assignments(decision.plan, members, topology, settings))
+    decision.session = LeaderSession(LeaderState.LEADING, due)
+    if is_settled_but_not_balanced(found, decision.plan, settings):
+        decision.rejoin = "what was learned is granted and loads are not balanced"
+        decision.session = LeaderSession(LeaderState.ASKING, due)
+
+
+def _check_subscriptions(topology: Topology, event: Elected) -> None:
+    """All members run one application; a partition that is not wanted would be refused for ever."""
+    for member, each in event.subscriptions.items():
+        if each.topics != topology.topics:
+            odd = ", ".join(sorted(each.topics ^ topology.topics))
+            raise LocalProtocolError(
+                f"member {member} does not subscribe to what the topology reads: {odd}"
+            )
+
+
+def _due(decision: LeaderDecision, members: dict[str, Joined]) -> Map[str, int]:
+    """Return when the time of each leaving member is over: the earlier of what is known."""
+    settings, known = decision.config.settings, decision.session.due
+    limit = settings.scale_down_timeout_ms
+    if limit is None or settings.rollout < Rollout.SCALE_DOWN:
+        return Map()
+    since = {member: each.claim.leaving_ms for member, each in members.items()}
+    due = {member: decision.now - ms + limit for member, ms in since.items() if ms is not None}
+    return Map({member: min(at, known.get(member, at)) for member, at in due.items()})
+
+
+def is_somebody_due(decision: LeaderDecision, _event: Tick) -> bool:
+    """Whether the time of a member is over that was not when the last plan was made."""
+    return bool(_overdue(decision))
+
+
+def _overdue(decision: LeaderDecision) -> list[str]:
+    return sorted(member for member, at in decision.session.due.items() if at <= decision.now)
+
+
+def ask_to_end_departures(decision: LeaderDecision, _event: Tick) -> None:
+    """Ask for a rebalance that takes from members whose time is over what they still have."""
+    late = ", ".join(_overdue(decision))
+    limit = decision.config.settings.scale_down_timeout_ms
+    decision.rejoin = f"scale_down_timeout_ms ({limit}) is over for {late}"[:REASON_MAX]
+    decision.session = replace(decision.session, state=LeaderState.ASKING)
+
+
+def forget(decision: LeaderDecision, _event: Followed) -> None:
+    """Leave it to the other one."""
+    decision.session = LeaderSession()
+
+
+def rest(_decision: LeaderDecision, _event: Tick) -> None:
+    """There is nothing to do."""
+
+
+REASON_MAX = 255
+"""What Kafka keeps of a reason (KIP-800)."""
+
+_EVERY = tuple(LeaderState)
+_ROWS: tuple[Row[LeaderState, LeaderDecision], ...] = (
+    row(
+        _EVERY,
+        Elected,
+        make_assignments,
+        to=(LeaderState.LEADING, LeaderState.ASKING),
+        rule="KIP-429",
+    ),
+    row(_EVERY, Followed, forget, to=LeaderState.FOLLOWING),
+    row(
+        LeaderState.LEADING,
+        Tick,
+        ask_to_end_departures,
+        when=is_somebody_due,
+        to=LeaderState.ASKING,
+        rule="KIP-429, KIP-800",
+    ),
+    row(_EVERY, Tick, rest),
+)
+
+LEADER: Table[LeaderState, LeaderDecision] = Table(
+    "leader of learner tasks", LeaderState, _ROWS, total=(Elected, Followed, Tick)
+)

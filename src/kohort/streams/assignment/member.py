@@ -1,0 +1,410 @@
+"""The machine of a member: what it says when it joins, and when it asks for a rebalance.
+
+It knows its tasks and how far it is behind with each. The runtime restores, processes, and
+reports lags whenever there are new ones; nothing here waits for a poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from immutables import Map
+from msgspec import Struct, field
+
+from kohort.group.machine import Row, State, Table, row
+from kohort.group.subscription import NO_GENERATION
+from kohort.streams.assignment.leader import REASON_MAX
+from kohort.streams.assignment.metadata import (
+    Claim,
+    Lags,
+    Word,
+    decode_claim,
+    decode_word,
+    encode_claim,
+)
+from kohort.streams.assignment.tasks import Task, Topology
+from kohort.types import TopicPartition
+from kohort.values import replace
+
+_NONE: frozenset[Task] = frozenset()
+
+
+class MemberState(State):
+    """Where a member is."""
+
+    OUTSIDE = "no member of the group"
+    JOINING = "it has said what it has, and waits for its tasks"
+    RUNNING = "it processes and learns"
+    ASKING = "the same, and it has asked for a rebalance"
+    STOPPED = "it was leaving and has no more tasks"
+
+
+class JoinStarted(Struct, frozen=True):
+    """The client is about to join.
+
+    Attributes:
+        attempt: Number of the rebalance; with the same number the same is said again.
+    """
+
+    attempt: int
+
+
+class TasksAssigned(Struct, frozen=True):
+    """The leader's plan has come.
+
+    Attributes:
+        generation: The new generation.
+        partitions: The partitions of its active tasks.
+        user_data: What else the leader says.
+    """
+
+    generation: int
+    partitions: frozenset[TopicPartition]
+    user_data: bytes
+
+
+class LagMeasured(Struct, frozen=True):
+    """How far the member is behind with tasks that it learns, follows or has on disk.
+
+    Attributes:
+        lags: Offsets to the end of the changelog; 0 where that is empty (KAFKA-14302), None where
+            the end could not be found out (KAFKA-10651).
+    """
+
+    lags: Lags
+
+
+class StateRemoved(Struct, frozen=True):
+    """State of tasks is no longer on disk."""
+
+    tasks: frozenset[Task]
+
+
+class LeaveSoon(Struct, frozen=True):
+    """The member was told that it is to leave the group."""
+
+
+class MembershipLost(Struct, frozen=True):
+    """The group goes on without this member; others may have its tasks by now."""
+
+
+MemberInput = JoinStarted | TasksAssigned | LagMeasured | StateRemoved | LeaveSoon | MembershipLost
+
+
+class TaskSession(Struct, frozen=True, kw_only=True):
+    """What a member knows; a value.
+
+    Attributes:
+        state: Where it is.
+        generation: The generation it is in, -1 if none.
+        active: What it processes.
+        word: What the leader said last.
+        lags: How far it is behind with what it learns and follows.
+        dormant: The same of what is only on disk; None where that has not been measured since.
+        revoked: What it gave up for the rebalance that is under way.
+        leaving_since: When it was told to leave; None: it was not.
+        has_said_so: Whether the group was told.
+        attempt: Number of the rebalance that it joins; -1: none yet.
+        user_data: What it says there.
+    """
+
+    state: MemberState = MemberState.OUTSIDE
+    generation: int = NO_GENERATION
+    active: frozenset[Task] = _NONE
+    word: Word = Word()
+    lags: Lags = Map()
+    dormant: Lags = Map()
+    revoked: frozenset[Task] = _NONE
+    leaving_since: int | None = None
+    has_said_so: bool = False
+    attempt: int = -1
+    user_data: bytes = b""
+
+
+class TaskEffects(Struct, frozen=True, kw_only=True):
+    """What an input leads to; active tasks, learners and standbys are those of the session.
+
+    Attributes:
+        session: What the member knows then.
+        revoke: Tasks to give up before the member joins.
+        rejoin: Why to ask for a rebalance (KIP-800); empty: do not.
+        is_over: Whether the member has to leave the group and end.
+    """
+
+    session: TaskSession
+    revoke: frozenset[Task] = _NONE
+    rejoin: str = ""
+    is_over: bool = False
+
+
+class TaskDecision(Struct, kw_only=True):
+    """What one input does to a member, while its handler runs."""
+
+    topology: Topology
+    client_tags: Map[str, str]
+    session: TaskSession
+    now: int
+    revoke: frozenset[Task] = field(default=_NONE)
+    rejoin: str = ""
+
+    @property
+    def state(self) -> MemberState:
+        """Where the member is."""
+        return self.session.state
+
+    def ask(self, reason: str) -> None:
+        """Ask for a rebalance."""
+        self.rejoin = reason[:REASON_MAX]
+        self.session = replace(self.session, state=MemberState.ASKING)
+
+
+class TaskMachine:
+    """One member.
+
+    Attributes:
+        session: What it knows; the shell installs that of each effects.
+    """
+
+    def __init__(self, topology: Topology, client_tags: Map[str, str] = Map()) -> None:
+        """Make a member that is in no group.
+
+        Args:
+            topology: What the application consists of.
+            client_tags: Where the member runs (KIP-708).
+        """
+        self.topology = topology
+        self.client_tags = client_tags
+        self.session = TaskSession()
+
+    def install(self, effects: TaskEffects) -> None:
+        """Take over what a decision led to."""
+        self.session = effects.session
+
+    def decide(self, event: MemberInput, now: int) -> TaskEffects:
+        """Work out what an input leads to; change nothing.
+
+        Args:
+            event: What happened.
+            now: Time in milliseconds, of a clock that never goes back.
+
+        Raises:
+            RemoteProtocolError: The leader's user data is none.
+        """
+        decision = TaskDecision(
+            topology=self.topology, client_tags=self.client_tags, session=self.session, now=now
+        )
+        MEMBER.run(decision, type(event), event)
+        return TaskEffects(
+            session=decision.session,
+            revoke=decision.revoke,
+            rejoin=decision.rejoin,
+            is_over=decision.state is MemberState.STOPPED,
+        )
+
+
+def say_it_again(_decision: TaskDecision, _event: JoinStarted) -> None:
+    """Say what was said before: user data does not change within an attempt."""
+
+
+def is_same_attempt(decision: TaskDecision, event: JoinStarted) -> bool:
+    """Whether the client only tries once more."""
+    return event.attempt == decision.session.attempt
+
+
+def say_what_it_has(decision: TaskDecision, event: JoinStarted) -> None:
+    """Freeze what the leader will see; in the mode of the draft give up what is being learned."""
+    session, word = decision.session, decision.session.word
+    if word.is_draft:
+        decision.revoke = session.active & word.being_learned
+    session = replace(
+        session,
+        state=MemberState.JOINING,
+        active=session.active - decision.revoke,
+        revoked=session.revoked | decision.revoke,
+        has_said_so=session.leaving_since is not None,
+        attempt=event.attempt,
+    )
+    claim = encode_claim(_claim(decision, session))
+    decision.session = replace(session, user_data=claim)
+
+
+def _claim(decision: TaskDecision, session: TaskSession) -> Claim:
+    since = session.leaving_since
+    return Claim(
+        generation=session.generation,
+        learning=_lags(session, session.word.learning),
+        standbys=_lags(session, session.word.standbys),
+        dormant=session.dormant,
+        revoked=session.revoked,
+        leaving_ms=None if since is None else decision.now - since,
+        client_tags=decision.client_tags,
+    )
+
+
+def _lags(session: TaskSession, tasks: Iterable[Task]) -> Lags:
+    return Map({task: session.lags.get(task) for task in tasks})
+
+
+def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
+    """Take what the leader gives; a leaving member that gets no more tasks is at its end."""
+    before, word = decision.session, decode_word(event.user_data)
+    active = frozenset(decision.topology.tasks_of(event.partitions))
+    followed = word.learning | word.standbys
+    had = {**dict.fromkeys(before.dormant), **dict(before.lags)}
+    # what it processed until now it has to the end, and that will not be true for long
+    had.update(dict.fromkeys(before.active | before.revoked, 0))
+    stateless = decision.topology.stateless
+    dormant = {
+        task: lag
+        for task, lag in had.items()
+        if task not in active | followed and task[0] not in stateless
+    }
+    decision.session = replace(
+        before,
+        state=MemberState.RUNNING,
+        generation=event.generation,
+        active=active,
+        word=word,
+        lags=Map({task: had.get(task) for task in followed}),
+        dormant=Map(dormant),
+        revoked=_NONE,
+    )
+    if before.leaving_since is not None and not before.has_said_so:
+        decision.ask(_LEAVING)
+    elif before.leaving_since is not None and not active:
+        decision.session = replace(decision.session, state=MemberState.STOPPED)
+    elif _learned_meanwhile(decision, decode_claim(before.user_data)):
+        decision.ask(_reason(_learned(decision.session)))
+
+
+def _learned_meanwhile(decision: TaskDecision, said: Claim) -> bool:
+    """Whether it became ready for a task after it had said what it has."""
+    most = decision.session.word.acceptable_recovery_lag
+    late = [t for t in _learned(decision.session) if not _is_within(said.learning.get(t), most)]
+    return bool(late) and _is_worth_asking(decision.session)
+
+
+_LEAVING = "leaving soon"
+
+
+def note_lags(decision: TaskDecision, event: LagMeasured) -> None:
+    """Know better how far it is behind."""
+    decision.session = _with_lags(decision.session, event)
+
+
+def _with_lags(session: TaskSession, event: LagMeasured) -> TaskSession:
+    lags, dormant = dict(session.lags), dict(session.dormant)
+    for task, lag in event.lags.items():
+        if task in lags:
+            lags[task] = lag
+        elif task in dormant:
+            dormant[task] = lag
+    return replace(session, lags=Map(lags), dormant=Map(dormant))
+
+
+def has_learned(decision: TaskDecision, event: LagMeasured) -> bool:
+    """Whether a rebalance would let the member have what it has learned."""
+    return _is_worth_asking(_with_lags(decision.session, event))
+
+
+def _is_worth_asking(session: TaskSession) -> bool:
+    learned = len(_learned(session))
+    return learned > 0 and (session.word.is_partial or learned == len(session.word.learning))
+
+
+def _learned(session: TaskSession) -> list[Task]:
+    most = session.word.acceptable_recovery_lag
+    return sorted(t for t in session.word.learning if _is_within(session.lags.get(t), most))
+
+
+def _is_within(lag: int | None, most: int) -> bool:
+    return lag is not None and lag <= most
+
+
+def _reason(learned: list[Task]) -> str:
+    return f"learned {', '.join(map(str, learned))}"
+
+
+def ask_for_what_it_learned(decision: TaskDecision, event: LagMeasured) -> None:
+    """Ask once for all that it has learned so far."""
+    note_lags(decision, event)
+    decision.ask(_reason(_learned(decision.session)))
+
+
+def forget_state(decision: TaskDecision, event: StateRemoved) -> None:
+    """Claim it no longer."""
+    kept = {t: lag for t, lag in decision.session.dormant.items() if t not in event.tasks}
+    decision.session = replace(decision.session, dormant=Map(kept))
+
+
+def tell_that_it_leaves(decision: TaskDecision, event: LeaveSoon) -> None:
+    """Tell the group with a rebalance."""
+    note_that_it_leaves(decision, event)
+    if not decision.session.has_said_so:
+        decision.ask(_LEAVING)
+
+
+def note_that_it_leaves(decision: TaskDecision, _event: LeaveSoon) -> None:
+    """Tell the group with the next rebalance, which comes anyway or is asked for after this one."""
+    if decision.session.leaving_since is None:
+        decision.session = replace(decision.session, leaving_since=decision.now)
+
+
+def lose_tasks(decision: TaskDecision, _event: MembershipLost) -> None:
+    """Own nothing any more, and have state that is as old as it may be."""
+    session = decision.session
+    had = {*session.active, *session.revoked, *session.lags, *session.dormant}
+    stateless = decision.topology.stateless
+    decision.session = TaskSession(
+        dormant=Map({task: None for task in had if task[0] not in stateless}),
+        leaving_since=session.leaving_since,
+        attempt=session.attempt,
+    )
+
+
+def pass_over(_decision: TaskDecision, _event: object) -> None:
+    """Do nothing."""
+
+
+_IN = (MemberState.RUNNING, MemberState.ASKING)
+_LIVE = (MemberState.OUTSIDE, MemberState.JOINING, *_IN)
+_ROWS: tuple[Row[MemberState, TaskDecision], ...] = (
+    row(MemberState.JOINING, JoinStarted, say_it_again, when=is_same_attempt),
+    row(_LIVE, JoinStarted, say_what_it_has, to=MemberState.JOINING, rule="KIP-429, KIP-792"),
+    row(
+        MemberState.JOINING,
+        TasksAssigned,
+        take_tasks,
+        to=(MemberState.RUNNING, MemberState.ASKING, MemberState.STOPPED),
+    ),
+    row((MemberState.OUTSIDE, *_IN, MemberState.STOPPED), TasksAssigned, pass_over),
+    row(
+        MemberState.RUNNING,
+        LagMeasured,
+        ask_for_what_it_learned,
+        when=has_learned,
+        to=MemberState.ASKING,
+        rule="KIP-441, KIP-800",
+    ),
+    row(_LIVE, LagMeasured, note_lags),
+    row(_LIVE, StateRemoved, forget_state),
+    row(MemberState.RUNNING, LeaveSoon, tell_that_it_leaves, to=MemberState.ASKING),
+    row(
+        (MemberState.OUTSIDE, MemberState.JOINING, MemberState.ASKING),
+        LeaveSoon,
+        note_that_it_leaves,
+    ),
+    row(_LIVE, MembershipLost, lose_tasks, to=MemberState.OUTSIDE),
+    row(MemberState.STOPPED, JoinStarted, pass_over),
+    row(MemberState.STOPPED, LagMeasured, pass_over),
+    row(MemberState.STOPPED, StateRemoved, pass_over),
+    row(MemberState.STOPPED, LeaveSoon, pass_over),
+    row(MemberState.STOPPED, MembershipLost, pass_over),
+)
+
+MEMBER: Table[MemberState, TaskDecision] = Table(
+    "member of learner tasks",
+    MemberState,
+    _ROWS,
+    total=(JoinStarted, TasksAssigned, LagMeasured, StateRemoved, LeaveSoon, MembershipLost),
+)

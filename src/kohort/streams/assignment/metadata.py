@@ -1,0 +1,298 @@
+"""What travels in user data: a member's claim when it joins, and what the leader tells it.
+
+A byte for the version, one for flags, and a body, which is compressed where that makes it smaller.
+Numbers are unsigned LEB128. Tasks are sorted and written as differences; of an active task nothing
+is said, because the subscription names its partitions. Fields are only ever added at the end, so a
+newer version is read as its known part.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
+
+from immutables import Map
+from msgspec import Struct
+
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.group.subscription import NO_GENERATION
+from kohort.streams.assignment.settings import TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX
+from kohort.streams.assignment.tasks import Task
+
+VERSION = 1
+BODY_BYTES_MAX = 1_000_000
+"""The most that a body may have once it is decompressed."""
+TASKS_MAX = 100_000
+"""The most tasks that one member may name."""
+
+_COMPRESSED = 1
+_DRAFT = 1
+_PARTIAL = 2
+_HEADER_BYTES = 2
+_NUMBER_MAX = 2**63 - 1
+_ID_MAX = 2**31 - 1
+
+Lags = Map[Task, int | None]
+"""How far behind a member is with each task; None: not known."""
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """What a member says when it joins; it does not change while the member tries to.
+
+    Attributes:
+        generation: The generation it was in, -1 if none (KIP-792).
+        learning: What it learns.
+        standbys: What it has as a standby.
+        dormant: What it has on disk and does not follow.
+        revoked: What it gave up for this rebalance, because another member learns it.
+        leaving_ms: For how long it has been leaving; None: it stays.
+        client_tags: Where it runs (KIP-708).
+    """
+
+    generation: int = NO_GENERATION
+    learning: Lags = Map()
+    standbys: Lags = Map()
+    dormant: Lags = Map()
+    revoked: frozenset[Task] = frozenset()
+    leaving_ms: int | None = None
+    client_tags: Map[str, str] = Map()
+
+
+class Word(Struct, frozen=True, kw_only=True):
+    """What the leader tells a member beside its partitions.
+
+    Attributes:
+        learning: What it is to learn.
+        standbys: What it is to have as a standby.
+        being_learned: Which of its active tasks another member learns.
+        acceptable_recovery_lag: The lag within which it is ready; the leader's bound holds for
+            all, or a member with another one would ask for rebalances that change nothing.
+        is_partial: Whether it asks for a rebalance with each task it has learned.
+        is_draft: Whether it gives up what is being learned when it joins.
+    """
+
+    learning: frozenset[Task] = frozenset()
+    standbys: frozenset[Task] = frozenset()
+    being_learned: frozenset[Task] = frozenset()
+    acceptable_recovery_lag: int = 0
+    is_partial: bool = False
+    is_draft: bool = False
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return a claim as bytes.
+
+    Raises:
+        LocalProtocolError: It exceeds a limit that the reader holds it against.
+    """
+    body = bytearray()
+    _put(body, claim.generation + 1)
+    _put(body, 0 if claim.leaving_ms is None else claim.leaving_ms + 1)
+    _put_tags(body, claim.client_tags)
+    _put_tasks(body, claim.revoked)
+    for lags in (claim.learning, claim.standbys, claim.dormant):
+        _put_tasks(body, lags)
+        for task in sorted(lags):
+            lag = lags[task]
+            _put(body, 0 if lag is None else lag + 1)
+    return _packed(body)
+
+
+def decode_claim(data: bytes) -> Claim:
+    """Read a claim.
+
+    Raises:
+        RemoteProtocolError: The bytes are none, or exceed a limit.
+    """
+    reader = _Reader(data)
+    claim = Claim(
+        generation=reader.number(_ID_MAX + 1) - 1,
+        leaving_ms=_optional(reader.number()),
+        client_tags=reader.tags(),
+        revoked=frozenset(reader.tasks()),
+        learning=reader.lags(),
+        standbys=reader.lags(),
+        dormant=reader.lags(),
+    )
+    reader.end()
+    return claim
+
+
+def encode_word(word: Word) -> bytes:
+    """Return what the leader tells a member as bytes; errors as `encode_claim`."""
+    body = bytearray()
+    _put(body, _DRAFT * word.is_draft | _PARTIAL * word.is_partial)
+    _put(body, word.acceptable_recovery_lag)
+    for tasks in (word.learning, word.standbys, word.being_learned):
+        _put_tasks(body, tasks)
+    return _packed(body)
+
+
+def decode_word(data: bytes) -> Word:
+    """Read what the leader tells a member.
+
+    Raises:
+        RemoteProtocolError: The bytes are nothing that a leader tells, or exceed a limit.
+    """
+    reader = _Reader(data)
+    flags = reader.number(_DRAFT | _PARTIAL)
+    word = Word(
+        is_draft=bool(flags & _DRAFT),
+        is_partial=bool(flags & _PARTIAL),
+        acceptable_recovery_lag=reader.number(),
+        learning=frozenset(reader.tasks()),
+        standbys=frozenset(reader.tasks()),
+        being_learned=frozenset(reader.tasks()),
+    )
+    reader.end()
+    return word
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def _put(body: bytearray, number: int) -> None:
+    if not 0 <= number <= _NUMBER_MAX:
+        raise LocalProtocolError(f"{number} does not fit into user data")
+    while number > 0x7F:
+        body.append(number & 0x7F | 0x80)
+        number >>= 7
+    body.append(number)
+
+
+def _put_tasks(body: bytearray, tasks: Collection[Task]) -> None:
+    if len(tasks) > TASKS_MAX:
+        raise LocalProtocolError(f"{len(tasks)} tasks of one member, at most {TASKS_MAX}")
+    parts = [(n, [p for _, p in each]) for n, each in groupby(sorted(tasks), itemgetter(0))]
+    _put(body, len(parts))
+    for (number, partitions), step in zip(parts, _steps(n for n, _ in parts), strict=True):
+        if number > _ID_MAX or partitions[-1] > _ID_MAX:
+            raise LocalProtocolError(f"task {number}_{partitions[-1]} does not fit into user data")
+        _put(body, step)
+        _put(body, len(partitions))
+        for each in _steps(partitions):
+            _put(body, each)
+
+
+def _steps(ascending: Iterable[int]) -> Iterable[int]:
+    """Return how far each number is above the smallest one that could come there."""
+    least = 0
+    for number in ascending:
+        yield number - least
+        least = number + 1
+
+
+def _put_tags(body: bytearray, tags: Mapping[str, str]) -> None:
+    is_right = len(tags) <= TAGS_MAX and all(
+        len(key) <= TAG_KEY_MAX and len(value) <= TAG_VALUE_MAX for key, value in tags.items()
+    )
+    if not is_right:
+        raise LocalProtocolError(f"client tags exceed the limits of KIP-708: {dict(tags)}")
+    _put(body, len(tags))
+    for pair in sorted(tags.items()):
+        for text in pair:
+            data = text.encode()
+            _put(body, len(data))
+            body += data
+
+
+def _packed(body: bytearray) -> bytes:
+    if len(body) > BODY_BYTES_MAX:
+        raise LocalProtocolError(f"user data of {len(body)} bytes, at most {BODY_BYTES_MAX}")
+    small = zlib.compress(body)
+    if len(small) < len(body):
+        return bytes((VERSION, _COMPRESSED)) + small
+    return bytes((VERSION, 0)) + bytes(body)
+
+
+# --------------------------------------------------------------------------------------- reading
+
+
+def _optional(number: int) -> int | None:
+    return number - 1 if number else None
+
+
+class _Reader:
+    """Reads a body; every count is held against the bytes that are left before anything is made."""
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) < _HEADER_BYTES or data[0] < VERSION or data[1] not in (0, _COMPRESSED):
+            raise RemoteProtocolError(f"no user data of learner tasks: {data[:20]!r}")
+        self.is_newer = data[0] > VERSION
+        self.body = _inflated(data) if data[1] else data[_HEADER_BYTES:]
+        if len(self.body) > BODY_BYTES_MAX:
+            raise RemoteProtocolError(f"user data has more than {BODY_BYTES_MAX} bytes")
+        self.at = 0
+
+    def number(self, most: int = _NUMBER_MAX) -> int:
+        """Read a number of at most `most`."""
+        value = shift = 0
+        while self.at < len(self.body) and shift < 63:
+            byte = self.body[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte <= 0x7F:
+                if value > most:
+                    raise RemoteProtocolError(f"{value} in user data, at most {most}")
+                return value
+            shift += 7
+        raise RemoteProtocolError("user data ends within a number, or a number is too long")
+
+    def count(self, most: int, least_bytes: int) -> int:
+        """Read how many things of at least so many bytes follow."""
+        return self.number(min(most, (len(self.body) - self.at) // least_bytes))
+
+    def tasks(self) -> list[Task]:
+        """Read tasks, in order."""
+        found: list[Task] = []
+        number = -1
+        for _ in range(self.count(TASKS_MAX, 3)):
+            number += 1 + self.number(_ID_MAX)
+            partition = -1
+            for _ in range(self.count(TASKS_MAX - len(found), 1)):
+                partition += 1 + self.number(_ID_MAX)
+                found.append(Task(number, partition))
+            if max(number, partition) > _ID_MAX:
+                raise RemoteProtocolError(f"task {number}_{partition} in user data")
+        return found
+
+    def lags(self) -> Lags:
+        """Read tasks, and how far behind a member is with each."""
+        tasks = self.tasks()
+        return Map({task: _optional(self.number()) for task in tasks})
+
+    def tags(self) -> Map[str, str]:
+        """Read client tags."""
+        pairs = range(self.count(TAGS_MAX, 2))
+        return Map({self.text(TAG_KEY_MAX): self.text(TAG_VALUE_MAX) for _ in pairs})
+
+    def text(self, most: int) -> str:
+        """Read a text of at most so many characters."""
+        size = self.count(4 * most, 1)
+        data = self.body[self.at : self.at + size]
+        self.at += size
+        try:
+            found = data.decode()
+        except UnicodeDecodeError:
+            raise RemoteProtocolError(f"a client tag is no UTF-8: {data!r}") from None
+        if len(found) > most:
+            raise RemoteProtocolError(f"a client tag of {len(found)} characters, at most {most}")
+        return found
+
+    def end(self) -> None:
+        """Check that nothing follows; a newer version may have more."""
+        if self.at < len(self.body) and not self.is_newer:
+            raise RemoteProtocolError(f"{len(self.body) - self.at} bytes too many in user data")
+
+
+def _inflated(data: bytes) -> bytes:
+    inflating = zlib.decompressobj()
+    try:
+        body = inflating.decompress(data[_HEADER_BYTES:], BODY_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"user data cannot be decompressed: {error}") from None
+    if len(body) <= BODY_BYTES_MAX and not (inflating.eof and not inflating.unused_data):
+        raise RemoteProtocolError("compressed user data is cut off, or something follows it")
+    return body

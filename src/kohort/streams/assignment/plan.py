@@ -1,0 +1,241 @@
+"""One rebalance at the leader: from what members say to what each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+
+from kohort.errors import RemoteProtocolError
+from kohort.group.assignors.interface import Assignment
+from kohort.group.subscription import NO_GENERATION, Subscription
+from kohort.streams.assignment.metadata import Claim, Word, decode_claim, encode_word
+from kohort.streams.assignment.refiner import refine
+from kohort.streams.assignment.settings import LearnerSettings, Rollout
+from kohort.streams.assignment.situation import (
+    Current,
+    Leaving,
+    Readiness,
+    Situation,
+    Target,
+    Transition,
+)
+from kohort.streams.assignment.standbys import place_standbys
+from kohort.streams.assignment.target import assign
+from kohort.streams.assignment.tasks import Task, Topology
+from kohort.values import replace
+
+ASSIGNOR = "kohort-learner"
+"""The name that members agree on, within protocol type `consumer`."""
+
+
+class Joined(Struct, frozen=True):
+    """A member as it joined.
+
+    Attributes:
+        owned: Its active tasks.
+        claim: What it says beside.
+    """
+
+    owned: frozenset[Task] = frozenset()
+    claim: Claim = Claim()
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a rebalance leads to.
+
+    Attributes:
+        target: Where each task is to be in the end.
+        transition: What holds until the next rebalance.
+        standbys: The members that have a standby of each task.
+    """
+
+    target: Target
+    transition: Transition
+    standbys: Mapping[Task, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_joined(topology: Topology, subscriptions: Mapping[str, Subscription]) -> dict[str, Joined]:
+    """Return the members as they joined, by member id.
+
+    User data that is none hurts only its member: it keeps its tasks and has no state besides.
+    """
+    return {member: _joined(topology, each) for member, each in subscriptions.items()}
+
+
+def _joined(topology: Topology, subscription: Subscription) -> Joined:
+    try:
+        claim = decode_claim(subscription.user_data or b"")
+    except RemoteProtocolError:
+        claim = Claim(generation=subscription.generation)
+    return Joined(frozenset(topology.tasks_of(subscription.owned)), claim)
+
+
+def situation(
+    tasks: Iterable[Task],
+    stateless: frozenset[int],
+    members: Mapping[str, Joined],
+    settings: LearnerSettings,
+    *,
+    overdue: frozenset[str] = frozenset(),
+    newcomers: frozenset[str] | None = None,
+) -> Situation:
+    """Return who has what, contradictions settled.
+
+    Args:
+        tasks: All tasks, in order.
+        stateless: Numbers of the sub-topologies without state.
+        members: The members as they joined.
+        settings: What the group agrees on.
+        overdue: Members whose time to leave is over, beside those that say so themselves.
+        newcomers: Members that were not in the last generation; None: as they say themselves.
+    """
+    known = tuple(tasks)
+    claims = {member: each.claim for member, each in members.items()}
+    leaving = _leaving(claims, overdue, settings)
+    if newcomers is None:
+        newcomers = frozenset(m for m, each in claims.items() if each.generation == NO_GENERATION)
+    readiness = _readiness(claims, settings)
+    return Situation(
+        tasks=known,
+        stateless=stateless,
+        members=tuple(sorted(members)),
+        newcomers=newcomers,
+        leaving=leaving,
+        current=_current(known, members, readiness, leaving),
+        readiness=readiness,
+        client_tags={member: each.client_tags for member, each in claims.items()},
+    )
+
+
+def make_plan(found: Situation, settings: LearnerSettings) -> Plan:
+    """Return what a rebalance leads to."""
+    target = assign(found, settings)
+    transition = refine(target, found.current, found.readiness, found.leaving, settings.budget)
+    standbys = place_standbys(found, target, transition, settings)
+    return Plan(target=target, transition=transition, standbys=standbys)
+
+
+def is_settled_but_not_balanced(found: Situation, plan: Plan, settings: LearnerSettings) -> bool:
+    """Whether a plan leaves nothing for anybody to wait for, and another one would move tasks.
+
+    What is being learned stays where it is, even above the band. Once all of it is granted, no
+    member has a reason to ask for the rebalance that evens that out.
+    """
+    transition = plan.transition
+    if transition.learners or len(transition.grants) < len(plan.target.active):
+        return False
+    current = Current(owner=transition.grants)
+    after = replace(found, newcomers=frozenset(), current=current, readiness=Readiness())
+    return assign(after, settings).active != transition.grants
+
+
+def assignments(
+    plan: Plan, members: Iterable[str], topology: Topology, settings: LearnerSettings
+) -> dict[str, Assignment]:
+    """Return what each member is told."""
+    transition = plan.transition
+    active = _by_member(members, transition.grants.items())
+    learning = _by_member(active, transition.learners.items())
+    pairs = ((task, member) for task, found in plan.standbys.items() for member in found)
+    standbys = _by_member(active, pairs)
+    return {
+        member: Assignment(
+            topology.inputs(tasks),
+            encode_word(
+                Word(
+                    learning=frozenset(learning[member]),
+                    standbys=frozenset(standbys[member]),
+                    being_learned=frozenset(t for t in tasks if t in transition.learners),
+                    acceptable_recovery_lag=settings.acceptable_recovery_lag,
+                    is_partial=settings.is_partial,
+                    is_draft=settings.handover == "draft",
+                )
+            ),
+        )
+        for member, tasks in active.items()
+    }
+
+
+def _by_member(members: Iterable[str], pairs: Iterable[tuple[Task, str]]) -> dict[str, list[Task]]:
+    found: dict[str, list[Task]] = {member: [] for member in members}
+    for task, member in pairs:
+        found[member].append(task)
+    return found
+
+
+def _leaving(
+    claims: Mapping[str, Claim], overdue: frozenset[str], settings: LearnerSettings
+) -> Leaving:
+    if settings.rollout < Rollout.SCALE_DOWN:
+        return Leaving()
+    since = {m: each.leaving_ms for m, each in claims.items() if each.leaving_ms is not None}
+    limit = settings.scale_down_timeout_ms
+    late = {m for m, ms in since.items() if limit is not None and ms >= limit}
+    return Leaving(frozenset(since), frozenset(late | (overdue & since.keys())))
+
+
+def _readiness(claims: Mapping[str, Claim], settings: LearnerSettings) -> Readiness:
+    lags: dict[Task, dict[str, int | None]] = {}
+    for member, claim in claims.items():
+        for held in (claim.dormant, claim.standbys, claim.learning):
+            for task, lag in held.items():
+                lags.setdefault(task, {})[member] = lag
+    return Readiness(lags=lags, acceptable=settings.acceptable_recovery_lag)
+
+
+def _current(
+    tasks: tuple[Task, ...],
+    members: Mapping[str, Joined],
+    readiness: Readiness,
+    leaving: Leaving,
+) -> Current:
+    exists = set(tasks).__contains__
+    owner, contested = _settled({m: (j.owned, j.claim.generation) for m, j in members.items()})
+    previous, _ = _settled({m: (j.claim.revoked, j.claim.generation) for m, j in members.items()})
+    learner: dict[Task, str] = {}
+    standbys: dict[Task, tuple[str, ...]] = {}
+    for member in sorted(members):
+        claim = members[member].claim
+        for task in filter(exists, claim.learning):
+            if owner.get(task) != member:
+                learner[task] = _better(task, learner.get(task), member, readiness, leaving)
+        for task in filter(exists, claim.standbys):
+            standbys[task] = (*standbys.get(task, ()), member)
+    return Current(
+        owner={task: member for task, member in owner.items() if exists(task)},
+        previous={task: each for task, each in previous.items() if task not in owner},
+        learner=learner,
+        standbys=standbys,
+        contested=contested,
+    )
+
+
+def _settled(
+    claims: Mapping[str, tuple[frozenset[Task], int]],
+) -> tuple[dict[Task, str], frozenset[Task]]:
+    """Return who has each task, and which are claimed by others too (KIP-792).
+
+    The claim of the highest generation holds; of two of that generation neither does.
+    """
+    best: dict[Task, tuple[int, str | None]] = {}
+    contested: set[Task] = set()
+    for member, (tasks, generation) in claims.items():
+        for task in tasks:
+            known = best.get(task)
+            if known is not None:
+                contested.add(task)
+            if known is None or generation > known[0]:
+                best[task] = generation, member
+            elif generation == known[0]:
+                best[task] = generation, None
+    owners = {task: member for task, (_, member) in best.items() if member is not None}
+    return owners, frozenset(contested)
+
+
+def _better(task: Task, one: str | None, other: str, readiness: Readiness, leaving: Leaving) -> str:
+    """Return which of two members goes on learning a task: one that stays, then the nearer one."""
+    if one is None:
+        return other
+    holders = readiness.holders(task)
+    return min(one, other, key=lambda m: (m in leaving.members, holders.index(m)))

@@ -1,0 +1,114 @@
+"""The refiner: what of a target may be granted now, and who learns what meanwhile.
+
+A task without an owner goes at once. One with an owner that stays goes only to a member that is
+ready for it: the owner gives it up in this rebalance and the next one grants it. Only a leaving
+member whose time is over gives up what nobody is ready for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.streams.assignment.situation import Current, Leaving, Readiness, Target, Transition
+from kohort.streams.assignment.tasks import Task
+
+
+def refine(
+    target: Target, current: Current, readiness: Readiness, leaving: Leaving, budget: int | None
+) -> Transition:
+    """Return what holds until the next rebalance.
+
+    Args:
+        target: Where each task is to be in the end.
+        current: Who has what.
+        readiness: How far members are behind with what they do not process.
+        leaving: Members that are leaving.
+        budget: The most tasks that may be learned at once; None: any number. A standby that
+            becomes a learner costs nothing.
+    """
+    grants: dict[Task, str] = {}
+    learners: dict[Task, str] = {}
+    waiting: list[tuple[Task, str]] = []
+    owners, contested, stateless = current.owner, current.contested, target.stateless
+    for task, goal in target.active.items():
+        owner = owners.get(task)
+        if owner == goal:
+            grants[task] = goal
+        elif task[0] in stateless:
+            # KIP-415 and KIP-429: the owner gives it up first, the next rebalance grants it
+            if owner is None and task not in contested:
+                grants[task] = goal
+        elif owner is None and task in contested:
+            _keep_learner(task, current, learners)
+        elif owner is None:
+            grants[task] = _at_once(task, goal, current, readiness, leaving)
+            if grants[task] != goal:
+                waiting.append((task, goal))
+        elif readiness.is_ready(task, goal) or owner in leaving.overdue:
+            learners[task] = goal  # it learns to the end, which comes when the owner lets go
+        else:
+            grants[task] = owner
+            waiting.append((task, goal))
+    _begin(waiting, grants, learners, current, leaving, budget)
+    return Transition(grants, learners)
+
+
+def _keep_learner(task: Task, current: Current, learners: dict[Task, str]) -> None:
+    learner = current.learner.get(task)
+    if learner is not None:
+        learners[task] = learner
+
+
+def _at_once(
+    task: Task, goal: str, current: Current, readiness: Readiness, leaving: Leaving
+) -> str:
+    """Return who processes a task that has no owner.
+
+    A ready learner, the member that gave it up for this rebalance, a member with a ready standby,
+    the learner, whoever has most of its state, and else the member it is meant for.
+    """
+    learner, previous = current.learner.get(task), current.previous.get(task)
+    stays = [each for each in readiness.holders(task) if each not in leaving.members]
+    ready = [each for each in stays if readiness.is_ready(task, each)]
+    if learner in ready and learner is not None:
+        return learner
+    if previous is not None and previous not in leaving.overdue:
+        return previous
+    if ready:
+        return ready[0]
+    if learner is not None and learner not in leaving.members:
+        return learner
+    return stays[0] if stays else goal
+
+
+def _begin(
+    waiting: list[tuple[Task, str]],
+    grants: dict[Task, str],
+    learners: dict[Task, str],
+    current: Current,
+    leaving: Leaving,
+    budget: int | None,
+) -> None:
+    """Let members learn: those that do already, those with a standby, and others if it is allowed.
+
+    Of the others come first what leaving members have, then what the heaviest have.
+    """
+    fresh: list[tuple[Task, str]] = []
+    for task, goal in waiting:
+        is_learning = current.learner.get(task) == goal
+        if is_learning or goal in current.standbys.get(task, ()):
+            learners[task] = goal
+        else:
+            fresh.append((task, goal))
+    if budget is not None:
+        loads = Counter(grants.values())
+        fresh.sort(key=lambda each: _urgency(each[0], grants[each[0]], loads, leaving))
+        used = sum(goal not in current.standbys.get(t, ()) for t, goal in learners.items())
+        fresh = fresh[: max(0, budget - used)]
+    learners.update(fresh)
+
+
+def _urgency(
+    task: Task, owner: str, loads: Counter[str], leaving: Leaving
+) -> tuple[bool, int, Task]:
+    return owner not in leaving.members, -loads[owner], task

@@ -1,0 +1,98 @@
+"""What the members of a group agree on about learners; those of the leader hold for all."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from kohort.errors import ConfigError
+
+Handover: TypeAlias = Literal["until-grant", "draft"]
+
+TAGS_MAX = 5
+TAG_KEY_MAX = 20
+TAG_VALUE_MAX = 30
+"""Limits of KIP-708 on client tags."""
+
+
+class Rollout(IntEnum):
+    """The versions in which the draft of KIP-429 was to be delivered; each has those before it."""
+
+    NEWCOMERS = 1
+    """Only members that were not there in the last generation learn."""
+    SCALE_DOWN = 2
+    """What a leaving member has is learned by those that stay."""
+    EAGER = 3
+    """A learner may ask for a rebalance with each task that it has learned."""
+    BALANCED = 4
+    """All members are balanced."""
+
+
+class LearnerSettings(Struct, frozen=True, kw_only=True):
+    """How tasks move.
+
+    Attributes:
+        handover: "until-grant": an owner processes a task until it is granted to another member.
+            "draft": it gives up what is being learned before it joins, with every rebalance.
+        rollout: How much of the draft is in force.
+        acceptable_recovery_lag: The most offsets that a learner may be behind to be ready
+            (KIP-441).
+        max_warmup_learners: The most tasks that are learned at once in the group, those that a
+            standby is turned into not counted; None, and below `Rollout.BALANCED`: no limit.
+        num_standby_replicas: Standbys of each stateful task.
+        stream_imbalance_percentage: How far from the mean a member's number of tasks may be. The
+            nearest integers below and above the mean are always allowed.
+        learner_partial_rebalance: Whether a learner asks for a rebalance with each task it has
+            learned, or once it has learned all. Counts from `Rollout.EAGER` on.
+        scale_down_timeout_ms: After that time a leaving member has to go, whatever was learned;
+            None: never.
+        rack_aware_assignment_tags: Client tags in which a task's replicas should differ (KIP-708).
+    """
+
+    handover: Handover = "until-grant"
+    rollout: Rollout = Rollout.BALANCED
+    acceptable_recovery_lag: int = 10_000
+    max_warmup_learners: int | None = 2
+    num_standby_replicas: int = 0
+    stream_imbalance_percentage: float = 0.2
+    learner_partial_rebalance: bool = True
+    scale_down_timeout_ms: int | None = None
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: One is out of its range.
+        """
+        warmups, timeout = self.max_warmup_learners, self.scale_down_timeout_ms
+        checks = {
+            "handover": self.handover in ("until-grant", "draft"),
+            "rollout": self.rollout in set(Rollout),
+            "acceptable_recovery_lag": self.acceptable_recovery_lag >= 0,
+            "max_warmup_learners": warmups is None or warmups >= 1,
+            "num_standby_replicas": self.num_standby_replicas >= 0,
+            "stream_imbalance_percentage": 0 <= self.stream_imbalance_percentage <= 1,
+            "scale_down_timeout_ms": timeout is None or timeout >= 0,
+            "rack_aware_assignment_tags": len(self.rack_aware_assignment_tags) <= TAGS_MAX,
+        }
+        for name, is_right in checks.items():
+            if not is_right:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} is out of its range")
+
+    @property
+    def budget(self) -> int | None:
+        """How many tasks may be learned at once; None: any number."""
+        return self.max_warmup_learners if self.rollout >= Rollout.BALANCED else None
+
+    @property
+    def percentage(self) -> float:
+        """The imbalance that is allowed; below `Rollout.BALANCED` there is none to be chosen."""
+        return self.stream_imbalance_percentage if self.rollout >= Rollout.BALANCED else 0.0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a learner asks for a rebalance with each task."""
+        return self.learner_partial_rebalance and self.rollout >= Rollout.EAGER

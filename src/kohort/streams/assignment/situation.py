@@ -1,0 +1,120 @@
+"""The state of the group when a rebalance begins: arguments of the assignor and of the refiner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from kohort.streams.assignment.tasks import Task
+
+
+class Current(Struct, frozen=True, kw_only=True):
+    """What the members have.
+
+    Attributes:
+        owner: The member that processes a task, by task.
+        previous: The member that gave a task up when it joined, because it is being learned.
+        learner: The member that learns a task, by task.
+        standbys: The members that have a standby of a task, by task.
+        contested: Tasks that somebody else than their owner claims: nobody else may get these
+            until that claim is gone.
+    """
+
+    owner: Mapping[Task, str] = field(default_factory=dict)
+    previous: Mapping[Task, str] = field(default_factory=dict)
+    learner: Mapping[Task, str] = field(default_factory=dict)
+    standbys: Mapping[Task, tuple[str, ...]] = field(default_factory=dict)
+    contested: frozenset[Task] = frozenset()
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """How far members are behind with state that is not active there.
+
+    Attributes:
+        lags: For each task the offset lag by member; None: not known.
+        acceptable: The most that a member may be behind to be ready.
+    """
+
+    lags: Mapping[Task, Mapping[str, int | None]] = field(default_factory=dict)
+    acceptable: int = 10_000
+
+    def is_ready(self, task: Task, member: str) -> bool:
+        """Whether a member could process a task at once."""
+        lag = self.lags.get(task, {}).get(member)
+        return lag is not None and lag <= self.acceptable
+
+    def holders(self, task: Task) -> list[str]:
+        """Return the members that have state of a task: ready ones first, then by their lag."""
+        lags = self.lags.get(task, {})
+        return sorted(lags, key=lambda member: (_behind(lags[member]), member))
+
+
+def _behind(lag: int | None) -> tuple[bool, int]:
+    return lag is None, lag or 0
+
+
+class Leaving(Struct, frozen=True):
+    """The members that are leaving.
+
+    Attributes:
+        members: All of them.
+        overdue: Those whose time is over.
+    """
+
+    members: frozenset[str] = frozenset()
+    overdue: frozenset[str] = frozenset()
+
+    def stayers(self, members: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the members that tasks may go to; where all are leaving, those that may stay."""
+        found = tuple(each for each in members if each not in self.members)
+        return found or tuple(each for each in members if each not in self.overdue)
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """All that the assignor looks at.
+
+    Attributes:
+        tasks: All tasks, in order.
+        stateless: Numbers of the sub-topologies without state.
+        members: All members, in order.
+        newcomers: Members that were not in the last generation.
+        leaving: Members that are leaving.
+        current: What the members have.
+        readiness: How far they are behind with what they do not process.
+        client_tags: The tags of each member (KIP-708).
+    """
+
+    tasks: tuple[Task, ...]
+    members: tuple[str, ...]
+    stateless: frozenset[int] = frozenset()
+    newcomers: frozenset[str] = frozenset()
+    leaving: Leaving = Leaving()
+    current: Current = field(default_factory=Current)
+    readiness: Readiness = field(default_factory=Readiness)
+    client_tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class Target(Struct, frozen=True):
+    """Where each task is to be in the end.
+
+    Attributes:
+        active: The member of each task.
+        stateless: Numbers of the sub-topologies without state.
+    """
+
+    active: Mapping[Task, str]
+    stateless: frozenset[int] = frozenset()
+
+
+class Transition(Struct, frozen=True):
+    """What holds until the next rebalance.
+
+    Attributes:
+        grants: Who processes which task. A task that is handed over is not here: its owner gives
+            it up, and the next rebalance grants it.
+        learners: Who learns which task.
+    """
+
+    grants: Mapping[Task, str]
+    learners: Mapping[Task, str]

@@ -1,0 +1,225 @@
+"""The assignor: where each task is to be in the end.
+
+As little as possible moves: a task stays with its owner, and with the member that learns it, while
+loads are within the band. Tasks with state and tasks without are balanced apart from each other.
+The assignors of `kohort.group` are no help here: their loads are exactly even, and with any member
+allowed to have any task, counting gives the fewest moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from kohort.streams.assignment.settings import LearnerSettings, Rollout
+from kohort.streams.assignment.situation import Situation, Target
+from kohort.streams.assignment.tasks import Task
+
+_PERMILLE = 1000
+
+
+def band(tasks: int, members: int, percentage: float) -> tuple[int, int]:
+    """Return the fewest and the most tasks of a member that count as balanced.
+
+    A percentage alone is often infeasible: 0.2 would allow nothing for 5 tasks on 3 members. So
+    the integers next to the mean always belong to the band.
+    """
+    permille = round(percentage * _PERMILLE)
+    low = -(-tasks * (_PERMILLE - permille) // (members * _PERMILLE))
+    high = tasks * (_PERMILLE + permille) // (members * _PERMILLE)
+    return min(tasks // members, low), max(-(-tasks // members), high)
+
+
+def assign(situation: Situation, settings: LearnerSettings) -> Target:
+    """Return where each task is to be.
+
+    Args:
+        situation: Who has what.
+        settings: What the group agrees on.
+    """
+    stayers = situation.leaving.stayers(situation.members)
+    stateless = situation.stateless
+    active: dict[Task, str] = {}
+    if stayers:
+        others = [0] * len(stayers)
+        for is_stateful in (True, False):
+            tasks = [t for t in situation.tasks if (t[0] not in stateless) is is_stateful]
+            if tasks:
+                sharing = _Sharing(situation, settings, stayers, tasks, others, is_stateful)
+                others = sharing.share(active)
+    return Target(active, stateless)
+
+
+class _Sharing:
+    """Shares out the tasks of one kind, while that is worked out; members are numbers here."""
+
+    def __init__(
+        self,
+        situation: Situation,
+        settings: LearnerSettings,
+        stayers: Sequence[str],
+        tasks: Sequence[Task],
+        others: Sequence[int],
+        is_stateful: bool,
+    ) -> None:
+        everybody = range(len(stayers))
+        self.situation = situation
+        self.members = stayers
+        self.others = others
+        """How many tasks of the other kind each member gets; it decides between equals."""
+        self.low, self.high = band(len(tasks), len(stayers), settings.percentage)
+        self.numbers = {member: number for number, member in enumerate(stayers)}
+        only_newcomers = is_stateful and settings.rollout < Rollout.BALANCED
+        self.takers = [
+            n for n in everybody if not only_newcomers or stayers[n] in situation.newcomers
+        ]
+        """The members that may get tasks which have an owner that stays."""
+        self.kept: list[list[Task]] = [[] for _ in everybody]
+        self.learned: list[list[Task]] = [[] for _ in everybody]
+        """What a member learns stays with it, even above the band: it is not given up half-way."""
+        self.orphans: list[Task] = []
+        self._keep(tasks, is_stateful)
+        self.counts = [
+            len(kept) + len(learned) for kept, learned in zip(self.kept, self.learned, strict=True)
+        ]
+        self.most = [max(self.high, len(learned)) for learned in self.learned]
+
+    def _keep(self, tasks: Sequence[Task], is_stateful: bool) -> None:
+        current, number = self.situation.current, self.numbers.get
+        for task in tasks:
+            learner = number(current.learner.get(task, "")) if is_stateful else None
+            if learner is not None:
+                self.learned[learner].append(task)
+                continue
+            owner = number(current.owner.get(task) or current.previous.get(task, ""))
+            (self.orphans if owner is None else self.kept[owner]).append(task)
+
+    def share(self, active: dict[Task, str]) -> list[int]:
+        """Put each task's member into `active`; return how many each member gets."""
+        self._place_where_state_is()
+        surplus, extra, room = self._quotas()
+        moving = self._chosen(surplus, extra, room)
+        placed = self._dealt(moving, room)
+        for number, member in enumerate(self.members):
+            for task in (*self.kept[number], *self.learned[number]):
+                active[task] = member
+        for task, number in placed.items():
+            active[task] = self.members[number]
+        return self.counts
+
+    def _place_where_state_is(self) -> None:
+        """Give tasks without an owner to members with their state, as far as nothing else moves."""
+        lags, readiness = self.situation.readiness.lags, self.situation.readiness
+        if not lags:
+            return
+        surplus = sum(max(0, c - most) for c, most in zip(self.counts, self.most, strict=True))
+        spare = len(self.orphans) + surplus - self._missing(self.counts)
+        rest: list[Task] = []
+        for task in self.orphans:
+            for number in self._known(readiness.holders(task) if task in lags else ()):
+                count = self.counts[number]
+                if count < self.low or (count < self.high and spare > 0):
+                    spare -= count >= self.low
+                    self._give(task, number)
+                    break
+            else:
+                rest.append(task)
+        self.orphans = rest
+
+    def _give(self, task: Task, number: int) -> None:
+        self.kept[number].append(task)
+        self.counts[number] += 1
+
+    def _known(self, members: Iterable[str]) -> list[int]:
+        return [self.numbers[each] for each in members if each in self.numbers]
+
+    def _missing(self, counts: Sequence[int]) -> int:
+        return sum(max(0, self.low - counts[n]) for n in self.takers)
+
+    def _quotas(self) -> tuple[list[int], list[int], list[int]]:
+        """Return how many tasks each member gives up, above the band and within, and gets."""
+        loads = list(self.counts)
+        room = sum(max(0, self.high - loads[n]) for n in self.takers)
+        surplus = self._taken(loads, self.most, room)
+        missing = min(self._missing(loads), room) - sum(surplus) - len(self.orphans)
+        least = [max(self.low, len(learned)) for learned in self.learned]
+        extra = self._taken(loads, least, max(0, missing))
+        gets = [0] * len(loads)
+        self._fill(loads, gets, self.takers, sum(surplus) + sum(extra))
+        self._fill(loads, gets, range(len(loads)), len(self.orphans))
+        self.counts = loads
+        return surplus, extra, gets
+
+    def _taken(self, loads: list[int], down_to: Sequence[int], most: int) -> list[int]:
+        """Take up to `most` tasks from the heaviest; return how many from each."""
+        taken = [0] * len(loads)
+        heap = [(-load, n) for n, load in enumerate(loads) if load > down_to[n]]
+        heapify(heap)
+        for _ in range(most):
+            if not heap:
+                break
+            number = heap[0][1]
+            loads[number] -= 1
+            taken[number] += 1
+            if loads[number] > down_to[number]:
+                heapreplace(heap, (-loads[number], number))
+            else:
+                heappop(heap)
+        return taken
+
+    def _fill(self, loads: list[int], gets: list[int], members: Iterable[int], count: int) -> None:
+        """Give `count` tasks to the lightest of the members."""
+        heap = [(loads[n], self.others[n], n) for n in members] if count else []
+        heapify(heap)
+        for _ in range(count):
+            _, others, number = heap[0]
+            loads[number] += 1
+            gets[number] += 1
+            heapreplace(heap, (loads[number], others, number))
+
+    def _chosen(self, surplus: list[int], extra: list[int], room: list[int]) -> list[Task]:
+        """Return the tasks that move: those whose state is at a member with room go first.
+
+        Of the others a member above the band gives up the last ones, a member within it the first.
+        """
+        moving: list[Task] = []
+        for number, (above, within) in enumerate(zip(surplus, extra, strict=True)):
+            if not above + within:
+                continue
+            own = self.kept[number]
+            known = [task for task in own if self._place(task, room) is not None]
+            known = known[: above + within]
+            last = len(own) - len(known) - max(0, above - len(known))
+            first = within - max(0, len(known) - above)
+            own = sorted(set(own).difference(known)) if known else own
+            moving += [*known, *own[:first], *own[last:]]
+            self.kept[number] = own[first:last]
+        return moving
+
+    def _place(self, task: Task, room: Sequence[int]) -> int | None:
+        """Return a member with state of a task that gets tasks."""
+        readiness = self.situation.readiness
+        if task not in readiness.lags:
+            return None
+        return next((n for n in self._known(readiness.holders(task)) if room[n] > 0), None)
+
+    def _dealt(self, moving: Sequence[Task], room: list[int]) -> dict[Task, int]:
+        """Return who gets what: by state, then orphans in turn, then what moves in blocks."""
+        placed: dict[Task, int] = {}
+        for task in (*self.orphans, *moving):
+            number = self._place(task, room)
+            if number is not None:
+                placed[task] = number
+                room[number] -= 1
+        turn = deque(n for n, free in enumerate(room) if free > 0)
+        for task in self.orphans:
+            if task not in placed:
+                number = turn.popleft()
+                placed[task] = number
+                room[number] -= 1
+                if room[number]:
+                    turn.append(number)
+        block = (n for n, free in enumerate(room) for _ in range(free))
+        placed.update(zip((t for t in moving if t not in placed), block, strict=True))
+        return placed

@@ -1,0 +1,187 @@
+"""Makes the machines of learner tasks an assignor of the client.
+
+The client asks it what the leader should know in a thread of its own, and tells it the result in
+the poll; the loop tells it lags and time. So each input is decided under a lock, and what comes of
+it is handed to one function, in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import ClassVar
+
+from immutables import Map
+
+from kohort.errors import ConfigError
+from kohort.group.assignors.interface import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    GroupMetadata,
+    RebalanceProtocol,
+)
+from kohort.group.subscription import Subscription
+from kohort.streams.assignment.leader import (
+    Elected,
+    Followed,
+    LeaderConfig,
+    LeaderEffects,
+    LeaderMachine,
+    Tick,
+)
+from kohort.streams.assignment.member import (
+    JoinStarted,
+    MemberInput,
+    MembershipLost,
+    TaskEffects,
+    TaskMachine,
+    TasksAssigned,
+    TaskSession,
+)
+from kohort.streams.assignment.metadata import VERSION, Lags
+from kohort.streams.assignment.plan import ASSIGNOR
+from kohort.streams.assignment.settings import LearnerSettings
+from kohort.streams.assignment.tasks import Topology
+from kohort.types import TopicPartition
+from kohort.values import replace
+
+Heard = Callable[[TaskEffects], None]
+
+
+class LearnerAssignor(Assignor):
+    """The member and the leader of learner tasks, as one assignor of a consumer.
+
+    Args:
+        topology: What the application consists of.
+        settings: What the group agrees on; those of the leader hold.
+        client_tags: Where the instance runs (KIP-708).
+        dormant: State that is on disk, with the lag of each task as far as it is known.
+
+    Attributes:
+        heard: Called with what each input leads to, in the thread that brought the input.
+        counts: The number of partitions of each topic when the instance started.
+        is_member: Says whether the consumer is in a generation; False makes the member begin anew.
+
+    Raises:
+        ConfigError: The hand-over of the draft is asked for, which needs partitions to be given up
+            before each rebalance; a cooperative client gives them up only after it.
+    """
+
+    name: ClassVar[str] = ASSIGNOR
+    version: ClassVar[int] = VERSION
+    supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(
+        self,
+        topology: Topology,
+        settings: LearnerSettings,
+        client_tags: Mapping[str, str] = Map(),
+        dormant: Lags = Map(),
+    ) -> None:
+        if settings.handover == "draft":
+            raise ConfigError(
+                'handover="draft" is only for the pure machines: an instance keeps a task until'
+                ' the grant; use handover="until-grant"'
+            )
+        self.heard: Heard = _nobody
+        self.is_member: Callable[[], bool] = lambda: True
+        self.counts: Mapping[str, int] = Map()
+        self._topology = topology
+        self._lock = Lock()
+        self._member = TaskMachine(topology, Map(client_tags))
+        self._member.session = TaskSession(dormant=dormant)
+        self._leader = LeaderMachine(LeaderConfig(topology=topology, settings=settings))
+        self._attempts = 0
+        self._has_planned = False
+        self._rejoin = ""
+        self._deadline: int | None = None
+
+    @property
+    def session(self) -> TaskSession:
+        """What the member knows; a value."""
+        return self._member.session
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` is due, in milliseconds of `time.monotonic`; None: never."""
+        return self._deadline
+
+    # ------------------------------------------------------------------------- the client's calls
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002  # the topology has them
+        """Freeze and return what the leader will see of this member in the next rebalance."""
+        with self._lock:
+            if self.session.generation >= 0 and not self.is_member():
+                self._decide(MembershipLost())
+            self._attempts += 1
+            self._has_planned = False
+            self._decide(JoinStarted(self._attempts))
+            return self.session.user_data
+
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Sequence[TopicPartition]]:
+        """Return the partitions of each member alone."""
+        found = self.assign_with_user_data(cluster, subscriptions)
+        return {member: sorted(each.partitions) for member, each in found.items()}
+
+    def assign_with_user_data(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Make the plan of a generation, as its leader."""
+        with self._lock:
+            counts = self._topology.steady(self.counts, cluster.partitions)
+            elected = Elected(Map(subscriptions), Map(counts))
+            effects = self._lead(elected)
+            self._has_planned = True
+            self._rejoin = effects.rejoin
+            return effects.assignments or {}
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Take what the leader gives this member."""
+        with self._lock:
+            if not self._has_planned:
+                self._lead(Followed())
+            effects = self._decide(
+                TasksAssigned(
+                    metadata.generation_id, assignment.partitions, assignment.user_data or b""
+                )
+            )
+            rejoin, self._rejoin = effects.rejoin or self._rejoin, ""
+        self.heard(replace(effects, rejoin=rejoin))
+
+    # --------------------------------------------------------------------------- the loop's calls
+
+    def tell(self, event: MemberInput) -> None:
+        """Tell the member something that happened outside of a rebalance."""
+        with self._lock:
+            effects = self._decide(event)
+        self.heard(effects)
+
+    def tick(self) -> str:
+        """Note that time has passed, as the leader; return why to ask for a rebalance, or ""."""
+        with self._lock:
+            return self._lead(Tick()).rejoin
+
+    # ------------------------------------------------------------------------------- the machines
+
+    def _decide(self, event: MemberInput) -> TaskEffects:
+        effects = self._member.decide(event, _now_ms())
+        self._member.install(effects)
+        return effects
+
+    def _lead(self, event: Elected | Followed | Tick) -> LeaderEffects:
+        effects = self._leader.decide(event, _now_ms())
+        self._leader.install(effects)
+        self._deadline = effects.deadline
+        return effects
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _nobody(_effects: TaskEffects) -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,248 @@
+"""Commits tasks at least once: what a crash interrupts is done again, never left out.
+
+The order: outputs and changes are with the brokers; then offsets are committed; then the stores are
+flushed; then the checkpoint says so. Each step says only what those before have done. What a crash
+keeps from the disk is in the changelog; what it keeps from the offsets is processed again, over the
+state of the changelog. So nothing that can wait comes between the brokers and the offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kohort.client import AsyncConsumer, AsyncProducer
+from kohort.client.arrow_delivery import ArrowDelivery
+from kohort.client.commit_requests import UNKNOWN
+from kohort.client.delivery import RecordMetadata
+from kohort.errors import (
+    KafkaError,
+    KohortError,
+    PartialFailureError,
+    RebalanceInProgressError,
+)
+from kohort.streams.errors import InputChangedError
+from kohort.streams.holding import Held
+from kohort.streams.interface import Pair
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("kohort.streams")
+
+METADATA_MAX = 4_000
+"""So much fits beside a committed offset (Kafka's `offset.metadata.max.bytes` is 4096)."""
+_AGAIN_S = 0.05
+
+Failed = Callable[[Held, BaseException], None]
+
+
+class Commits:
+    """Sends what tasks write, and commits them.
+
+    Args:
+        application: Name of the application.
+        producer: Sends it.
+        consumer: The member that owns the tasks.
+        failed: Told of a task whose records could not be sent; it alone has failed.
+    """
+
+    def __init__(
+        self, application: str, producer: AsyncProducer, consumer: AsyncConsumer, failed: Failed
+    ) -> None:
+        self._application = application
+        self._producer = producer
+        self._consumer = consumer
+        self._failed = failed
+
+    async def send_outputs(self, held: Held) -> None:
+        """Send what a task has written so far.
+
+        Raises:
+            KohortError: A record cannot be sent; nothing of the task may be committed any more.
+        """
+        await self._as_one(self._send_outputs, held)
+
+    async def _as_one(self, send: Callable[[Held], Awaitable[None]], held: Held) -> None:
+        """Send, with the task torn until all is with the producer; one that is torn is left.
+
+        A cancellation in between must not look like a task that has nothing to send.
+        """
+        async with held.sending:
+            if not held.is_torn:
+                held.is_torn = True
+                await send(held)
+                held.is_torn = False
+
+    async def _send_outputs(self, held: Held) -> None:
+        outputs = held.work.outputs
+        taken = outputs[:]
+        outputs.clear()
+        held.sent = [each for each in held.sent if not _is_delivered(each)]
+        for topic, key, value, timestamp, headers in taken:
+            time = timestamp if timestamp >= 0 else None
+            sent = await self._producer.send(topic, value, key, headers=headers, timestamp_ms=time)
+            held.sent.append(sent)
+
+    async def commit(self, tasks: Iterable[Held], *, is_last: bool = False) -> list[Held]:
+        """Commit what tasks have processed; none of them may process meanwhile.
+
+        Args:
+            tasks: The tasks; one that fails is told and left out, and so is one that is torn.
+            is_last: Whether the tasks are given up, so that there is no later commit.
+
+        Returns:
+            The tasks that are committed. Without `is_last` none are, if a rebalance came between:
+            the next commit has them.
+
+        Raises:
+            CommitFailedError: The tasks may belong to another member by now.
+            KafkaError: The group cannot be asked.
+        """
+        sent = [each for each in tasks if await self._tried(self._send(each), each)]
+        sent = [each for each in sent if not each.is_torn]
+        await self._flush()
+        stored = [each for each in sent if await self._tried(self._acknowledged(each), each)]
+        offsets = {
+            partition: OffsetAndMetadata(position, ends_as_text(each.changelog_ends))
+            for each in stored
+            for partition, position in each.positions.items()
+        }
+        refused = await self._commit_offsets(offsets, is_last)
+        if refused is None:
+            return []
+        stored = [each for each in stored if not self._is_refused(each, refused)]
+        for each in stored:
+            each.is_dirty, each.committed = False, each.positions
+        return [each for each in stored if await self._tried(self._keep(each), each)]
+
+    async def _tried(self, step: Coroutine[object, object, None], held: Held) -> bool:
+        try:
+            await step
+        except Exception as error:  # noqa: BLE001  # the task fails alone
+            self._failed(held, error)
+            return False
+        return True
+
+    async def _send(self, held: Held) -> None:
+        """Send outputs and changes, and note the positions that they belong to."""
+        await held.is_idle.wait()  # a record is done as a whole, or not at all
+        await self._as_one(self._send_all, held)
+
+    async def _send_all(self, held: Held) -> None:
+        held.positions = dict(held.work.positions())
+        for name, topic in held.work.changelogs.items():
+            changes = held.work.stores[name].changes()
+            if changes:
+                table = changelog_table(changes, held.task.partition)
+                held.sent_changes.append(await self._producer.send_arrow(topic, table))
+        await self._send_outputs(held)
+
+    async def _flush(self) -> None:
+        """Send everything now; what becomes of each record its own future says."""
+        try:
+            await self._producer.flush()
+        except KohortError as error:
+            log.debug("flush: %s", error)
+
+    async def _acknowledged(self, held: Held) -> None:
+        """Wait for the brokers, and note up to where the changelogs go."""
+        # They stay there until then: the last commit of a task may begin while another one waits.
+        sent, changes = held.sent[:], held.sent_changes[:]
+        every: list[asyncio.Future[Any]] = [*sent, *changes]
+        waiting = [each for each in every if not each.done()]
+        if waiting:
+            await asyncio.wait(waiting)  # a future that is awaited is cancelled with its waiter
+        for output in sent:
+            output.result()
+        for change in changes:
+            delivery = change.result()
+            for number, rows in delivery.partitions.items():
+                partition = TopicPartition(delivery.topic, number)
+                held.changelog_ends[partition] = rows.last_offset + 1
+        held.sent = [each for each in held.sent if not _is_delivered(each)]
+        held.sent_changes = [each for each in held.sent_changes if not _is_delivered(each)]
+
+    async def _keep(self, held: Held) -> None:
+        """Flush what the changelogs have, then write the checkpoint."""
+        for store in held.work.stores.values():
+            store.flush()
+        if held.directory is not None:
+            held.directory.write_checkpoint(dict(held.changelog_ends))
+
+    async def _commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], is_last: bool
+    ) -> Mapping[object, KafkaError] | None:
+        """Return the partitions that the group does not take; None if a rebalance came between."""
+        while offsets:
+            try:
+                await self._consumer.commit(offsets)
+            except PartialFailureError as error:
+                return error.errors
+            except RebalanceInProgressError:
+                if not is_last:
+                    return None
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                break
+        return {}
+
+    def _is_refused(self, held: Held, refused: Mapping[object, KafkaError]) -> bool:
+        errors = [refused[each] for each in sorted(held.positions) if each in refused]
+        for error in errors[:1]:
+            is_gone = error.code in UNKNOWN
+            self._failed(held, input_changed(self._application, error) if is_gone else error)
+        return bool(errors)
+
+
+def input_changed(application: str, error: KohortError) -> InputChangedError:
+    """Return the error of a task whose input is not what it has read until now."""
+    changed = InputChangedError(
+        f"{error}. The topic was deleted, made anew, or has lost its end, so the positions of the"
+        " task and of the group are not its own. To read it from its start without the state of"
+        " before, stop all instances and reset the application (kohort streams reset"
+        f" {application}). An instance that only starts again keeps the state, and goes on at the"
+        " committed offset if the topic has that, else at its start"
+    )
+    changed.__cause__ = error
+    return changed
+
+
+def changelog_table(changes: Iterable[Pair], partition: int) -> pa.RecordBatch:
+    """Return changes as rows for one partition of a changelog."""
+    import pyarrow as pa
+
+    keys, values = zip(*changes, strict=True)
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "partition": pa.array([partition] * len(keys), pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def ends_as_text(ends: Mapping[TopicPartition, int]) -> str:
+    """Return the ends of a task's changelogs as they are stored beside its committed offsets.
+
+    Empty where that has no room; then a truncated changelog is noticed only by a release.
+    """
+    text = msgspec.json.encode({topic: end for (topic, _), end in sorted(ends.items())}).decode()
+    return text if len(text) <= METADATA_MAX else ""
+
+
+def ends_from_text(text: str, partition: int) -> dict[TopicPartition, int]:
+    """Read them; none where another client has committed."""
+    try:
+        found = msgspec.json.decode(text or "{}", type=dict[str, int])
+    except msgspec.DecodeError:
+        return {}
+    return {TopicPartition(topic, partition): end for topic, end in found.items()}
+
+
+def _is_delivered(future: asyncio.Future[RecordMetadata] | asyncio.Future[ArrowDelivery]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

@@ -1,0 +1,143 @@
+"""What can go wrong with a stream application, by name."""
+
+from __future__ import annotations
+
+from kohort.errors import ConfigError, KohortError
+from kohort.types import TopicPartition
+
+
+class StreamsError(KohortError):
+    """Base of the errors of stream applications."""
+
+
+class BuildError(StreamsError, ConfigError):
+    """A program is wrong as it is written; says which step, and what to change."""
+
+
+class NotCoPartitionedError(StreamsError):
+    """Topics that are read together differ in their numbers of partitions."""
+
+
+class MissingTopicError(StreamsError):
+    """A topic that the application reads, or once made for itself, does not exist."""
+
+
+class InternalTopicError(StreamsError):
+    """A topic of the application's own has other settings than its data needs."""
+
+
+class ChangelogTruncatedError(StreamsError):
+    """Records of a changelog are gone that state depends on."""
+
+
+class InputChangedError(StreamsError):
+    """An input topic was deleted, made anew, or lost its end while it was read."""
+
+
+class ControlRecordError(StreamsError):
+    """Bytes of the control topic are no record of this package."""
+
+
+class TaskFailedError(StreamsError):
+    """Tasks failed, and what they read is not committed beyond their last commit."""
+
+
+class StreamsFencedError(StreamsError):
+    """The group went on without this instance; others have its tasks."""
+
+
+class DifferentProgramError(StreamsError):
+    """A member of the application runs another program."""
+
+
+class NotRunningError(StreamsError):
+    """No instance of the application runs in this process."""
+
+
+class NoSuchStoreError(StreamsError):
+    """The program has no store of that name."""
+
+
+class KeyElsewhereError(StreamsError, KeyError):
+    """This instance does not process the task that has a key.
+
+    Attributes:
+        task: That task, as `sub-topology_partition`.
+        member: Member id of its owner, as far as this instance has heard; empty: not known.
+        url: Where its owner answers queries over HTTP; empty: nowhere, or not known.
+    """
+
+    def __init__(self, store: str, task: str, member: str, url: str = "") -> None:
+        """Make the error of one key."""
+        self.store = store
+        self.task = task
+        self.member = member
+        self.url = url
+        super().__init__(store, task, member, url)
+
+    def __str__(self) -> str:
+        """Return where the key is."""
+        where = f"its owner is {self.member}" if self.member else "nobody has said to process it"
+        if self.url:
+            where += f", at {self.url}"
+        return (
+            f"store {self.store}: the key belongs to task {self.task}, which this instance does not"
+            f" process now; {where}"
+        )
+
+
+class StateError(StreamsError):
+    """The state on disk cannot be used; the subclass says why."""
+
+
+class StateInUseError(StateError):
+    """Another process, or another task of this one, has the directory."""
+
+
+class ForeignStateError(StateError):
+    """The directory belongs to another application or another task."""
+
+
+class NewerStateError(StateError):
+    """The directory was written by a newer version of kohort."""
+
+
+class StateDiskFullError(StateError):
+    """The disk of the state is full; what was flushed before is intact."""
+
+
+class DamagedStateError(StateError):
+    """The files of a store cannot be read; they are dropped and restored from the changelog."""
+
+
+class StoreClosedError(StateError):
+    """A store was used after it was closed."""
+
+
+class RecordFailedError(StreamsError):
+    """A record could not be processed, and `on_error` is "stop"; its cause is the error itself.
+
+    Nothing of the record is in the outputs or in the state. The task cannot go on.
+
+    Attributes:
+        partition: Partition of the record.
+        offset: Its offset.
+        step: The step of the program that failed.
+        reason: What went wrong, in words.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, step: str, reason: str) -> None:
+        """Make the error of one record."""
+        self.partition = partition
+        self.offset = offset
+        self.step = step
+        self.reason = reason
+        super().__init__(partition, offset, step, reason)
+
+    def __str__(self) -> str:
+        """Return which record failed where, and how to go on."""
+        where = f"{self.partition.topic}-{self.partition.partition}@{self.offset}"
+        return (
+            f"{where}: the step {self.step} failed ({self.reason}); correct the program, or have"
+            ' such records passed over with on_error="skip" or on_error="dead-letter"'
+        )

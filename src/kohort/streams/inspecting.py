@@ -1,0 +1,211 @@
+"""Looks at a stream application from outside, and asks members to leave: for tools, on any machine.
+
+Members are those of the group's description, with what they and the leader said in the last
+rebalance; what has happened to tasks since is in the control topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from immutables import Map
+from msgspec import Struct
+
+from kohort.client.admin_values import GroupDescription, MemberDescription
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import RemoteProtocolError
+from kohort.region.settings import ClientSettings, admin_settings
+from kohort.streams.assignment.metadata import Claim, Word, decode_claim, decode_word
+from kohort.streams.assignment.plan import ASSIGNOR
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.control import ControlLog
+from kohort.streams.errors import MissingTopicError, StreamsError
+from kohort.streams.records import AnyTaskRecord, ControlState, Failed, Leave
+from kohort.streams.topics import control_topic
+from kohort.types import TopicPartition
+
+_AGAIN_S = 0.5
+
+
+class MemberStatus(Struct, frozen=True, kw_only=True):
+    """A member of the group.
+
+    Attributes:
+        member_id: Its id.
+        client_id: What its client calls itself.
+        host: Where it connects from.
+        active: The partitions of the tasks that it processes.
+        learning: What it learns, with its lag in the last rebalance; None: not known.
+        standbys: The same of its standbys.
+        being_learned: Which of its tasks another member learns.
+        is_leaving: Whether it is to leave the group.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    active: frozenset[TopicPartition]
+    learning: Map[Task, int | None]
+    standbys: Map[Task, int | None]
+    being_learned: frozenset[Task]
+    is_leaving: bool
+
+
+class ApplicationStatus(Struct, frozen=True, kw_only=True):
+    """A stream application.
+
+    Attributes:
+        name: Its name.
+        state: State of its group, as Kafka's tools print it.
+        members: Its members.
+        tasks: What was last said of each task.
+    """
+
+    name: str
+    state: str
+    members: tuple[MemberStatus, ...]
+    tasks: Map[Task, AnyTaskRecord]
+
+    @property
+    def failed(self) -> list[Task]:
+        """The tasks that stand still at a member because they raised."""
+        present = {each.member_id for each in self.members}
+        return sorted(
+            task
+            for task, record in self.tasks.items()
+            if isinstance(record, Failed) and record.member in present
+        )
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether tasks are about to move."""
+        return self.state != "Stable" or any(m.learning or m.is_leaving for m in self.members)
+
+
+async def look(application: str, settings: ClientSettings) -> ApplicationStatus:
+    """Return the present state of an application.
+
+    Raises:
+        MissingTopicError: There is no such application.
+        StreamsError: The group of that name is none of a stream application.
+        KafkaError: The brokers cannot be asked.
+    """
+    async with AsyncAdminClient(**admin_settings(settings)) as admin:
+        await _check_exists(admin, application)
+        group = await _described(admin, application)
+    async with ControlLog(application, settings) as control:
+        state = await control.read_to_end()
+    members = tuple(_member(each, state) for each in group.members)
+    return ApplicationStatus(
+        name=application, state=group.state, members=members, tasks=state.tasks
+    )
+
+
+async def _check_exists(admin: AsyncAdminClient, application: str) -> None:
+    topic = control_topic(application)
+    if topic not in await admin.list_topics():
+        raise MissingTopicError(f"there is no stream application {application!r}: no topic {topic}")
+
+
+async def _described(admin: AsyncAdminClient, application: str) -> GroupDescription:
+    group = (await admin.describe_groups([application]))[application]
+    if group.members and group.assignor not in ("", ASSIGNOR):
+        raise StreamsError(
+            f"group {application} is none of a stream application: its assignor is"
+            f" {group.assignor}, not {ASSIGNOR}"
+        )
+    return group
+
+
+def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
+    claim, word = _claim(member.user_data), _word(member.assigned_user_data)
+    lags = {**claim.standbys, **claim.dormant, **claim.learning}
+    return MemberStatus(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        active=member.assignment,
+        learning=Map({task: lags.get(task) for task in word.learning}),
+        standbys=Map({task: lags.get(task) for task in word.standbys}),
+        being_learned=word.being_learned,
+        is_leaving=claim.leaving_ms is not None or member.member_id in state.leaves,
+    )
+
+
+def _claim(data: bytes | None) -> Claim:
+    """Read what a member said; in the middle of a rebalance a group says nothing."""
+    try:
+        return decode_claim(data or b"")
+    except RemoteProtocolError:
+        return Claim()
+
+
+def _word(data: bytes | None) -> Word:
+    try:
+        return decode_word(data or b"")
+    except RemoteProtocolError:
+        return Word()
+
+
+async def ask_to_leave(
+    application: str, member: str, settings: ClientSettings, timeout_s: float
+) -> str:
+    """Ask a member to leave once others have learned its tasks, and wait until it has.
+
+    Args:
+        application: Name of the application.
+        member: Its member id, or its client id or static id if only one member has that.
+        settings: How to reach the brokers.
+        timeout_s: How long to wait; 0: only say it.
+
+    Returns:
+        Its member id.
+
+    Raises:
+        StreamsError: There is no such member, or it has not left in time: it goes on leaving.
+        KafkaError: The brokers cannot be asked.
+    """
+    async with AsyncAdminClient(**admin_settings(settings)) as admin:
+        await _check_exists(admin, application)
+        found = _named(await _described(admin, application), member)
+        async with ControlLog(application, settings) as control:
+            await control.append(Leave(member=found, at=time.time_ns() // 1_000_000))
+            if timeout_s > 0:
+                await _until_gone(admin, application, found, timeout_s)
+                await control.forget_leave(found)
+    return found
+
+
+def _named(group: GroupDescription, name: str) -> str:
+    found = [
+        each.member_id
+        for each in group.members
+        if name in (each.member_id, each.client_id, each.group_instance_id)
+    ]
+    if name in found:
+        return name
+    if len(found) != 1:
+        known = ", ".join(f"{each.member_id} ({each.client_id})" for each in group.members)
+        what = "no member" if not found else f"{len(found)} members"
+        raise StreamsError(
+            f"{group.group_id} has {what} {name!r}; its members are {known or 'none'}"
+        )
+    return found[0]
+
+
+async def _until_gone(
+    admin: AsyncAdminClient, application: str, member: str, timeout_s: float
+) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                group = await _described(admin, application)
+                if member not in {each.member_id for each in group.members}:
+                    return
+                await asyncio.sleep(_AGAIN_S)
+    except TimeoutError:
+        raise StreamsError(
+            f"member {member} of {application} has not left within {timeout_s:g} s; it goes on"
+            " leaving: others may still be learning its tasks (kohort streams status)"
+        ) from None

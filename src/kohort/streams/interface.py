@@ -1,0 +1,143 @@
+"""What the runtime of an instance needs of the application: its tasks, their stores and state.
+
+The runtime knows Kafka and the group; everything here knows neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct, field
+
+from kohort.streams.assignment.tasks import Task, Topology
+from kohort.types import TopicPartition
+from kohort.wire.records.record import Headers
+
+if TYPE_CHECKING:
+    from kohort.client.records import ConsumerRecord
+
+Pair: TypeAlias = tuple[bytes, bytes | None]
+"""A key and its value; None says that the key was deleted."""
+
+
+class Output(NamedTuple):
+    """A record that is to be written.
+
+    Attributes:
+        topic: Its topic. Its partition follows from its key, with Kafka's default partitioner.
+        key: Its key; None for none.
+        value: Its value.
+        timestamp: Milliseconds since the epoch, -1 for that of the writing.
+        headers: Its headers: those of the record that it was made from.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = -1
+    headers: Headers = ()
+
+
+class Store(Protocol):
+    """State of one task, as far as the runtime looks after it."""
+
+    def restore(self, pairs: Iterable[Pair], /) -> None:
+        """Take over pairs of the changelog, in order; they are no changes."""
+
+    def changes(self) -> Sequence[Pair]:
+        """Return what changed since the last call, the last value of each key."""
+
+    def flush(self) -> None:
+        """Put on disk what is not there yet."""
+
+
+class StreamTask(Protocol):
+    """One task: it has state, and processes records while it is active."""
+
+    @property
+    def outputs(self) -> list[Output]:
+        """Records to be written; the runtime takes them out."""
+
+    @property
+    def stores(self) -> Mapping[str, Store]:
+        """Its stores, by name."""
+
+    @property
+    def changelogs(self) -> Mapping[str, str]:
+        """The changelog topic of each store that has one, by the store's name."""
+
+    def add(self, partition: TopicPartition, records: Sequence[ConsumerRecord], /) -> None:
+        """Take records of one of its partitions, in order, to be processed later."""
+
+    def is_paused(self, partition: TopicPartition, /) -> bool:
+        """Whether it has enough records of a partition waiting."""
+
+    def set_at_end(self, partition: TopicPartition, is_at_end: bool, /) -> None:
+        """Hear whether all records of a partition were added, as far as the last fetch knew.
+
+        A task that takes its records in the order of their timestamps waits for partitions that are
+        empty and not at their end (KIP-695).
+        """
+
+    def process_some(self, budget: int, /) -> int | Awaitable[int]:
+        """Process up to `budget` records that wait; return how many.
+
+        While what it returned is awaited, the runtime neither commits nor processes the task.
+        """
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Return the offset of the next record to process, by partition that it had records of."""
+
+    def close(self) -> None:
+        """Give everything up; what was not flushed may be lost."""
+
+
+class StateDirectory(Protocol):
+    """Where the state of one task is kept on disk."""
+
+    def read_checkpoint(self) -> Mapping[TopicPartition, int]:
+        """Return up to where each changelog is contained in what is on disk."""
+
+    def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
+        """Note that; called after the stores were flushed."""
+
+
+class Application(Struct, frozen=True, kw_only=True):
+    """A stream application, the same at all instances.
+
+    Attributes:
+        name: Its name: the group, and the prefix of its own topics.
+        topology: Its parts and what they read.
+        changelogs: The changelog topics of each part, by the part's number.
+        repartitions: Topics that the application writes for itself to read, with their numbers
+            of partitions; None: as many as the other topics of the part that reads it.
+        make_task: Makes a task with the state that its directory has.
+        open_directory: Opens the directory of a task and locks it; None: state is in memory only.
+            It gets the task and the id of the control topic, which is another one after a reset:
+            state from before has to be dropped. It returns None for a task without state.
+        stored: Returns the tasks that have state on disk.
+        outputs: Topics that it writes and does not make; they have to exist.
+        dead_letters: Topic for records that cannot be processed, made if missing; None: there is
+            none.
+        repartition_counts: Given the numbers of partitions of the topics that others make, returns
+            those of the repartition topics; None: `repartitions` says it.
+        digest: What two instances with the same program have in common; empty: not checked.
+    """
+
+    name: str
+    topology: Topology
+    make_task: Callable[[Task, StateDirectory | None], StreamTask]
+    changelogs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    repartitions: Mapping[str, int | None] = field(default_factory=dict)
+    open_directory: Callable[[Task, str], StateDirectory | None] | None = None
+    stored: Callable[[], Iterable[Task]] = tuple
+    outputs: frozenset[str] = frozenset()
+    dead_letters: str | None = None
+    repartition_counts: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
+    digest: str = ""
+
+    def changelogs_of(self, task: Task) -> frozenset[TopicPartition]:
+        """Return the changelog partitions of a task."""
+        topics = self.changelogs.get(task.sub_topology, ())
+        return frozenset(TopicPartition(topic, task.partition) for topic in topics)

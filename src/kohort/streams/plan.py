@@ -1,0 +1,88 @@
+"""The steps of a program while it is written, and what the methods that add them share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from kohort.streams.errors import BuildError
+from kohort.streams.names import check_name
+from kohort.streams.serdes import Serde, SerdeLike, serde_of
+from kohort.streams.steps import Step
+
+V = TypeVar("V")
+T = TypeVar("T")
+
+NoState: TypeAlias = Any
+"""None, in the place of a state."""
+
+
+class Plan:
+    """The steps of a program, as they are added.
+
+    Attributes:
+        name: Name of the application.
+        steps: What there is so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps: list[Step] = []
+        self._names: set[str] = set()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next step."""
+        return len(self.steps)
+
+    def next_step(self, kind: str, name: str | None) -> tuple[str, int]:
+        """Return the name of the next step, which depends on the program alone, and its number.
+
+        Raises:
+            BuildError: The name is taken, or no topic can have it.
+        """
+        label = f"{kind}-{self.next_number}" if name is None else check_name(f"a {kind} step", name)
+        if label in self._names:
+            raise BuildError(f"two steps have the name {label!r}; give one of them another name=")
+        return label, self.next_number
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        self._names.add(step.name)
+        self.steps.append(step)
+
+
+def optional(given: SerdeLike[T] | None, where: str) -> Serde[T] | None:
+    """Return a serde that may be left out."""
+    return None if given is None else serde_of(given, where)
+
+
+def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Serde[V]:
+    """Return the serde that is given, or else known.
+
+    Raises:
+        BuildError: Neither is there.
+    """
+    if given is not None:
+        return serde_of(given, where)
+    if known is None:
+        raise BuildError(
+            f'{where} needs the serde of its values: add value="json" (or another one) to the map,'
+            " flat_map or join before it, or here"
+        )
+    return known
+
+
+def no_state() -> NoState:
+    """Return what stands for the state of a key that has none: a reduction begins with a value."""
+    return None
+
+
+def reducing(function: Callable[[V, V], V | Awaitable[V]]) -> Callable[[V, V], V | Awaitable[V]]:
+    """Return a function that folds, made of one that reduces: the first value is the state."""
+    return lambda state, each: each if state is None else function(state, each)
+
+
+def plus_one(count: int, _: object) -> int:
+    """Count."""
+    return count + 1

@@ -1,0 +1,67 @@
+"""Members of one application run one program: its digest is in the control topic.
+
+An instance compares its own with that when it starts. If the group has no members, a new program
+replaces the old one. If two instances start at once with different programs, the one whose record
+came first reads the other's and stops.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError
+from kohort.region.settings import ClientSettings, admin_settings
+from kohort.streams.control import ControlLog
+from kohort.streams.errors import DifferentProgramError
+from kohort.streams.interface import Application
+from kohort.streams.records import ControlState, ProgramNoted
+
+
+async def check_program(
+    application: Application, control: ControlLog, clients: ClientSettings
+) -> None:
+    """Compare the program with that of the members, and note it; `ControlLog.follow` must not run.
+
+    Raises:
+        DifferentProgramError: The group has members that run another program, or one has just
+            been noted.
+        KafkaError: The brokers cannot be asked.
+    """
+    if not application.digest:
+        return
+    state = await control.read_to_end()
+    if state.program is not None and state.program.digest == application.digest:
+        return
+    refused = different(application, state)
+    if refused is not None and await _has_members(application.name, clients):
+        raise refused
+    now_ms = time.time_ns() // 1_000_000
+    await control.append(ProgramNoted(digest=application.digest, at=now_ms))
+    overtaken = different(application, await control.read_to_end())
+    if overtaken is not None:
+        raise overtaken
+
+
+def different(application: Application, state: ControlState) -> DifferentProgramError | None:
+    """Return the error of a program that is not the one of the control topic; None if it is."""
+    said = state.program
+    if not application.digest or said is None or said.digest == application.digest:
+        return None
+    return DifferentProgramError(
+        f"members run another program under the name {application.name} (digest {said.digest}, here"
+        f" {application.digest}): steps, names, topics and serdes have to be the same. Stop all of"
+        " them first, or give this one another name; a member that was killed counts until its"
+        " session has ended"
+    )
+
+
+async def _has_members(group: str, clients: ClientSettings) -> bool:
+    async with AsyncAdminClient(**admin_settings(clients)) as admin:
+        try:
+            found = await admin.describe_groups([group])
+        except KafkaError as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return False
+    return bool(found[group].members)

@@ -1,0 +1,496 @@
+"""One running instance of a stream application: a member of its group that processes and learns.
+
+    instance = StreamsInstance(application, clients={"bootstrap_servers": "localhost:9092"})
+    await instance.run()
+
+The group decides who has which task (`kohort.streams.assignment`); this shell carries it out. An
+owner processes a task until the grant of another one is due. Then it commits, writes to the control
+topic up to where the changelog goes, and lets go; the learner, which has replayed it so far, takes
+over in the rebalance that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from inspect import isawaitable
+from typing import TYPE_CHECKING, cast
+
+from immutables import Map
+
+from kohort.client import AsyncConsumer, AsyncProducer
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ConfigError, KohortError
+from kohort.region.settings import ClientSettings, admin_settings, producer_settings
+from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState, TaskEffects
+from kohort.streams.assignment.metadata import Lags
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.committing import changelog_table
+from kohort.streams.control import ControlLog
+from kohort.streams.errors import DifferentProgramError, TaskFailedError
+from kohort.streams.events import RebalanceAsked, StreamsEvent
+from kohort.streams.growth import InputCounts
+from kohort.streams.holding import Held, Role
+from kohort.streams.interface import Application, StreamTask
+from kohort.streams.owning import Owning
+from kohort.streams.programs import check_program, different
+from kohort.streams.purging import Purger
+from kohort.streams.records import ControlState, Started
+from kohort.streams.reports import now_ms
+from kohort.streams.restoring import Restorer
+from kohort.streams.settings import StreamSettings
+from kohort.streams.surviving import AGAIN_S, may_go_on
+from kohort.streams.topics import prepare
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ConsumerSettings
+
+log = logging.getLogger("kohort.streams")
+
+# How long leaving the group may take.
+_CLOSING_S = 30.0
+# For how long an instance that is stopped waits for the end of a rebalance, to commit after it.
+_FINISHING_S = 10.0
+# Settings that the runtime needs to be as they are.
+_OURS = frozenset(
+    {
+        "group_id",
+        "group_protocol",
+        "partition_assignment_strategy",
+        "enable_auto_commit",
+        "enable_auto_offset_store",
+        "allow_auto_create_topics",
+        "key_deserializer",
+        "value_deserializer",
+    }
+)
+
+
+class StreamsInstance:
+    """One instance of a stream application, on one event loop.
+
+    Args:
+        application: What it consists of; the same at all instances.
+        settings: How this instance works.
+        clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
+        on_event: Called with what happens, on the loop.
+
+    Raises:
+        ConfigError: A setting is unknown, malformed, or one that the runtime needs for itself.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        settings: StreamSettings | None = None,
+        clients: ClientSettings = Map(),
+        on_event: Callable[[StreamsEvent], None] | None = None,
+    ) -> None:
+        ours = sorted(_OURS.intersection(clients))
+        if ours:
+            raise ConfigError(f"a stream application sets {', '.join(ours)} itself")
+        reset = clients.get("auto_offset_reset", "earliest")
+        if application.repartitions and reset != "earliest":
+            raise ConfigError(
+                f"auto_offset_reset={reset!r}: {application.name} has repartition topics, and the"
+                " first records of those would be lost; it must be 'earliest'"
+            )
+        self._application = application
+        self._settings = settings or StreamSettings()
+        self._clients = clients
+        self._on_event = on_event or _nobody
+        self._url = ""
+        self._is_over = False
+        self._leaves_soon = False
+        self._consumer: AsyncConsumer | None = None
+        self._owning: Owning | None = None
+        self._counts: Mapping[str, int] = {}
+        self._refused: DifferentProgramError | None = None
+        self._full: set[TopicPartition] = set()
+        self._is_busy = False
+        self._committed_at = 0.0
+        self._rung_in = -1
+        self._checkpointed_at = 0.0
+
+    # ---------------------------------------------------------------------------- the application
+
+    @property
+    def member_id(self) -> str:
+        """Id that the group has given to this instance; empty when there is none."""
+        return self._consumer.member_id if self._consumer is not None else ""
+
+    @property
+    def tasks(self) -> Mapping[Task, Role]:
+        """What this instance does with which task."""
+        if self._owning is None:
+            return {}
+        return {task: each.role for task, each in self._owning.held.items()}
+
+    @property
+    def replayed(self) -> int:
+        """Changelog records that this instance has replayed."""
+        return self._owning.restorer.records if self._owning is not None else 0
+
+    @property
+    def replaying_s(self) -> float:
+        """Seconds that decoding and applying them took; waiting for the broker is left out."""
+        return self._owning.restorer.busy_s if self._owning is not None else 0.0
+
+    def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic has that the application reads; 0 before the start."""
+        return self._counts.get(topic, 0)
+
+    def running_task(self, task: Task) -> StreamTask | None:
+        """Return what processes a task here; None if nothing does."""
+        held = self._owning.held.get(task) if self._owning is not None else None
+        return held.work if held is not None and held.role is Role.RUNNING else None
+
+    def followed_task(self, task: Task) -> tuple[StreamTask, int | None] | None:
+        """Return what follows a task here, and how many offsets it is behind; None if nothing does.
+
+        The number is None where it is not known.
+        """
+        held = self._owning.held.get(task) if self._owning is not None else None
+        if self._owning is None or held is None or held.error is not None:
+            return None
+        if held.role not in (Role.FOLLOWING, Role.RESTORING):
+            return None
+        return held.work, self._owning.lag(held)
+
+    def start_of(self, task: Task) -> Started | None:
+        """Return what the task's owner said when it began; None: none has, or it let go."""
+        said = self._owning.control.state.tasks.get(task) if self._owning is not None else None
+        return said if isinstance(said, Started) else None
+
+    def stop(self) -> None:
+        """Have `run` end: it commits, gives its tasks up and leaves the group.
+
+        To have others learn the tasks first, use `leave_soon`.
+        """
+        self._is_over = True
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    def leave_soon(self) -> None:
+        """Have others learn this instance's tasks; `run` ends once all are handed over.
+
+        One that is just starting says so when it joins.
+        """
+        self._leaves_soon = True
+        if self._owning is not None:
+            self._owning.assignor.tell(LeaveSoon())
+
+    async def run(self) -> None:
+        """Be a member of the group until `stop`, or until the instance has left it for good.
+
+        If this is cancelled, it commits what is done and leaves the group, but for the tasks that
+        are in the middle of a record or of sending: what those did since their last commit is done
+        again. `stop` ends without that.
+
+        Raises:
+            StreamsError: The application cannot run: topics are missing or do not fit, or members
+                run another program. Or tasks have failed: their exceptions are causes.
+            KafkaError: The brokers refuse something that all tasks need.
+        """
+        dormant = await self._prepare()
+        assignor = LearnerAssignor(
+            self._application.topology, self._settings.learners, self._settings.client_tags, dormant
+        )
+        consumer = self._consumer = AsyncConsumer(**self._consumer_settings(assignor))
+        producer = AsyncProducer(**producer_settings(self._clients))
+        restorer = Restorer(self._application.name, self._settings, self._clients)
+        async with AsyncExitStack() as closed:  # the last one first, each in any case
+            closed.push_async_callback(producer.close, _CLOSING_S)
+            closed.push_async_callback(restorer.close)
+            closed.push_async_callback(consumer.close, _CLOSING_S)
+            control = await closed.enter_async_context(
+                ControlLog(self._application.name, self._clients)
+            )
+            await check_program(self._application, control, self._clients)
+            await control.identify()
+            owning = Owning(
+                self._application, assignor, consumer, producer, restorer, control, self._tell
+            )
+            self._begin(owning)
+            await self._run(owning)
+        if self._refused is not None:
+            raise self._refused
+        self._raise_failed(owning)
+
+    def _begin(self, owning: Owning) -> None:
+        assignor, consumer = owning.assignor, owning.consumer
+        assignor.heard, assignor.counts = self._heard, self._counts
+        assignor.is_member = lambda: consumer.generation_id >= 0
+        owning.control.heard = self._control_heard
+        owning.reports.url = self._url
+        self._owning = owning
+        if self._leaves_soon:
+            self.leave_soon()
+
+    async def _prepare(self) -> Lags:
+        await asyncio.to_thread(warm_up)
+        async with AsyncAdminClient(**admin_settings(self._clients)) as admin:
+            self._counts = await prepare(
+                admin, self._application, self._settings.replication_factor
+            )
+        found = self._application.stored() if self._application.open_directory else ()
+        return Map(dict.fromkeys(found))
+
+    def _consumer_settings(self, assignor: LearnerAssignor) -> ConsumerSettings:
+        settings = {
+            "auto_offset_reset": "earliest",
+            **self._clients,
+            "group_id": self._application.name,
+            "group_protocol": "classic",
+            "partition_assignment_strategy": assignor,
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+        }
+        return cast("ConsumerSettings", settings)
+
+    # ------------------------------------------------------------------------------ the main loop
+
+    async def _run(self, owning: Owning) -> None:
+        background = [
+            asyncio.create_task(owning.control.follow()),
+            asyncio.create_task(owning.restorer.run()),
+            asyncio.create_task(self._look_after(owning)),
+            asyncio.create_task(InputCounts(owning, self._counts).run()),
+            asyncio.create_task(
+                Purger(owning, self._clients, self._settings.purge_interval_ms).run()
+            ),
+        ]
+        try:
+            owning.consumer.subscribe(
+                sorted(self._application.topology.topics), listener=owning.listener
+            )
+            while not self._is_over:
+                await self._step(owning)
+                for each in background:
+                    if each.done():
+                        each.result()
+            await self._finish(owning)
+        finally:
+            await self._leave(owning, background)
+
+    async def _finish(self, owning: Owning) -> None:
+        """Commit; where a rebalance is in the way, go on until it is over and try again."""
+        until = time.monotonic() + _FINISHING_S
+        await self._commit(owning)
+        while owning.is_unfinished() and time.monotonic() < until:
+            await self._step(owning)
+            await self._commit(owning)
+
+    async def _leave(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
+        member = owning.consumer.member_id
+        try:
+            await owning.consumer.close(_CLOSING_S)
+        finally:
+            try:
+                await owning.close()
+            finally:
+                for each in background:
+                    each.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+        if member in owning.control.state.leaves:
+            await owning.control.forget_leave(member)
+
+    async def _step(self, owning: Owning) -> None:
+        timeout_ms = 0 if self._is_busy else self._settings.poll_ms
+        try:
+            found = await owning.consumer.poll(timeout_ms)
+        except KohortError as error:
+            if not may_go_on(error):
+                raise
+            log.warning("%s: %s; trying again", self._application.name, error)
+            await asyncio.sleep(AGAIN_S)
+            found = {}
+        for partition, records in found.items():
+            owning.add(partition, records)
+        self._is_busy = False
+        await self._process_all(owning)
+        self._press_back(owning)
+        if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
+            await self._commit(owning)
+
+    async def _process_all(self, owning: Owning) -> None:
+        """Give each task its turn; those that await something do so side by side."""
+        running = owning.in_role(Role.RUNNING)
+        awaited: list[asyncio.Task[None]] = []
+        try:
+            for held in running:
+                if held.role is Role.RUNNING:  # else it was stopped while another one sent
+                    await self._process(owning, held, awaited)
+            if awaited:
+                await asyncio.wait(awaited)
+        except BaseException:
+            await _end(awaited)
+            for held in running:
+                if not held.is_idle.is_set():  # nobody goes on with what it has begun
+                    held.is_torn = True
+                    held.is_idle.set()
+            raise
+        for each in awaited:
+            each.result()
+
+    async def _process(self, owning: Owning, held: Held, awaited: list[asyncio.Task[None]]) -> None:
+        self._tell_ends(owning, held)
+        held.is_idle.clear()
+        try:
+            done = held.work.process_some(self._settings.process_budget)
+        except Exception as error:  # noqa: BLE001  # the task fails alone
+            held.is_idle.set()
+            owning.fail(held, error)
+            return
+        if isawaitable(done):
+            awaited.append(asyncio.create_task(self._await(owning, held, done)))
+        else:
+            await self._processed(owning, held, done)
+
+    def _tell_ends(self, owning: Owning, held: Held) -> None:
+        """Tell a task which of its inputs have been read to their ends, for the order of time."""
+        if len(held.inputs) > 1:
+            for partition in held.inputs & owning.consumer.assignment():
+                held.work.set_at_end(partition, owning.consumer.current_lag(partition) == 0)
+
+    async def _await(self, owning: Owning, held: Held, done: Awaitable[int]) -> None:
+        try:
+            count = await done
+        except Exception as error:  # noqa: BLE001  # the task fails alone
+            if owning.held.get(held.task) is held:
+                owning.fail(held, error)
+            else:  # its stores were closed meanwhile
+                log.info("%s: task %s was lost: %s", self._application.name, held.task, error)
+            held.is_idle.set()
+        else:
+            await self._processed(owning, held, count)
+
+    async def _processed(self, owning: Owning, held: Held, count: int) -> None:
+        if count:
+            self._is_busy = held.is_dirty = True
+        try:
+            if held.work.outputs and owning.held.get(held.task) is held:
+                await owning.commits.send_outputs(held)
+        except Exception as error:  # noqa: BLE001  # the task fails alone
+            owning.fail(held, error)
+        held.is_idle.set()
+
+    def _press_back(self, owning: Owning) -> None:
+        """Fetch nothing for tasks that have enough to do."""
+        running = owning.in_role(Role.RUNNING)
+        full = {p for each in running for p in each.inputs if each.work.is_paused(p)}
+        owned = {p for each in running for p in each.inputs} & owning.consumer.assignment()
+        owning.consumer.pause(*(full - self._full) & owned)
+        owning.consumer.resume(*(self._full - full) & owned)
+        self._full = full
+
+    async def _commit(self, owning: Owning) -> None:
+        self._committed_at = time.monotonic()
+        dirty = [each for each in owning.in_role(Role.RUNNING) if each.is_dirty]
+        if dirty:
+            await owning.commit(dirty)
+
+    # -------------------------------------------------------------------------- lags and the group
+
+    async def _look_after(self, owning: Owning) -> None:
+        """Measure lags, write checkpoints of what is followed, and tell the leader the time."""
+        while True:
+            await asyncio.sleep(self._settings.lag_interval_ms / 1000)
+            lags = owning.lags()
+            if lags:
+                owning.assignor.tell(LagMeasured(lags))
+            now = time.monotonic()
+            if now - self._checkpointed_at >= self._settings.checkpoint_interval_ms / 1000:
+                self._checkpointed_at = now
+                owning.checkpoint_followed()
+            due = owning.assignor.deadline
+            if due is not None and due <= now * 1000:
+                self._ask(owning.assignor.tick())
+
+    def _heard(self, effects: TaskEffects) -> None:
+        """Carry out what the machine of the member wants."""
+        self._ask(effects.rejoin)
+        if effects.is_over:
+            log.info("%s: all tasks are handed over; leaving", self._application.name)
+            self.stop()
+
+    def _ask(self, reason: str) -> None:
+        if reason and self._consumer is not None and not self._is_over:
+            log.info("%s: asking for a rebalance: %s", self._application.name, reason)
+            self._tell(RebalanceAsked(at=now_ms(), reason=reason))
+            self._consumer.enforce_rebalance(reason)
+
+    def _control_heard(self, state: ControlState) -> None:
+        """Join at once when an owner has released a task: it is nobody's until all have joined.
+
+        A member would learn of that rebalance with its next heartbeat only.
+        """
+        consumer, owning = self._consumer, self._owning
+        if consumer is None or owning is None or self._is_over or not consumer.member_id:
+            return
+        self._refused = different(self._application, state)
+        if self._refused is not None:
+            self.stop()
+            return
+        if consumer.member_id in state.leaves:
+            self.leave_soon()
+        generation = consumer.generation_id
+        is_settled = owning.assignor.session.state is MemberState.RUNNING  # else it joins anyway
+        if generation < 0 or generation == self._rung_in or not is_settled:
+            return
+        for each in state.released.values():
+            if each.generation == generation and each.member != consumer.member_id:
+                self._rung_in = generation
+                consumer.enforce_rebalance(f"task {each.task} was released by {each.member}")
+                return
+
+    # ------------------------------------------------------------------------------------ reporting
+
+    def _tell(self, event: StreamsEvent) -> None:
+        try:
+            self._on_event(event)
+        except Exception:  # the application's own code must not stop its tasks
+            log.exception("on_event raised")
+
+    def _raise_failed(self, owning: Owning) -> None:
+        failed = owning.reports.failures
+        if failed:
+            names = ", ".join(str(task) for task in sorted(failed))
+            first = failed[min(failed)]
+            raise TaskFailedError(
+                f"tasks {names} of {self._application.name} failed, the first with"
+                f" {type(first).__name__}: {first}. What they read is not committed beyond their"
+                " last commit: it is processed again when an instance starts"
+            ) from first
+
+
+async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
+    """Break off functions that are awaited; those that have not begun begin, to hear of it."""
+    jobs = list(awaited)
+    if jobs:
+        await asyncio.sleep(0)
+        for each in jobs:
+            each.cancel()
+        await asyncio.wait(jobs)
+
+
+def warm_up() -> None:
+    """Load what is used later, where it would hold up heartbeats.
+
+    The first array that is made of Python objects loads pandas where that is installed: seconds.
+    """
+    import pyarrow.compute  # noqa: F401  # likewise
+
+    import kohort.client.arrow_sender
+    import kohort.client.frames  # noqa: F401  # loaded, no more
+
+    changelog_table([(b"", None)], 0).column("key").to_pylist()
+
+
+def _nobody(_event: StreamsEvent) -> None:
+    """Nobody listens."""

@@ -1,0 +1,103 @@
+"""How one instance of a stream application works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+
+from kohort.errors import ConfigError
+from kohort.streams.assignment.settings import LearnerSettings
+
+_PORT_MAX = 65_535
+_RANGES: Mapping[str, int] = {
+    "commit_interval_ms": 0,
+    "lag_interval_ms": 10,
+    "poll_ms": 1,
+    "process_budget": 1,
+    "restore_budget": 1,
+    "checkpoint_interval_ms": 0,
+    "purge_interval_ms": 1,
+}
+
+
+class StreamSettings(Struct, frozen=True, kw_only=True):
+    """How one instance works.
+
+    Attributes:
+        learners: What the group agrees on about learners; those of the leader hold for all.
+        client_tags: Where the instance runs (KIP-708).
+        commit_interval_ms: How often what was processed is committed; so much may be processed
+            again after a crash.
+        lag_interval_ms: How often lags of learners and standbys are looked at.
+        checkpoint_interval_ms: How often learners and standbys flush, and note how far they are.
+        purge_interval_ms: How often committed records of repartition topics are deleted.
+        learner_records_per_s: The most changelog records per second that learners and standbys of
+            this instance replay together; None: no limit. A task that is granted has none.
+        poll_ms: How long a poll waits for records while no task has any.
+        process_budget: The most records that a task processes before another one has its turn.
+        restore_budget: The most changelog records that are applied before others have their turn.
+        replication_factor: Copies of topics that are made; -1: the broker's default.
+        query_listen: Where queries are answered over HTTP, as "host:port"; port 0 is a free one.
+            None: nowhere. Needs the extra `ui`.
+        query_url: By which address other hosts reach that; None: the one that it listens on.
+        query_token_file: A file with the token that every query must carry; without one, only
+            this machine may ask.
+    """
+
+    learners: LearnerSettings = LearnerSettings()
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    commit_interval_ms: int = 1_000
+    lag_interval_ms: int = 500
+    checkpoint_interval_ms: int = 10_000
+    purge_interval_ms: int = 30_000
+    learner_records_per_s: int | None = None
+    poll_ms: int = 100
+    process_budget: int = 500
+    restore_budget: int = 5_000
+    replication_factor: int = -1
+    query_listen: str | None = None
+    query_url: str | None = None
+    query_token_file: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: One is out of its range.
+        """
+        for name, least in _RANGES.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} = {getattr(self, name)!r}, must be {least} at least")
+        if self.learner_records_per_s is not None and self.learner_records_per_s < 1:
+            raise ConfigError(
+                f"learner_records_per_s = {self.learner_records_per_s!r}, must be 1 at least"
+            )
+        if self.query_listen is not None:
+            address_of(self.query_listen)
+        if self.query_url is not None:
+            _check_url(self.query_url)
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Return host and port of `query_listen`.
+
+    Raises:
+        ConfigError: It has not this form.
+    """
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+        raise ConfigError(f'query_listen={listen!r} is not "host:port", such as "127.0.0.1:8080"')
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ConfigError(f'query_url={url!r} is no address such as "http://host:8080"')

@@ -1,0 +1,310 @@
+"""The topics of a stream application: those it reads, and those it makes for itself.
+
+Whatever would lose state later is refused when an instance starts: a changelog that deletes, one
+with another number of partitions, one that is gone although the application has run before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from kohort.client.admin_values import ConfigResource, NewTopic
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError, PartialFailureError
+from kohort.streams.errors import (
+    InternalTopicError,
+    MissingTopicError,
+    NotCoPartitionedError,
+    StreamsError,
+)
+from kohort.streams.interface import Application
+from kohort.types import TopicPartition
+
+# So long brokers may take to know a topic that was just made, and how often they are asked.
+_APPEARS_S = 30.0
+_AGAIN_S = 0.1
+_COMPACT: Mapping[str, str] = {"cleanup.policy": "compact"}
+# What was read and processed is not needed again, but nothing may be deleted before.
+_KEEP: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_ANY: Mapping[str, str] = {"cleanup.policy": "delete"}
+
+
+class InternalTopic(Struct, frozen=True, kw_only=True):
+    """A topic that an application makes for itself.
+
+    Attributes:
+        name: Its name.
+        partitions: How many partitions it must have.
+        is_compacted: Whether it keeps the last record of each key, for ever; else every record.
+        has_state: Whether state is lost if it is made anew.
+        is_checked: Whether one that exists has to be as this says.
+    """
+
+    name: str
+    partitions: int
+    is_compacted: bool = True
+    has_state: bool = False
+    is_checked: bool = True
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Its settings."""
+        if not self.is_checked:
+            return _ANY
+        return _COMPACT if self.is_compacted else _KEEP
+
+
+def control_topic(application: str) -> str:
+    """Return the name of an application's control topic."""
+    return f"{application}-control"
+
+
+async def prepare(
+    admin: AsyncAdminClient, application: Application, replication_factor: int
+) -> dict[str, int]:
+    """Check the topics that an application reads, make its own, and check those.
+
+    Args:
+        admin: Asks the brokers.
+        application: The application.
+        replication_factor: Copies of topics that are made; -1 is the broker's default.
+
+    Returns:
+        The number of partitions of each topic that is read.
+
+    Raises:
+        MissingTopicError: A topic to read or write is missing; or a changelog, after a commit.
+        NotCoPartitionedError: Topics that one part reads differ in their numbers of partitions.
+        InternalTopicError: A topic of the application's own cannot hold its data.
+        KafkaError: The brokers cannot be asked, or refuse.
+    """
+    # Offsets first: where some are committed, the changelogs were made before.
+    committed = await _committed(admin, application)
+    present = await admin.list_topics()
+    counts = await _inputs(admin, application, present)
+    wanted = [*_repartitions(application, counts), *_changelogs(application, counts)]
+    wanted.append(InternalTopic(name=control_topic(application.name), partitions=1))
+    if application.dead_letters is not None:
+        most = max(counts.values())
+        letters = InternalTopic(name=application.dead_letters, partitions=most, is_checked=False)
+        wanted.append(letters)
+    _check_nothing_is_gone(application, wanted, present, committed)
+    await make(admin, wanted, present, replication_factor)
+    return counts
+
+
+async def _committed(admin: AsyncAdminClient, application: Application) -> frozenset[str]:
+    try:
+        offsets = await admin.list_group_offsets(application.name)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return frozenset()
+    return frozenset(topic for topic, _ in offsets)
+
+
+async def _inputs(
+    admin: AsyncAdminClient, application: Application, present: frozenset[str]
+) -> dict[str, int]:
+    """Return the number of partitions of all topics to read, those to be made included."""
+    topics = application.topology.topics - application.repartitions.keys()
+    missing = sorted(topics - present)
+    if missing:
+        raise MissingTopicError(
+            f"{application.name} reads topics that do not exist: {', '.join(missing)}. Create them"
+            " with the number of partitions that the application is to have tasks"
+        )
+    unwritable = sorted(application.outputs - application.repartitions.keys() - present)
+    if unwritable:
+        raise MissingTopicError(
+            f"{application.name} writes topics that do not exist: {', '.join(unwritable)}. Create"
+            " them with the number of partitions that their readers need"
+        )
+    described = await admin.describe_topics(sorted(topics)) if topics else {}
+    counts = {topic: len(partitions) for topic, partitions in described.items()}
+    if application.repartition_counts is not None:
+        counts.update(application.repartition_counts(counts))
+    for number, part in enumerate(application.topology.sub_topologies):
+        found = {topic: counts[topic] for topic in part.topics if topic in counts}
+        for topic in part.topics:
+            if topic not in found:
+                given = application.repartitions[topic]
+                found[topic] = given or max(counts.get(each, 0) for each in part.topics)
+        _check_copartitioned(application, number, found)
+        counts.update(found)
+    return counts
+
+
+def _check_copartitioned(application: Application, number: int, found: Mapping[str, int]) -> None:
+    if len(set(found.values())) == 1 and all(found.values()):
+        return
+    shown = ", ".join(f"{topic} has {count}" for topic, count in sorted(found.items()))
+    raise NotCoPartitionedError(
+        f"sub-topology {number} of {application.name} reads topics that must have the same number"
+        f" of partitions: {shown}. Create them alike, or repartition one in the application"
+    )
+
+
+def unfit(
+    application: Application, before: Mapping[str, int], now: Mapping[str, int]
+) -> dict[int, StreamsError]:
+    """Return the parts that cannot go on because of what became of their topics, and why.
+
+    Args:
+        application: The application.
+        before: The number of partitions of each topic when the instance started.
+        now: The same now, of topics that exist.
+    """
+    found: dict[int, StreamsError] = {}
+    for number, part in enumerate(application.topology.sub_topologies):
+        counts = {topic: now[topic] for topic in part.topics if topic in now}
+        has_changed = any(count != before.get(topic) for topic, count in counts.items())
+        if number in application.topology.stateless or not has_changed:
+            continue
+        try:
+            _check_copartitioned(application, number, counts)
+        except NotCoPartitionedError as error:
+            found[number] = error
+        else:
+            found[number] = _grown(application, number, before, counts)
+    return found
+
+
+def unread(application: Application, now: Mapping[str, int]) -> list[str]:
+    """Return the partitions that nobody reads, as another topic of their part does not have them.
+
+    Parts with state are left out: they cannot go on at all.
+    """
+    return [
+        f"{topic}-{number}"
+        for part in application.topology.sub_topologies
+        if not part.is_stateful
+        for topic in part.topics
+        for number in range(min(now.get(each, 0) for each in part.topics), now.get(topic, 0))
+    ]
+
+
+def _grown(
+    application: Application, number: int, before: Mapping[str, int], now: Mapping[str, int]
+) -> InternalTopicError:
+    shown = ", ".join(f"{t} had {before.get(t)} and has {c}" for t, c in sorted(now.items()))
+    return InternalTopicError(
+        f"sub-topology {number} of {application.name} reads topics whose numbers of partitions have"
+        f" changed while it ran: {shown}. Its state is divided as before, so keys would be looked"
+        " for where they are not. Stop all instances and reset the application: kohort streams"
+        f" reset {application.name}"
+    )
+
+
+def _repartitions(application: Application, counts: Mapping[str, int]) -> list[InternalTopic]:
+    return [
+        InternalTopic(name=topic, partitions=counts[topic], is_compacted=False)
+        for topic in application.repartitions
+    ]
+
+
+def _changelogs(application: Application, counts: Mapping[str, int]) -> list[InternalTopic]:
+    parts = application.topology.sub_topologies
+    return [
+        InternalTopic(name=topic, partitions=counts[parts[number].topics[0]], has_state=True)
+        for number, topics in application.changelogs.items()
+        for topic in topics
+    ]
+
+
+def _check_nothing_is_gone(
+    application: Application,
+    wanted: Iterable[InternalTopic],
+    present: frozenset[str],
+    committed: frozenset[str],
+) -> None:
+    """A changelog that is made anew would begin with no state where positions are far beyond."""
+    parts = application.topology.sub_topologies
+    begun = {n for n, part in enumerate(parts) if committed.intersection(part.topics)}
+    names = {topic for number in begun for topic in application.changelogs.get(number, ())}
+    gone = sorted(
+        each.name
+        for each in wanted
+        if each.has_state and each.name in names and each.name not in present
+    )
+    if gone:
+        raise MissingTopicError(
+            f"changelogs of {application.name} are gone, and with them its state:"
+            f" {', '.join(gone)}. Restore them, or reset the application: kohort streams reset"
+            f" {application.name}"
+        )
+
+
+async def make(
+    admin: AsyncAdminClient,
+    wanted: Iterable[InternalTopic],
+    present: frozenset[str],
+    replication_factor: int,
+) -> None:
+    """Make the topics that are missing, and check all; errors as `prepare`."""
+    topics = list(wanted)
+    missing = [
+        NewTopic(each.name, each.partitions, replication_factor, each.configs)
+        for each in topics
+        if each.name not in present
+    ]
+    if missing:
+        try:
+            await admin.create_topics(missing)
+        except PartialFailureError as error:
+            others = [e for e in error.errors.values() if not _exists(e)]
+            if others:
+                raise
+        except KafkaError as error:
+            if not _exists(error):  # another instance was faster
+                raise
+    await asyncio.gather(*(_check(admin, each) for each in topics if each.is_checked))
+
+
+def _exists(error: object) -> bool:
+    return isinstance(error, KafkaError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
+    count, policy = await _described(admin, topic.name)
+    if count != topic.partitions:
+        raise InternalTopicError(
+            f"{topic.name} has {count} partitions and must have {topic.partitions}, one for each"
+            " task: keys would be looked for where they are not. If its input topics were given"
+            " more partitions, reset the application: kohort streams reset"
+        )
+    wanted = topic.configs["cleanup.policy"]
+    if policy != wanted:
+        raise InternalTopicError(
+            f"{topic.name} has cleanup.policy={policy} and must have {wanted}, or its records"
+            f" are deleted while they are needed. Set it with kafka-configs.sh --alter --topic"
+            f" {topic.name} --add-config cleanup.policy={wanted}"
+        )
+
+
+async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
+    """Return how many partitions a topic has, and its clean-up policy.
+
+    Not every broker knows at once a topic that was just made, so they are asked again.
+    """
+    resource = ConfigResource("topic", topic)
+    end = asyncio.get_running_loop().time() + _APPEARS_S
+    while True:
+        try:
+            partitions = await admin.describe_topics([topic])
+            configs = await admin.describe_configs([resource])
+        except KafkaError as error:
+            is_new = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_new or asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""
+
+
+def partitions_of(counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Return all partitions of topics, in order."""
+    return [TopicPartition(t, n) for t, count in sorted(counts.items()) for n in range(count)]

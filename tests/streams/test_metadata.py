@@ -1,0 +1,212 @@
+"""User data: what goes in comes out, bytes of an enemy do no harm, and all of it is small."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immutables import Map
+
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.group.subscription import Subscription, encode_assignment, encode_subscription
+from kohort.streams.assignment.metadata import (
+    BODY_BYTES_MAX,
+    TASKS_MAX,
+    VERSION,
+    Claim,
+    Lags,
+    Word,
+    decode_claim,
+    decode_word,
+    encode_claim,
+    encode_word,
+)
+from kohort.streams.assignment.plan import assignments, make_plan, read_joined, situation
+from kohort.streams.assignment.settings import LearnerSettings
+from kohort.streams.assignment.tasks import SubTopology, Task, Topology
+
+MEGABYTE = 1_000_000
+
+TASKS = st.builds(Task, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)) | st.builds(
+    Task, st.integers(0, 3), st.integers(0, 40)
+)
+SETS = st.frozensets(TASKS, max_size=30)
+LAGS: st.SearchStrategy[Lags] = st.dictionaries(
+    TASKS, st.none() | st.integers(0, 2**62), max_size=20
+).map(lambda found: Map(found))
+CLAIMS = st.builds(
+    Claim,
+    generation=st.integers(-1, 2**31 - 1),
+    learning=LAGS,
+    standbys=LAGS,
+    dormant=LAGS,
+    revoked=SETS,
+    leaving_ms=st.none() | st.integers(0, 2**62),
+    client_tags=st.dictionaries(st.text(max_size=20), st.text(max_size=30), max_size=5).map(
+        lambda found: Map(found)
+    ),
+)
+WORDS = st.builds(
+    Word,
+    learning=SETS,
+    standbys=SETS,
+    being_learned=SETS,
+    acceptable_recovery_lag=st.integers(0, 2**62),
+    is_partial=st.booleans(),
+    is_draft=st.booleans(),
+)
+
+
+@given(CLAIMS)
+def test_a_claim_is_read_as_it_was_written(claim: Claim) -> None:
+    assert decode_claim(encode_claim(claim)) == claim
+
+
+@given(WORDS)
+def test_a_word_is_read_as_it_was_written(word: Word) -> None:
+    assert decode_word(encode_word(word)) == word
+
+
+def read(data: bytes) -> None:
+    for decode in (decode_claim, decode_word):
+        with suppress(RemoteProtocolError):
+            decode(data)
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=60), st.booleans(), st.booleans())
+def test_any_bytes_give_a_value_or_an_error(body: bytes, compressed: bool, framed: bool) -> None:
+    if framed:
+        body = bytes((VERSION, compressed)) + (zlib.compress(body) if compressed else body)
+    read(body)
+
+
+@settings(max_examples=500)
+@given(
+    CLAIMS.map(encode_claim) | WORDS.map(encode_word),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
+    st.integers(0, 10**6),
+)
+def test_mutated_bytes_give_a_value_or_an_error(
+    data: bytes, changes: list[tuple[int, int]], cut: int
+) -> None:
+    changed = bytearray(data)
+    for at, byte in changes:
+        changed[at % len(changed)] = byte
+    read(bytes(changed))
+    read(bytes(changed[: cut % len(changed)]))
+
+
+def framed(body: bytes, *, version: int = VERSION, compressed: bool = False) -> bytes:
+    return bytes((version, compressed)) + (zlib.compress(body) if compressed else body)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no user data"),
+        (b"\x00\x00\x00", "no user data"),
+        (framed(b"", version=VERSION)[:1], "no user data"),
+        (b"\x01\x02\x00", "no user data"),
+        (framed(b"\x00\x00"), "ends within a number"),
+        (framed(b"\x80" * 9 + b"\x01"), "a number is too long"),
+        (framed(b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), "at most"),
+        (framed(b"\x00\x00\x05" + b"\x00" * 20), "bytes too many|at most"),
+        (framed(b"\x00\x00\x00\x7f\x00\x00"), "127 in user data, at most 1"),
+        (framed(b"\x00\x00\x01\x01\xff\x00" + b"\x00" * 9), "no UTF-8"),
+        (framed(b"\x00\x00\x01\x15" + b"k" * 21 + b"\x00" * 9), "21 characters, at most 20"),
+        (framed(encode_claim(Claim())[2:] + b"\x00"), "1 bytes too many"),
+        (framed(b"x")[:1] + b"\x01garbage", "cannot be decompressed"),
+        (framed(b"x" * 99, compressed=True)[:-2], "cut off"),
+        (framed(b"x" * 99, compressed=True) + b"x", "something follows"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, why: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=why):
+        decode_claim(data)
+
+
+def test_a_newer_version_is_read_as_its_known_part() -> None:
+    claim = Claim(generation=7, revoked=frozenset({Task(0, 3)}))
+    data = framed(encode_claim(claim)[2:] + b"more", version=VERSION + 1)
+    assert decode_claim(data) == claim
+
+
+def test_a_count_is_checked_before_anything_is_made_of_it() -> None:
+    """A few bytes that promise 100,000 tasks, and a bomb, cost no more than their limits."""
+    bomb = framed(b"\x00" * 50 * MEGABYTE, compressed=True)
+    tracemalloc.start()
+    for data in (framed(b"\x00\x00\x00\x01\x00\xa0\x8d\x06"), bomb):
+        with pytest.raises(RemoteProtocolError):
+            decode_claim(data)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * BODY_BYTES_MAX
+
+
+def test_the_limit_of_tasks_is_one_for_all_sub_topologies() -> None:
+    part = b"\x00" + bytes((0xE0, 0xD4, 0x03)) + b"\x00" * 60_000
+    body = b"\x00\x00\x00" + b"\x02" + part + part + b"\x00" * 6
+    with pytest.raises(RemoteProtocolError, match="60000 in user data, at most 40000"):
+        decode_claim(framed(body, compressed=True))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim(revoked=frozenset(Task(0, n) for n in range(TASKS_MAX + 1))),
+        Claim(revoked=frozenset({Task(0, 2**31)})),
+        Claim(learning=Map({Task(0, 0): -2})),
+        Claim(client_tags=Map({"k" * 21: "v"})),
+        Claim(client_tags=Map({str(n): "v" for n in range(6)})),
+        Claim(dormant=Map({Task(0, n): 2**62 for n in range(TASKS_MAX)})),
+    ],
+    ids=["tasks", "partition", "lag", "key", "tags", "bytes"],
+)
+def test_what_nobody_would_read_is_not_written(claim: Claim) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_claim(claim)
+
+
+def test_1000_instances_with_10000_tasks_stay_under_a_megabyte() -> None:
+    """Rule 19: what is carried by JoinGroup and by SyncGroup, both together.
+
+    Four sub-topologies of two topics each; every member learns, follows two standbys for each of
+    its ten tasks, has old state of ten more, and tells in which zone it is. The last byte counts:
+    subscriptions and assignments with topics and owned partitions, as they are sent.
+    """
+    parts = [SubTopology((f"orders-by-customer-{n}", f"payments-{n}")) for n in range(4)]
+    topology = Topology(parts)
+    partitions = dict.fromkeys(topology.topics, 2_500)
+    every = topology.tasks(partitions)
+    random.Random(1).shuffle(every)
+    members = [f"instance-{n:04}-3f6b8c1e" for n in range(1_000)]
+    agreed = LearnerSettings(num_standby_replicas=2, max_warmup_learners=None)
+    said = {}
+    for number, member in enumerate(members):
+        owned = every[10 * number : 10 * number + (8 if number % 2 else 10)]
+        near = [every[(10 * number + step) % 10_000] for step in range(10, 52)]
+        claim = Claim(
+            generation=1_234,
+            learning=Map({t: 123_456_789 + n for n, t in enumerate(near[:2])}),
+            standbys=Map({t: 1_000 + n for n, t in enumerate(near[2:22])}),
+            dormant=Map(dict.fromkeys(near[22:32])),
+            leaving_ms=3_600_000 if number % 10 == 0 else None,
+            client_tags=Map({"zone": f"eu-central-1{'abc'[number % 3]}", "cluster": "k8s-1"}),
+        )
+        said[member] = Subscription(
+            topics=topology.topics,
+            owned=topology.inputs(owned),
+            generation=1_234,
+            user_data=encode_claim(claim),
+        )
+    joined = sum(len(encode_subscription(each)) for each in said.values())
+    found = situation(sorted(every), frozenset(), read_joined(topology, said), agreed)
+    given = assignments(make_plan(found, agreed), members, topology, agreed)
+    synced = sum(len(encode_assignment(a.partitions, a.user_data)) for a in given.values())
+    assert joined + synced < MEGABYTE, (joined, synced)

@@ -1,0 +1,108 @@
+"""What is replayed, at which rate, up to which end; and whose replay fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from kohort.streams import App, restoring
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.errors import ChangelogTruncatedError
+from kohort.streams.holding import Role
+from kohort.streams.records import ControlState, Released
+from kohort.streams.restoring import Replay
+from kohort.streams.settings import StreamSettings
+from kohort.types import OffsetAndMetadata, TopicPartition
+from tests.streams.stubs import WAIT_S, Control, Stand, until
+from tests.streams.test_following import batch
+
+INPUT, TASK = TopicPartition("in", 0), Task(0, 0)
+
+
+def run(work: Coroutine[object, object, None]) -> None:
+    """Run a test on a loop."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await work
+
+    asyncio.run(limited())
+
+
+def app() -> App:
+    """Return a program that counts."""
+    program = App("a")
+    program.topic("in", key=str, value=str).count(name="n")
+    return program
+
+
+async def replay_of(stand: Stand, number: int) -> Replay:
+    """Begin to replay a task."""
+    task = Task(0, number)
+    replay = Replay(task, stand.application.make_task(task, None), None)
+    await stand.restorer.follow(replay)
+    return replay
+
+
+def test_what_is_granted_does_not_use_up_the_rate_of_learners() -> None:
+    run(_rates())
+
+
+async def _rates() -> None:
+    async with Stand(app(), settings=StreamSettings(learner_records_per_s=1_000)) as stand:
+        granted = await replay_of(stand, 3)
+        learner = await replay_of(stand, 4)
+        granted.is_urgent = True
+        for _ in range(20):
+            await stand.restorer._allowance()
+            stand.restorer._take(batch([b"k"] * 5_000, 3))
+        granted.is_urgent = False
+        stand.restorer.leave(granted)
+        assert await stand.restorer._allowance() > 0
+        stand.restorer._take(batch([b"k"] * 100, 4))
+        assert (granted.records, learner.records) == (100_000, 100)
+        assert stand.restorer._allowed < 1  # and learners use up theirs
+
+
+def after_a_reset(committed: int | None) -> Stand:
+    """Return an instance whose changelog is new, and whose control topic is old."""
+    released = Released(
+        task=TASK, generation=3, member="old", at=1, ends=(("a-n-changelog", 0, 57),)
+    )
+    stand = Stand(app(), [INPUT], control=Control(ControlState().with_record(released)))
+
+    async def offsets(*_: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {} if committed is None else {INPUT: OffsetAndMetadata(committed, "")}
+
+    consumer: Any = stand.consumer
+    consumer.committed = offsets
+    return stand
+
+
+def test_a_release_from_before_a_reset_is_passed_over() -> None:
+    run(_reset())
+
+
+async def _reset() -> None:
+    async with after_a_reset(None) as stand:
+        stand.owning._grant(TASK)
+        held = stand.owning.held[TASK]
+        await until(lambda: held.job is None)
+        assert held.role is Role.RUNNING
+
+
+def test_a_release_holds_where_the_group_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "_APPEARS_S", 0.0)
+    run(_truncated())
+
+
+async def _truncated() -> None:
+    async with after_a_reset(4) as stand:
+        stand.owning._grant(TASK)
+        held = stand.owning.held[TASK]
+        await until(lambda: held.error is not None)
+        assert isinstance(held.error, ChangelogTruncatedError)
+        assert "kohort streams reset a" in str(held.error)
