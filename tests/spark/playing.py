@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from kohort.spark.source import KohortDataSource, KohortStreamReader
+from tests.broker.processes import eventually
 
 # Partition and offset of a record.
 Row = tuple[int, int]
@@ -101,10 +102,22 @@ def as_rows(batch: Any) -> list[Row]:
 def produce(bootstrap: str, topic: str, counts: Mapping[int, int]) -> None:
     """Produce `counts` records to each partition, with a foreign client."""
     producer = foreign.Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def knows_them_all() -> bool:
+        """A broker may hear of a new partition later than the client that had it made."""
+        try:
+            return max(counts) in producer.list_topics(topic, 10).topics[topic].partitions
+        except foreign.KafkaException:  # a fault that a test plants may meet this client, too
+            return False
+
+    eventually(knows_them_all, f"{topic} has partition {max(counts)}")
+    failed: list[object] = []
+    told: dict[str, Any] = {"on_delivery": lambda error, _: failed.append(error) if error else None}
     for partition, count in counts.items():
         for number in range(count):
-            producer.produce(topic, b"value %d" % number, key=b"key", partition=partition)
-    assert producer.flush(30) == 0
+            producer.produce(topic, b"value %d" % number, key=b"key", partition=partition, **told)
+    assert producer.flush(60) == 0
+    assert not failed
 
 
 def committed(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:

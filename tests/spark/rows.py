@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from kohort.spark.parquet import ArrowTask, TaskReport
+from kohort.tables.parquet import ArrowTask, TaskReport
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from kohort.spark.checkpoints import ArrowStore, CheckpointError, CheckpointLog
+from kohort.spark.checkpoints import (
+    ArrowStore,
+    CheckpointError,
+    CheckpointLog,
+    arrow_uri,
+    local_folder,
+)
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795476112501,"conf":{}}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -147,6 +153,17 @@ def test_uris_of_this_machine(checkpoint: Checkpoint, form: str) -> None:
     checkpoint.offer(7)
     checkpoint.finish(7)
     assert log.is_finished(manifest(7))
+
+
+@pytest.mark.parametrize("name", ["a%20b", "hour=10%3A00"])
+def test_a_percent_sign_is_a_part_of_a_name(tmp_path: Path, name: str) -> None:
+    """Spark takes the option as it is, so the directory of that very name is the checkpoint's."""
+    for folder in (name, "a b"):
+        (tmp_path / folder).mkdir()
+    assert local_folder(f"file:{tmp_path}/{name}") == tmp_path / name
+    assert pyarrow.fs.FileSystem.from_uri(arrow_uri(f"file://{tmp_path}/{name}"))[1] == str(
+        tmp_path / name
+    )
 
 
 def test_a_store_that_pyarrow_reads(checkpoint: Checkpoint) -> None:

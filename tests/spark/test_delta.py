@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.spark.delta import DeltaAppend
-from kohort.spark.parquet import ArrowTask, TaskReport
-from kohort.spark.table_positions import DeltaAppendError
+from kohort.tables.parquet import ArrowTask, TaskReport
+from kohort.tables.positions import DeltaAppendError
 from tests.spark.rows import IDS, SCHEMA, ListRows, Row, contents, span
 
 

@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from kohort.spark.compaction import TARGET_BYTES, SmallFile, compact, plan
 from kohort.spark.delta import DeltaAppend
-from kohort.spark.parquet import ArrowTask, TaskReport
-from kohort.spark.storage import table_storage
-from kohort.spark.table_positions import DeltaAppendError
+from kohort.tables.compaction import TARGET_BYTES, SmallFile, compact, plan
+from kohort.tables.parquet import ArrowTask, TaskReport
+from kohort.tables.positions import DeltaAppendError
+from kohort.tables.storage import table_storage
 from tests.spark.rows import IDS, SCHEMA, ListRows, Row, batch_of, contents, span
 
 

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
 from kohort.spark.delta import DeltaAppend
-from kohort.spark.parquet import ArrowTask, TaskReport
-from kohort.spark.storage import table_storage
+from kohort.tables.parquet import ArrowTask, TaskReport
+from kohort.tables.storage import table_storage
 from tests.spark import object_store
 from tests.spark.rows import IDS, SCHEMA, ListRows, Row, contents, span
 

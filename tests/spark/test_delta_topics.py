@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew begins at offset 0, and none of its records is lost."""
+"""A topic that is deleted and recreated begins at offset 0, and none of its records is lost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from kohort.spark.batch_ids import TopicIdError, ids_of
 from kohort.spark.delta import DeltaAppend
-from kohort.spark.parquet import ArrowTask, TaskReport
-from kohort.spark.table_positions import DeltaAppendError
+from kohort.tables.parquet import ArrowTask, TaskReport
+from kohort.tables.positions import DeltaAppendError
 from tests.spark.rows import IDS, SCHEMA, ListRows, contents, span
 
 ANEW = {"t": "5c1b7e1e-0000-4000-8000-000000000002"}
@@ -36,7 +36,7 @@ def test_a_topic_made_anew_begins_again(
     if not same_process:
         append = DeltaAppend(tmp_path, "g")
     assert append.append(ListRows([span(0, 0, 50)]), SCHEMA, 1, ANEW).rows_written == 50
-    assert "t-0: the topic was deleted and made anew" in caplog.text
+    assert "t-0: the topic was deleted and recreated" in caplog.text
     assert append.append(ListRows([span(0, 0, 60)]), SCHEMA, 2, ANEW).rows_written == 10
     # What was read from the former topic before stays known.
     assert append.append(ListRows([span(0, 150, 200)]), SCHEMA, 3, IDS).rows_dropped == 50
@@ -57,7 +57,7 @@ def test_without_an_id_a_batch_that_begins_again_is_refused(
     tmp_path: Path, ids: dict[str, str]
 ) -> None:
     DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 200)]), SCHEMA, 0)
-    with pytest.raises(DeltaAppendError, match=r"t-0.*0 to 49.*below 200.*deleted and made anew"):
+    with pytest.raises(DeltaAppendError, match=r"t-0.*0 to 49.*below 200.*deleted and recreated"):
         DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 50)]), SCHEMA, 1, ids)
     assert files(tmp_path) == named(tmp_path)
     same = DeltaAppend(tmp_path, "g", positions_without_id="same")
@@ -110,7 +110,7 @@ def test_a_batch_without_ids_is_refused_where_positions_have_them(tmp_path: Path
 
 def test_ids_that_are_asked_for_must_stay_while_the_batch_is_read(tmp_path: Path) -> None:
     class Remade:
-        """Rows during whose reading the topic is made anew."""
+        """Rows during whose reading the topic is recreated."""
 
         def __init__(self) -> None:
             self.ids = IDS
@@ -121,7 +121,7 @@ def test_ids_that_are_asked_for_must_stay_while_the_batch_is_read(tmp_path: Path
 
     rows = Remade()
     append = DeltaAppend(tmp_path, "g")
-    with pytest.raises(DeltaAppendError, match="made anew while the batch was read"):
+    with pytest.raises(DeltaAppendError, match="recreated while the batch was read"):
         append.append(rows, SCHEMA, 0, lambda: rows.ids)
     assert files(tmp_path) == set()
     assert append.append(ListRows([span(0, 0, 4)]), SCHEMA, 0, lambda: ANEW).rows_written == 4

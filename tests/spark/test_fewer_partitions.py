@@ -1,4 +1,4 @@
-"""A topic that is deleted while the source asks about it, and made anew with fewer partitions."""
+"""A topic that is deleted while the source asks about it, and recreated with fewer partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[], None]
 
 @pytest.fixture
 def shrink(bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> Change:
-    """Has the topic made anew between a look at the topics and the question for their ends."""
+    """Has the topic recreated between a look at the topics and the question for their ends."""
     plain = Lookup.ends
     changes: list[int] = []
 
@@ -51,7 +51,7 @@ def test_it_is_said_before_the_client_gives_up(
     query = start(groupMode=mode, **FRESH)
     query.run_until(200)
     shrink()
-    with pytest.raises(DataLossError, match=r"made anew.*had 4 partitions and has 2") as failed:
+    with pytest.raises(DataLossError, match=r"recreated.*had 4 partitions and has 2") as failed:
         query.run_until(260)
     assert f"topic {topic} was deleted" in str(failed.value)
     assert len(query.sink) == 200
@@ -72,7 +72,7 @@ def test_the_new_topic_is_read_from_its_beginning_on_request(
     shrink()
     query.run_until(260)
     assert once(query.sink[200:], NEW)
-    assert "was deleted and made anew" in caplog.text
+    assert "was deleted and recreated" in caplog.text
 
 
 @pytest.mark.parametrize("mode", MODES)

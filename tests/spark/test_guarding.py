@@ -10,7 +10,7 @@ import pytest
 
 from kohort.spark.control import LISTENING, Word, application_directory, say
 from kohort.spark.exclusive import ExclusiveGroupError
-from kohort.spark.sinks import SinkError, directory_digest
+from kohort.spark.sinks import REFUSED, SinkError, directory_digest
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, describe, produce
@@ -35,11 +35,16 @@ def listener() -> Iterator[Path]:
 
 
 def tell(
-    query: PlayedQuery, *, is_stateful: bool = False, sink: str = "", refusal: str = ""
+    query: PlayedQuery,
+    *,
+    is_stateful: bool = False,
+    sink: str = "",
+    refusal: str = "",
+    checkpoint: str = "",
 ) -> None:
     """Say what the listener says when the query's open batch is over."""
     assert query.open is not None
-    word = Word("run", query.open["batch"], query.open, is_stateful, sink, refusal)
+    word = Word("run", query.open["batch"], query.open, is_stateful, sink, refusal, checkpoint)
     say([query.reader.driver._control.directory], word)
 
 
@@ -85,6 +90,34 @@ def test_a_repeated_batch_that_is_skipped_is_read_again_after_a_restart(
     again = start(query.last)
     assert again.offer()
     assert len(again.write()) == 40
+
+
+def test_a_refused_batch_without_a_group_is_refused_until_somebody_decides(
+    bootstrap: str, topic: str, start: Start, listener: Path, tmp_path: Path
+) -> None:
+    """No group takes note of it, so the checkpoint does."""
+    alone = {"groupMode": "none", "kafka__group__id": ""}
+    checkpoint = f"file:{tmp_path}/hour=10%3A00"
+    (tmp_path / "hour=10%3A00").mkdir()
+    produce(bootstrap, topic, TEN)
+    query = first_batch(start(**alone))
+    tell(query, sink=OUT, refusal="the sink has skipped it", checkpoint=checkpoint)
+    with pytest.raises(SinkError, match="the sink has skipped it"):
+        query.offer()
+    query.reader.stop()
+    for _ in range(2):
+        produce(bootstrap, topic, TEN)
+        query = first_batch(start(query.open or query.last, **alone))
+        tell(query, sink=OUT, checkpoint=checkpoint)
+        with pytest.raises(SinkError, match=r"earlier run .*the sink has skipped it"):
+            query.offer()
+        query.reader.stop()
+    (tmp_path / "hour=10%3A00" / REFUSED).unlink()
+    again = start(query.open, **alone)
+    produce(bootstrap, topic, TEN)
+    first_batch(again)
+    tell(again, sink=OUT, checkpoint=checkpoint)
+    assert not again.offer()
 
 
 def test_a_refused_member_leaves_before_sparks_next_trigger(

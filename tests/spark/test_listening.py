@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 pytestmark = MARKS
 
 # No second trigger comes by itself.
-HOUR: dict[str, Any] = {"processingTime": "1 hour"}
+# Spark triggers at multiples of the interval since 1970: an hour would be over on the hour.
+NEVER: dict[str, Any] = {"processingTime": "300000 days"}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_a_source_hears_that_a_batch_is_over_long_before_the_next_trigger(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     heard = Heard(spark, tmp_path, "long", 2)
-    heard.start(**HOUR)
+    heard.start(**NEVER)
     assert heard.words(1) == [word(0)]
 
 
@@ -134,7 +135,7 @@ def test_two_queries_of_a_session_hear_of_their_own_batches(
 ) -> None:
     one, other = (Heard(spark, tmp_path, name, 2) for name in ("one", "other"))
     for heard in (one, other):
-        heard.start(**HOUR)
+        heard.start(**NEVER)
         assert heard.words(1) == [word(0)]
     assert one.words(1) == [word(0)]
 
@@ -148,7 +149,7 @@ def test_a_batch_that_failed_is_not_over_until_it_is_repeated(
         query.awaitTermination(120)
     assert heard.words(1) == [word(0)]
     # The repeated batch has no latestOffset, so the listener cannot know where to say it.
-    heard.start(accept, **HOUR)
+    heard.start(accept, **NEVER)
     # The process of the first run may hear it as well, if it still waits.
     assert heard.words(2)[:2] == [word(0), word(1)]
 
@@ -158,7 +159,7 @@ def test_a_query_with_state_is_known_by_its_first_batch(
 ) -> None:
     heard = Heard(spark, tmp_path, "counting", 1)
     counts = heard.stream.groupBy("batch").count()
-    heard.run(counts.writeStream.format("noop").outputMode("complete"), **HOUR)
+    heard.run(counts.writeStream.format("noop").outputMode("complete"), **NEVER)
     assert heard.words(1) == [word(0, is_stateful=True)]
 
 
@@ -217,7 +218,7 @@ def test_a_query_is_drained_long_before_its_next_trigger(
     produce(bootstrap, topic, {0: 10})
     stream = spark.readStream.format("kohort").options(**options(bootstrap, topic)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(**HOUR).start()
+    query = writer.trigger(**NEVER).start()
     until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
     drain(query)
     assert not query.isActive
@@ -231,7 +232,7 @@ def test_a_query_of_a_session_that_has_no_listener_is_drained_beside_one_that_ha
     other = spark.newSession()
     stream = other.readStream.format("kohort").options(**options(bootstrap, topic)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(**HOUR).start()
+    query = writer.trigger(**NEVER).start()
     until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
     drain(query)
     assert committed(bootstrap, topic, [0]) == {0: 10}
@@ -243,7 +244,7 @@ def test_a_drain_does_not_wait_for_a_source_whose_process_has_ended(
     produce(bootstrap, topic, {0: 10})
     stream = spark.readStream.format("kohort").options(**options(bootstrap, topic)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(**HOUR).start()
+    query = writer.trigger(**NEVER).start()
     until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
     (control,) = stopping._controls(query)
     process = int(control.name.split("-")[1])
@@ -266,7 +267,7 @@ def installed(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[b
 
 def test_a_query_of_another_source_has_nothing_to_drain(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
-    query = stream.writeStream.format("noop").trigger(**HOUR).start()
+    query = stream.writeStream.format("noop").trigger(**NEVER).start()
     until(lambda: bool(query.lastProgress) or not query.isActive, "a batch")
     with pytest.raises(DrainError, match="reads from no kohort source"):
         drain(query)
@@ -316,7 +317,7 @@ def test_how_far_a_query_is_can_be_asked_for_and_scraped(
     settings = options(bootstrap, topic, maxOffsetsPerTrigger="7")
     stream = spark.readStream.format("kohort").options(**settings).load()
     writer = stream.writeStream.format("noop").queryName("scraped")
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(**HOUR).start()
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(**NEVER).start()
     until(lambda: query.lastProgress is not None, "the first batch")
     (found,) = progress(query)
     assert found["offsetsBehindLatest"] == {topic: {0: 5, 1: 2, 2: 0, 3: 0}}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from kohort.spark.manifest import Manifest, ManifestError, trim
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 PARTITIONS = st.builds(
     TopicPartition, st.sampled_from(["a", "b", "epoch", "ü.x"]), st.integers(0, 20)

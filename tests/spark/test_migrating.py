@@ -17,8 +17,8 @@ from kohort.spark.converting import Conversion
 from kohort.spark.history import INITIAL, initial_text, read_history
 from kohort.spark.manifest import Manifest
 from kohort.spark.migrating import Kafka, Move, export_checkpoint, write_moved
-from kohort.spark.positions import Topic
-from kohort.types import TopicPartition
+from kohort.spark.positions import Note, Policy, Topic
+from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 from tests.spark.moving import converted, kohort, refused
 from tests.spark.playing import PlayedQuery, committed, options, produce
@@ -272,8 +272,8 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, where: tuple[
 
 
 @pytest.mark.parametrize(("offsets", "why"), [
-    ({"0": 99}, "ends at 10: the topic was deleted and made anew"),
-    ({"7": 1}, "has 4 partitions: it was deleted and made anew"),
+    ({"0": 99}, "ends at 10: the topic was deleted and recreated"),
+    ({"7": 1}, "has 4 partitions: it was deleted and recreated"),
 ])  # fmt: skip
 def test_offsets_of_another_topic_are_refused(
     old: Written,
@@ -297,7 +297,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_refused(
     other = {topic: Topic("5c1b7e1e-0000-4000-8000-000000000001", 4)}
     new.batch(0, Manifest(1, "north", ranges, 1, "ab", other).to_json())
     told = refused("export-checkpoint", str(new.folder), target, *where)
-    assert "was deleted and made anew" in told
+    assert "was deleted and recreated" in told
 
 
 def test_the_wrong_way_round_is_refused(
@@ -353,6 +353,68 @@ def test_an_open_batch_that_the_group_has_finished_in_part(
     assert first.keys() == last.keys()
 
 
+def test_an_offset_that_the_checkpoint_lacks_is_told(
+    old: Written, target: str, where: tuple[str, ...], bootstrap: str, topic: str
+) -> None:
+    for number, ends in ((0, (3, 3, 3)), (1, (5, 6, 7))):
+        old.batch(number, {topic: {str(each): end for each, end in enumerate(ends)}})
+    _commit(bootstrap, topic, {3: 9})
+    (warning,) = converted("import-checkpoint", str(old.folder), target, *where)["warnings"]
+    assert f"does not have {topic}-3, and the group has offset 9 for it" in warning
+
+
+@pytest.mark.parametrize(
+    ("epoch", "note", "positions", "at"),
+    [
+        (
+            -1,
+            Note(operator="north", nonce="ab", batch=9),
+            None,
+            [4, 0],
+        ),  # only commits: as the query does
+        (3, Note(operator="north", nonce="ab", batch=9), None, [8, 7]),
+        (3, Note(operator="north", nonce="ab", batch=9), "checkpoint", [4, 0]),
+        (3, Note(operator="north", nonce="ab", batch=9, exclusive=True), None, [4, 0]),
+        (
+            3,
+            Note(operator="south", nonce="cd", batch=9),
+            "checkpoint",
+            [4, 7],
+        ),  # a sibling's partition
+    ],
+)
+def test_an_older_copy_is_exported_as_its_query_would_start(
+    new: Written,
+    target: str,
+    bootstrap: str,
+    topic: str,
+    epoch: int,
+    note: Note,
+    positions: Policy,
+    at: list[int],
+) -> None:
+    produce(bootstrap, topic, {0: 10, 1: 10})
+    known = TopicPartition(topic, 0)
+    manifest = Manifest(epoch, "north", {known: (0, 4)}, 1, "ab", {topic: Topic("", 4)})
+    new.batch(0, manifest.to_json())
+    group, noted = f"group-of-{topic}", note.to_text()
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        offsets = {0: 8, 1: 7, 2: 0, 3: 0}
+        places = {TopicPartition(topic, p): OffsetAndMetadata(o, noted) for p, o in offsets.items()}
+        admin.alter_group_offsets(places, group)
+    move = Move(
+        source=str(new.folder),
+        target=target,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        positions=positions,
+        quiet_s=0,
+    )
+    found = export_checkpoint(move).offsets
+    # A partition that is not in Spark's checkpoint is read from its beginning.
+    assert [found.get(TopicPartition(topic, number), 0) for number in (0, 1)] == at
+
+
 # --------------------------------------------------------------------------------------- to the end
 
 
@@ -366,7 +428,7 @@ def test_a_group_that_is_not_told_is_an_error_that_says_what_there_is(
     history = read_history(move.source, files.store)
     places = {TopicPartition(topic, 0): 5}
     with (
-        Kafka(bootstrap, group) as kafka,
+        Kafka(bootstrap, group, {}) as kafka,
         Consumer(topic, bootstrap_servers=bootstrap, group_id=group) as member,
     ):
         while not member.assignment():

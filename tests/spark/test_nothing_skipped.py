@@ -145,7 +145,7 @@ def ends_of(query: PlayedQuery) -> dict[str, Any]:
     return next(iter(topics.values()), {})
 
 
-# ------------------------------------------------------------------------- topics made anew
+# ------------------------------------------------------------------------- topics recreated
 
 
 def test_a_topic_that_is_made_anew_under_a_query_fails_it(
@@ -156,7 +156,7 @@ def test_a_topic_that_is_made_anew_under_a_query_fails_it(
     run_until(query, 200)
     make_anew(bootstrap, topic)
     produce(bootstrap, topic, dict.fromkeys(range(4), 90))
-    with pytest.raises(DataLossError, match=r"made anew.*failOnDataLoss to false") as failed:
+    with pytest.raises(DataLossError, match=r"recreated.*failOnDataLoss to false") as failed:
         query.run_until(560)
     assert topic in str(failed.value)
     assert len(query.sink) == 200
@@ -171,7 +171,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning_on_request(
     make_anew(bootstrap, topic)
     produce(bootstrap, topic, dict.fromkeys(range(4), 90))
     run_until(query, 560)
-    assert "was deleted and made anew" in caplog.text
+    assert "was deleted and recreated" in caplog.text
     assert committed(bootstrap, topic, range(4)) == dict.fromkeys(range(4), 90)
 
 
@@ -189,7 +189,7 @@ def test_a_topic_that_was_made_anew_while_the_query_was_down(
     produce(bootstrap, topic, dict.fromkeys(range(4), 90))
     again = start(query.last, failOnDataLoss=str(fails).lower(), startingOffsets="latest")
     if fails:
-        with pytest.raises(DataLossError, match="was deleted and made anew"):
+        with pytest.raises(DataLossError, match="was deleted and recreated"):
             again.offer()
     else:
         run_until(again, 360)
@@ -206,7 +206,7 @@ def test_a_repeated_batch_of_a_topic_that_was_made_anew(
     produce(bootstrap, topic, dict.fromkeys(range(4), 90))
     again = start(query.last)
     again.open = query.open
-    with pytest.raises(DataLossError, match="was deleted and made anew"):
+    with pytest.raises(DataLossError, match="was deleted and recreated"):
         again.write()
     again.reader.stop()
     once_more = start(query.last, failOnDataLoss="false")
@@ -228,7 +228,7 @@ def test_a_group_that_was_set_back_is_read_again(
     set_group(bootstrap, topic, {0: 10})
     again = start(query.last)
     run_until(again, 40)
-    warned = [r.message for r in caplog.records if "somebody has set offset 10" in r.message]
+    warned = [r.message for r in caplog.records if "another program has set offset 10" in r.message]
     assert len(warned) == 1
     assert f"{topic}-0" in warned[0]
 

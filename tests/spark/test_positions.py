@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -21,6 +19,7 @@ from kohort.spark.positions import (
 )
 from kohort.spark.query_state import Progress
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.values import replace
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 OURS = Note(operator="north", nonce="ours", batch=3, epoch=5, count=2, began=1)
@@ -110,7 +109,7 @@ def test_the_choices_say_what_is_skipped_and_what_is_repeated(offset: int, said:
         ("group", THEIRS, Origin.GROUP, True),
         ("checkpoint", None, Origin.CHECKPOINT, True),
         ("fail", None, Origin.GROUP, True),
-        ("fail", OURS, Origin.GROUP, False),
+        ("fail", OURS, Origin.CHECKPOINT, False),
     ],
 )
 def test_positions_overrides(
@@ -169,9 +168,12 @@ def test_members_that_begin_together_all_start_at_starting_offsets(note: Note) -
     assert Known(group=group, epoch=5, now_ms=10**9 + 1).start(P0).origin is Origin.STARTING
 
 
-def test_offsets_of_another_client_say_that_the_group_has_begun() -> None:
-    start = Known(group=GroupOffsets({P1: 4}), epoch=5).start(P0)
+@pytest.mark.parametrize("place", [P0, P2])
+def test_offsets_of_another_client_say_that_the_group_has_begun(place: TopicPartition) -> None:
+    """P2 was not added to the topic: another client's offset tells of no number of partitions."""
+    start = Known(group=GroupOffsets({P1: 4}), epoch=5).start(place)
     assert start.origin is Origin.EARLIEST
+    assert "another program has committed offsets in it: startingOffsets" in start.warning
 
 
 def test_offsets_of_a_topic_that_was_made_anew_do_not_count() -> None:
@@ -240,7 +242,12 @@ class AnyHistory(RuleBasedStateMachine):
         self.placed = [False, False]
         self.firsts: list[dict[TopicPartition, int]] = [{}, {}]
         self.resumed: list[dict[TopicPartition, int]] = [{}, {}]
+        # What each query's checkpoint named when its run began, and what it has placed since.
+        self.named: list[set[TopicPartition]] = [set(), set()]
+        self.continues = [False, False]
         self.has_begun = False
+        # Partitions whose offset has expired since it was committed last.
+        self.expired: set[TopicPartition] = set()
         self.now_ms = 0
 
     @rule(partition=st.integers(0, 2), count=st.integers(1, 5))
@@ -313,11 +320,13 @@ class AnyHistory(RuleBasedStateMachine):
             self.counts[who][name] = max(topic.count, self.counts[who].get(name, 0))
         self.placed[who] = self.placed[who] or bool(batch.ranges)
         self.firsts[who].update(batch.firsts)
+        self.named[who] |= batch.ranges.keys()
 
     def commit(self, who: int) -> None:
         query = self.queries[who]
         for place, offset in query.to_commit().items():
             self.group[place] = OffsetAndMetadata(offset, query.note(place, self.now_ms).to_text())
+            self.expired.discard(place)
         query.committed(query.to_commit())
 
     def place(self, who: int) -> None:
@@ -338,13 +347,13 @@ class AnyHistory(RuleBasedStateMachine):
         starts = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         query.began = self.epoch if group.began is None else group.began
         query.place(self.epoch, positions, group.offsets, starts)
+        self.named[who] |= query.positions.keys()
         for each, origin in origins.items():
             if origin in (Origin.STARTING, Origin.FIRST):
-                # When all of its offsets have expired, nothing tells a new query that the group
-                # had begun: it begins again.
-                before = (
-                    self.begins.get(each, positions[each]) if group.offsets else positions[each]
-                )
+                # When its offset has expired, and all that are left are starts of a moment ago,
+                # nothing tells a new query that the group had begun: it begins again.
+                is_told = bool(group.offsets) and each not in self.expired
+                before = self.begins.get(each, positions[each]) if is_told else positions[each]
                 self.begins[each] = min(before, positions[each])
         if origins:
             self.has_begun = self.placed[who] = True
@@ -352,7 +361,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.commit(who)
 
     def check_not_restored(self, facts: Known) -> None:
-        for each in facts.ends.keys() & facts.group.offsets:
+        for each in (facts.ends.keys() | facts.unnamed) & facts.group.offsets.keys():
             found = facts.disagreement(each)
             assert not found.is_restored, found
 
@@ -368,6 +377,8 @@ class AnyHistory(RuleBasedStateMachine):
             resumed=self.resumed[who],
             epoch=self.epoch,
             now_ms=self.now_ms,
+            batch=self.last[who].batch,
+            unnamed=frozenset(self.ends.keys() - self.named[who] if self.continues[who] else ()),
         )
 
     @precondition(lambda self: bool(self.owner))
@@ -377,7 +388,7 @@ class AnyHistory(RuleBasedStateMachine):
         batch, nonce = self.open[who], self.queries[who].nonce
         self.queries[who] = Progress(self.queries[who]._operator, nonce)
         self.counts[who], self.resumed[who], self.open[who] = {}, {}, None
-        self.placed[who], self.firsts[who] = False, {}
+        self.placed[who], self.firsts[who], self.named[who] = False, {}, set()
         if batch is not None and is_in_sink:
             self.write(batch.ranges)
             self.last[who] = batch
@@ -396,6 +407,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.last[who] = batch
         self.queries[who].boundary(self.last[who])
         self.learn(who, self.last[who])
+        self.continues[who] = bool(self.last[who].ranges)
         other = self.queries[1 - who]
         self.finish(1 - who)
         self.commit(1 - who)
@@ -408,7 +420,8 @@ class AnyHistory(RuleBasedStateMachine):
     def expire(self, partition: int) -> None:
         """An offset that is older than offsets.retention.minutes is gone."""
         self.now_ms += 7 * 86_400_000
-        self.group.pop(TopicPartition("t", partition), None)
+        if self.group.pop(TopicPartition("t", partition), None) is not None:
+            self.expired.add(TopicPartition("t", partition))
 
     @rule(partition=st.integers(0, 2), offset=st.integers(0, 5))
     def reset(self, partition: int, offset: int) -> None:

@@ -275,3 +275,21 @@ class TwoQueries(RuleBasedStateMachine):
 
 TwoQueries.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestTwoQueries = TwoQueries.TestCase
+
+
+@pytest.mark.parametrize(
+    ("why", "said", "unsaid"),
+    [
+        ("another consumer has its group.instance.id x.", "another consumer has", "maxOffsets"),
+        ("no heartbeat came within session.timeout.ms.", "no heartbeat came within", "too long"),
+        ("", "maxOffsetsPerTrigger", "group.instance.id"),
+    ],
+)
+def test_a_loss_says_why_the_member_is_out(why: str, said: str, unsaid: str) -> None:
+    progress = started({P0: 5})
+    batch = progress.offer({P0: 9}, None)
+    assert batch is not None
+    progress.lost([P0], why)
+    with pytest.raises(MembershipLostError, match=said) as lost:
+        progress.boundary(batch)
+    assert unsaid not in str(lost.value)

@@ -141,7 +141,7 @@ def test_a_task_reads_by_the_ids_of_the_manifest(
     assert values(read_task(strict, task, ["value"])) == numbered([10])[2:8]
     make_anew(servers, topic)
     produce(servers, topic, {0: 10})
-    with pytest.raises(RangeLostError, match=f"topic {topic} was deleted and made anew"):
+    with pytest.raises(RangeLostError, match=f"topic {topic} was deleted and recreated"):
         list(read_task(strict, task, ["value"]))
     assert not list(read_task(lenient, task, ["value"]))
     assert f"6 records of {topic}-0 (offsets 2 to 7) are lost" in caplog.text

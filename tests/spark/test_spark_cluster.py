@@ -218,7 +218,7 @@ def producing(address: str, topic: str, made: dict[int, int]) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "master", "ways"), [
     ("embedded", "local[2]", ["jvm", "file"]),
     ("kafka", "local-cluster[1,1,1024]", ["program", "file"]),

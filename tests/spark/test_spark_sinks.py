@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.spark import append
-from kohort.spark.sinks import Finding, check_sink, query_id
+from kohort.spark.sinks import Finding, check_sink, directory_digest, query_id
 from tests.spark import object_store
 from tests.spark.playing import committed, options, produce
 from tests.spark.rows import contents
@@ -202,9 +202,13 @@ def test_a_query_with_a_directory_of_its_own_is_in_order(
     assert query_id(str(tmp_path / "none")) is None
 
 
-def test_batches_that_the_file_sink_skips_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    north = FileQuery(spark, tmp_path, "north", tmp_path / "out")
-    south = FileQuery(spark, tmp_path, "south", tmp_path / "out")
+@pytest.mark.parametrize("name", ["out", "a b", "a%20b", "hour=10%3A00", "100%", "a+b#c?d"])
+def test_batches_that_the_file_sink_skips_are_found(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark writes directories as they are named: a percent sign is a part of the name."""
+    north = FileQuery(spark, tmp_path, "north", tmp_path / name)
+    south = FileQuery(spark, tmp_path, "south", tmp_path / name)
     for word in "ab":
         north.write(word)
         assert north.run() == [None]
@@ -232,6 +236,12 @@ def test_a_new_checkpoint_with_an_old_directory_is_found(
     assert findings[0] is not None
     assert findings[0].problem == "skipped"
     assert "a new checkpoint and a new directory" in findings[0].text
+
+
+def test_names_of_directories_are_told_apart() -> None:
+    alike = {directory_digest(each) for each in ("file:/a/b", "/a/b", "file:///a//b/")}
+    others = {directory_digest(each) for each in ("/a b", "/a%20b", "/a%2520b")}
+    assert (len(alike), len(others)) == (1, 3)
 
 
 def test_other_sinks_and_places_out_of_sight(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_view_has_its_options(spark: SparkSession, flights: str) -> None:
     ("columns", "options", "says"),
     [
         ("", "'subscribe' 'flights', 'startingOfsets' 'x'", "did you mean startingOffsets"),
-        ("(value BINARY)", "'subscribe' 'flights'", "Spark gives its options to nobody"),
+        ("(value BINARY)", "'subscribe' 'flights'", "Spark does not pass its options on"),
     ],
 )
 def test_a_table_that_cannot_be_read(
@@ -195,7 +195,7 @@ REPEATS = ("", "", "", "", "*", "+", "?", "{2}", "{1,2}", "{0,}", "*?", "+?", "?
 def test_patterns_match_where_javas_do(spark: SparkSession) -> None:
     """Accepted patterns match the names that Java's match, and few are refused."""
     dice = random.Random(7)
-    patterns = [*PIECES, *(_random_pattern(dice) for _ in range(1500))]
+    patterns = [*PIECES, *(_random_pattern(dice) for _ in range(500))]
     letters = sorted(LEGAL & set("abcfB7._-A"))
     names = ["".join(dice.choices(letters, k=dice.randint(1, 6))) for _ in range(30)]
     differences: dict[str, object] = {}
@@ -212,7 +212,7 @@ def test_patterns_match_where_javas_do(spark: SparkSession) -> None:
         if ours != theirs:
             differences[pattern] = "refused" if theirs is None else ours ^ theirs
     assert differences == {}
-    assert valid > 500
+    assert valid > 200
     assert len(refused) < valid / 5, refused
 
 

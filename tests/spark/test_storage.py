@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kohort.spark.delta import DeltaAppend
-from kohort.spark.storage import table_storage
+from kohort.tables.storage import table_storage
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from kohort.spark.checkpoints import CheckpointError
     from kohort.spark.delta import AppendReport, DeltaAppend
     from kohort.spark.listening import Listening, ListeningError, install
+    from kohort.spark.region import region_sink
     from kohort.spark.sinks import SinkError
     from kohort.spark.source import KohortDataSource
     from kohort.spark.stopping import DrainError, drain
-    from kohort.spark.table_positions import DeltaAppendError
     from kohort.spark.versions import SparkVersionError
     from kohort.spark.watching import SourceProgress, progress
+    from kohort.tables.positions import DeltaAppendError
 
 __all__ = [
     "KohortDataSource",
@@ -39,6 +40,7 @@ __all__ = [
     "SinkError",
     "SourceProgress",
     "progress",
+    "region_sink",
     "session_config",
 ]
 
@@ -48,7 +50,7 @@ __getattr__ = importer(
         "AppendReport": ".delta",
         "CheckpointError": ".checkpoints",
         "DeltaAppend": ".delta",
-        "DeltaAppendError": ".table_positions",
+        "DeltaAppendError": "kohort.tables.positions",
         "DrainError": ".stopping",
         "KohortDataSource": ".source",
         "SparkVersionError": ".versions",
@@ -60,6 +62,7 @@ __getattr__ = importer(
         "drain": ".stopping",
         "install": ".listening",
         "progress": ".watching",
+        "region_sink": ".region",
     },
 )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kohort.errors import KohortError
+from kohort.spark.manifest import OffsetJson
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,10 @@ log = logging.getLogger("kohort.spark")
 
 # The local property by which Spark names the query to whatever runs on its thread.
 QUERY_ID = "sql.streaming.queryId"
+
+
+# A StreamExecution of the JVM, None where there is none.
+JavaQuery: TypeAlias = Any
 
 
 class TopicIdError(KohortError):
@@ -43,7 +48,17 @@ def topic_ids(frame: DataFrame) -> dict[str, str]:
     Raises:
         TopicIdError: The batch is made of two topics of the same name.
     """
-    return ids_of(_offsets(frame))
+    from py4j.protocol import Py4JError
+
+    try:
+        return ids_of(_offsets(frame))
+    except (Py4JError, AttributeError, TypeError) as error:
+        log.warning(
+            "this version of Spark does not say what the batch was read from (%s): DeltaAppend "
+            "cannot tell whether a topic was deleted and recreated",
+            error,
+        )
+        return {}
 
 
 def ids_of(offsets: Iterable[str]) -> dict[str, str]:
@@ -63,36 +78,42 @@ def ids_of(offsets: Iterable[str]) -> dict[str, str]:
             if found.setdefault(topic, topic_id) != topic_id:
                 raise TopicIdError(
                     f"the batch has records of two topics named {topic!r} (ids {found[topic]} and "
-                    f"{topic_id}): it was deleted and made anew between two sources of the query"
+                    f"{topic_id}): it was deleted and recreated between two sources of the query"
                 )
     return found
 
 
-def _offsets(frame: DataFrame) -> list[str]:
-    from py4j.protocol import Py4JError
+def offsets_of(frame: DataFrame) -> list[OffsetJson]:
+    """Return what Spark logs for each source of the batch that `foreachBatch` has been given.
 
+    Args:
+        frame: The batch, of a classic session of the driver.
+    """
+    return [json.loads(text) for text in _offsets(frame)]
+
+
+def running_query(frame: DataFrame) -> JavaQuery:
+    """Return the query that has given a batch to `foreachBatch`, as the JVM knows it.
+
+    Args:
+        frame: The batch.
+
+    Returns:
+        None where the driver's own session does not know the query, as with Spark Connect.
+    """
     jvm_session = getattr(frame.sparkSession, "_jsparkSession", None)
     if jvm_session is None:  # Spark Connect
+        return None
+    query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    queries = jvm_session.sharedState().activeStreamingQueries().values()
+    return next((query for query in queries if str(query.id()) == query_id), None)
+
+
+def _offsets(frame: DataFrame) -> list[str]:
+    query = running_query(frame)
+    if query is None:
         return []
-    context = frame.sparkSession.sparkContext
-    query_id = context.getLocalProperty(QUERY_ID)
-    if query_id is None:
-        return []
-    try:
-        queries = jvm_session.sharedState().activeStreamingQueries().values()
-        return [
-            offset.json()
-            for query in queries
-            if str(query.id()) == query_id
-            for offset in _each(query.availableOffsets().values().iterator())
-        ]
-    except (Py4JError, AttributeError, TypeError) as error:
-        log.warning(
-            "this version of Spark does not say what the batch was read from (%s): DeltaAppend "
-            "cannot tell whether a topic was deleted and made anew",
-            error,
-        )
-        return []
+    return [offset.json() for offset in _each(query.availableOffsets().values().iterator())]
 
 
 def _each(offsets: _Iterator) -> Iterable[_Offset]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from kohort.errors import KohortError
 from kohort.spark.manifest import OffsetJson
@@ -208,13 +208,24 @@ def _store(location: str) -> tuple[Store, float]:
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the directory of this machine that a path or URI means, None for other places."""
+    """Return the directory of this machine that a path or URI means, None for other places.
+
+    Spark takes a `%20` as a part of the name. People may mean a space by it, where there is no
+    directory of that name.
+    """
     found = SCHEME.fullmatch(location)
     if found is None:
         return Path(location)
     if found["scheme"].lower() == "file":  # Hadoop writes it with one slash or three
-        return Path("/" + unquote(found["rest"]).lstrip("/"))
+        plain = Path("/" + found["rest"].lstrip("/"))
+        decoded = Path(unquote(str(plain)))
+        return decoded if decoded.exists() and not plain.exists() else plain
     return None
+
+
+def arrow_uri(location: str) -> str:
+    """Return a location of Spark's, which encodes nothing, as a URI of pyarrow, which decodes."""
+    return quote(location, safe=":/@")
 
 
 def remote_folder(location: str) -> tuple[FileSystem, str]:
@@ -228,7 +239,8 @@ def remote_folder(location: str) -> tuple[FileSystem, str]:
 
     scheme, _, rest = location.partition(":")
     try:
-        files, folder = FileSystem.from_uri(f"{SCHEMES.get(scheme.lower(), scheme.lower())}:{rest}")
+        known = SCHEMES.get(scheme.lower(), scheme.lower())
+        files, folder = FileSystem.from_uri(arrow_uri(f"{known}:{rest}"))
     except (ArrowException, ValueError, OSError) as error:
         raise CheckpointError(
             f"checkpointLocation {location!r} cannot be opened here: {error}. Give a path or a URI "

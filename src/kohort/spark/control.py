@@ -19,12 +19,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from kohort.errors import KohortError
 from kohort.spark.manifest import OffsetJson
-from kohort.values import dataclass
 
 log = logging.getLogger("kohort.spark")
 
@@ -44,8 +45,7 @@ class ControlError(KohortError):
     """The directory in which an application and its sources meet cannot be trusted or made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """What the application's listener says: a batch is in the sink and in Spark's commit log.
 
     Attributes:
@@ -55,6 +55,7 @@ class Word:
         is_stateful: Whether the query has state operators.
         sink: Short name of the directory of its file sink; empty for every other sink.
         refusal: Why the batch must not be committed; empty when it may be.
+        checkpoint: The query's checkpointLocation; empty where Spark does not say it.
     """
 
     run_id: str
@@ -63,10 +64,10 @@ class Word:
     is_stateful: bool
     sink: str = ""
     refusal: str = ""
+    checkpoint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Excuse:
+class Excuse(Struct, frozen=True):
     """Why a source that was frozen is not drained.
 
     Attributes:
@@ -133,7 +134,7 @@ class Control:
     def excuse(self, excuse: Excuse) -> None:
         """Say why the source is not drained."""
         if excuse != self._excuse:
-            _write(self.directory / EXCUSE, json.dumps(asdict(excuse)))
+            write_whole(self.directory / EXCUSE, json.dumps(asdict(excuse)))
             self._excuse = excuse
 
     @property
@@ -176,15 +177,15 @@ class Control:
         self._read_words()
         return next((word for _, word in self._words if word.end == end), None)
 
-    def refusal(self, nonce: str) -> str:
-        """Return why a batch of a query must not be committed, empty when nothing was said.
+    def refused(self, nonce: str) -> Word | None:
+        """Return the word that refuses a batch of a query, None when none does.
 
         Args:
             nonce: Names the query's checkpoint: no other query is meant.
         """
         self._read_words()
         of_query = (word for _, word in self._words if nonce and word.end.get("nonce") == nonce)
-        return next((word.refusal for word in of_query if word.refusal), "")
+        return next((word for word in of_query if word.refusal), None)
 
     def others(self, mark: str) -> dict[Path, int]:
         """Return the files `mark` of the application's other sources, and when they changed."""
@@ -242,7 +243,7 @@ def application_directory(jvm: int, folder: str | None = None) -> Path:
         folder: Where processes that the JVM starts keep temporary files, if this is not one.
 
     Raises:
-        ControlError: Somebody else owns the directory or could write to it.
+        ControlError: Another user owns the directory or could write to it.
     """
     root = Path(folder or tempfile.gettempdir()) / f"kohort-{os.geteuid()}"
     _make_private(root)
@@ -272,12 +273,12 @@ def say(sources: Iterable[Path], word: Word) -> None:
     """
     text = json.dumps(asdict(word))
     for source in sources:
-        _write(source / f"{WORD}{word.run_id}", text)
+        write_whole(source / f"{WORD}{word.run_id}", text)
 
 
 def freeze(source: Path) -> None:
     """Tell a source to offer no more batches."""
-    _write(source / FREEZE, "")
+    write_whole(source / FREEZE, "")
 
 
 def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
@@ -288,7 +289,7 @@ def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
         start: The batch.
     """
     for source in sources:
-        _write(source / _freeze_after(start), "")
+        write_whole(source / _freeze_after(start), "")
 
 
 def is_drained(source: Path) -> bool:
@@ -305,7 +306,7 @@ def excuse_of(source: Path) -> Excuse | None:
         os.kill(int(process), 0)
     except ProcessLookupError:
         return Excuse(f"the source's process {process} has ended", is_final=True)
-    except PermissionError:  # it runs as somebody else
+    except PermissionError:  # it runs as another user
         pass
     return None
 
@@ -339,7 +340,7 @@ def _words(directory: Path) -> Iterator[tuple[int, Word]]:
             yield file.stat().st_mtime_ns, Word(**said)
 
 
-def _write(file: Path, text: str) -> None:
+def write_whole(file: Path, text: str) -> None:
     """Write a file that a reader sees whole or not at all; nothing where the directory is gone."""
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
@@ -381,7 +382,7 @@ def _started(process: int) -> str:
 
 
 def _remove_left_behind(root: Path) -> None:
-    """Remove what killed processes have left: their number is free or somebody else's now."""
+    """Remove what killed processes have left: their number is free or reused now."""
     if not _started(os.getpid()):
         return
     for entry in root.iterdir():

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from kohort.spark.checkpoints import CheckpointError
 from kohort.spark.history import INITIAL, History, Offsets, initial_text, kafka_json
 from kohort.spark.manifest import Manifest, Range, trim
 from kohort.spark.positions import GroupOffsets, Known, Note, Origin, Policy, Start, Topic
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 
 # What becomes of a batch that has begun and is not over.
 OpenBatch: TypeAlias = Literal["repeat", "drop"]
@@ -26,8 +26,7 @@ OpenBatch: TypeAlias = Literal["repeat", "drop"]
 OPERATOR = "import-checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """What is to be written.
 
     Attributes:
@@ -42,7 +41,7 @@ class Conversion:
 
 
 def check_open_batch(history: History, choice: OpenBatch | None) -> None:
-    """Refuse a checkpoint with an open batch, as long as nobody has said what becomes of it.
+    """Refuse a checkpoint with an open batch unless the user has said how to treat it.
 
     Raises:
         CheckpointError: There is one.
@@ -184,13 +183,30 @@ def commits_of(
     }
 
 
+def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]:
+    """Return a warning for each offset of the group that the query would go on from unasked.
+
+    Its checkpoint lacks the partition, and Spark's own source would read it from its beginning.
+
+    Args:
+        group: The group's offsets.
+        conversion: The new checkpoint.
+    """
+    return [
+        f"the checkpoint does not have {place.topic}-{place.partition}, and the group has offset "
+        f"{at} for it: a query that reads it goes on from there"
+        for place, at in sorted(group.offsets.items())
+        if place not in conversion.positions
+    ]
+
+
 # -------------------------------------------------------------------------- to Spark's own source
 
 
 def wanted_of(history: History, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
     """Return the partitions that a query of this package reads, its own and those of others.
 
-    A member of a group owns a part; who is none (`groupMode`, or just imported) names all.
+    A member of a group owns a part; other queries (`groupMode`, or just imported) name all.
 
     Args:
         history: The query's checkpoint.
@@ -222,6 +238,7 @@ def placed(
     """
     over = history.manifest(history.finished) if history.finished >= 0 else Manifest()
     last = history.manifest(max(history.entries))
+    places = frozenset(wanted)
     known = Known(
         group=group,
         nonce=last.nonce,
@@ -231,8 +248,11 @@ def placed(
         firsts=over.firsts,
         now_ms=now_ms,
         policy=policy,
+        batch=last.batch,
+        is_alone=last.epoch < 0 and bool(last.ranges),  # not a member
+        unnamed=places - last.ranges.keys() if last.ranges else frozenset(),
     )
-    return {place: known.start(place) for place in wanted}
+    return {place: known.start(place) for place in places}
 
 
 def positions_of(
@@ -263,15 +283,15 @@ def positions_of(
             found[place] = over.ranges[place][1]
         elif start.origin is Origin.FIRST:
             found[place] = over.firsts[place]
-        elif place in begun.ranges:  # its first batch, which nobody has finished
+        elif place in begun.ranges:  # its first batch, which is not finished
             found[place] = begun.ranges[place][0]
         elif start.origin is Origin.EARLIEST:
             found[place] = first[place]
         else:
             raise CheckpointError(
                 f"neither {history.location} nor the group says where {place.topic}-"
-                f"{place.partition} goes on: nobody has finished a batch of it. Start Spark's own "
-                "source with a new checkpointLocation"
+                f"{place.partition} goes on: no query has finished a batch of it. Start Spark's "
+                "own source with a new checkpointLocation"
             )
     return found
 

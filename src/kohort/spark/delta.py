@@ -13,8 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
-from kohort.spark.compaction import TARGET_BYTES, add_action, compact
-from kohort.spark.parquet import (
+from msgspec import Struct
+
+from kohort.tables.columns import (
+    SchemaMode,
+    check_partition_columns,
+    check_same_partitions,
+    check_types,
+    fit_columns,
+)
+from kohort.tables.compaction import TARGET_BYTES, add_action, compact
+from kohort.tables.parquet import (
     ArrowTask,
     FileLayout,
     Span,
@@ -23,22 +32,14 @@ from kohort.spark.parquet import (
     remove_files,
     writing_task,
 )
-from kohort.spark.storage import table_storage
-from kohort.spark.table_columns import (
-    SchemaMode,
-    check_partition_columns,
-    check_same_partitions,
-    check_types,
-    fit_columns,
-)
-from kohort.spark.table_positions import (
+from kohort.tables.positions import (
     DeltaAppendError,
     Position,
     TablePositions,
     WithoutId,
     check_restart,
 )
-from kohort.values import dataclass
+from kohort.tables.storage import table_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +56,7 @@ ATTEMPTS = 20
 TopicIds: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReport:
+class AppendReport(Struct, frozen=True):
     """What became of one batch.
 
     Attributes:
@@ -119,7 +119,7 @@ class DeltaAppend:
             or with another source.
         positions_without_id: What to make of positions that were written without a topic id:
             `same` promises that they are of the topic as it is now, `other` says that it was
-            deleted and made anew since, and `check` refuses a batch that begins at offset 0 and
+            deleted and recreated since, and `check` refuses a batch that begins at offset 0 and
             ends below them, because it cannot tell.
 
     Raises:
@@ -146,6 +146,7 @@ class DeltaAppend:
         _check_choice("positions_without_id", positions_without_id, ("check", "same", "other"))
         _check_positive("target_file_bytes", target_file_bytes)
         _check_positive("optimize_every", optimize_every)
+        self._group_id = group_id
         self._storage = table_storage(table, storage_options)
         self._places = TablePositions(group_id, positions_without_id)
         self._partition_by = (
@@ -169,13 +170,17 @@ class DeltaAppend:
         Raises:
             DeltaAppendError: The table's columns differ, others kept winning the commit, or the
                 batch may be of another topic than the table's positions.
+            RepeatedBatchError: This run of the query has given the batch to the table before.
             ValueError: The frame lacks topic, partition or offset.
         """
         from kohort.spark.batch_ids import topic_ids
+        from kohort.spark.one_call import only_call
 
         check_key_columns(frame.columns)
-        ids = topic_ids(frame) or self._topic_ids
-        self.append(_FrameRows(frame), _frame_schema(frame), batch_id, ids)
+        sink = f"DeltaAppend({self._storage.uri}, {self._group_id})"
+        with only_call(sink, frame, batch_id):
+            ids = topic_ids(frame) or self._topic_ids
+            self.append(_FrameRows(frame), _frame_schema(frame), batch_id, ids)
 
     def append(
         self,
@@ -329,11 +334,11 @@ class DeltaAppend:
         return self.last_batch
 
     def _tell(self, seen: Span, position: Position) -> None:
-        """Say what a topic that was made anew means for the table, or may have meant."""
+        """Say what a topic that was recreated means for the table, or may have meant."""
         where = f"{self._storage.uri}: {seen.topic}-{seen.partition}"
         if position.remade:
             log.warning(
-                "%s: the topic was deleted and made anew (its id is %s now); its records are "
+                "%s: the topic was deleted and recreated (its id is %s now); its records are "
                 "appended from its own offset 0 on, and those of the former topic stay",
                 where,
                 self._known_ids[seen.topic],
@@ -418,13 +423,12 @@ def _check_ids(asked: TopicIds | None, ids: Mapping[str, str], reports: list[Tas
     for topic in sorted({span.topic for report in reports for span in report.seen}):
         if now.get(topic) != ids.get(topic):
             raise DeltaAppendError(
-                f"topic {topic!r} was made anew while the batch was read (id {ids.get(topic)} "
-                f"before, {now.get(topic)} after): nobody can tell of which one its records are"
+                f"topic {topic!r} was recreated while the batch was read (id {ids.get(topic)} "
+                f"before, {now.get(topic)} after): its records may be of either topic"
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _FrameRows:
+class _FrameRows(Struct, frozen=True):
     """The rows of a Spark DataFrame, written by Spark's executors."""
 
     frame: DataFrame

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.spark.positions import Note
@@ -20,15 +21,18 @@ SHOWN = 5
 NAME_LENGTH = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True, kw_only=True):
     """The group and the checkpoint of a query disagree about one partition.
+
+    A checkpoint that does not know the partition is no disagreement in itself: another member may
+    read it. `Known` says when it is one.
 
     Attributes:
         place: The partition.
         offset: The group's offset.
         note: The note of the commit; None when another client has made it.
-        end: Where the last finished batch of the checkpoint ends.
+        end: Where the last finished batch of the checkpoint ends; None when the checkpoint does
+            not know the partition.
         batch: The number of that batch.
         nonce: Names the checkpoint.
     """
@@ -36,7 +40,7 @@ class Disagreement:
     place: TopicPartition
     offset: int
     note: Note | None
-    end: int
+    end: int | None
     batch: int
     nonce: str
 
@@ -50,14 +54,19 @@ class Disagreement:
         """Whether the checkpoint is an older copy: the group knows of batches that it lacks.
 
         A batch is committed to the group only when it is in Spark's commit log. Where a partition
-        starts is committed before that, under the batch number 0.
+        starts is committed before that, under the batch number 0. A partition that the checkpoint
+        does not know may have been this query's before another member got it: then the note names
+        a batch that the checkpoint has.
         """
-        has_finished = self.note is not None and self.note.batch > 0
-        return self.offset > self.end and self.is_ours and has_finished
+        if self.note is None or not self.is_ours:
+            return False
+        if self.end is None:
+            return self.note.batch > self.batch
+        return self.offset > self.end and self.note.batch > 0
 
     @property
     def committer(self) -> str:
-        """Who has committed the group's offset, for people."""
+        """The committer of the group's offset, for people."""
         if self.note is None:
             return "another client or an operator"
         whose = "this checkpoint" if self.is_ours else f"checkpoint {self.note.nonce[:NAME_LENGTH]}"
@@ -74,8 +83,9 @@ class Disagreement:
             "restored backup"
         )
         if reads_again:
+            where = "the partition's beginning" if self.end is None else self.end
             return (
-                f"{what}, and nobody else reads the group: reading again from {self.end} "
+                f"{what}, and no other query reads the group: reading again from {where} "
                 f"(positions=group goes on from {self.offset})"
             )
         return (
@@ -84,11 +94,20 @@ class Disagreement:
         )
 
     def passed(self) -> str:
-        """Say that somebody else has gone on, or has set the group forward."""
+        """Say that another query has continued, or that the group was set forward."""
         return f"{self._facts}: going on from {self.offset}. {self._unread}"
+
+    def trusted(self) -> str:
+        """Say that the checkpoint counts, which does not know the partition."""
+        return f"{self._facts}: as positions is checkpoint, it is read from its beginning"
 
     def choices(self) -> str:
         """Say which choice skips records and which reads them again."""
+        if self.end is None:
+            return (
+                f"{self._facts} (positions=checkpoint reads the partition from its beginning, "
+                f"positions=group skips the offsets before {self.offset})"
+            )
         low, high = sorted((self.offset, self.end))
         reads, skips = (
             ("checkpoint", "group") if self.offset > self.end else ("group", "checkpoint")
@@ -100,14 +119,19 @@ class Disagreement:
 
     @property
     def _facts(self) -> str:
+        says = "does not know the partition" if self.end is None else f"ends at {self.end}"
         return (
             f"{self.place.topic}-{self.place.partition}: {self.committer} has committed offset "
-            f"{self.offset} for the group, and this query's checkpoint ends at {self.end} "
-            f"(batch {self.batch})"
+            f"{self.offset} for the group, and this query's checkpoint {says} (batch {self.batch})"
         )
 
     @property
     def _unread(self) -> str:
+        if self.end is None:
+            return (
+                f"This query does not read the offsets before {self.offset} (positions=checkpoint "
+                "reads the partition from its beginning)"
+            )
         return (
             f"This query does not read offsets {self.end} to {self.offset - 1} again "
             "(positions=checkpoint does)"

@@ -21,7 +21,7 @@ from kohort.spark.exclusive import check_newcomer
 from kohort.spark.guarding import Guard
 from kohort.spark.limits import BatchDelay
 from kohort.spark.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
-from kohort.spark.manifest import Manifest, OffsetJson, Range, by_topic, trim
+from kohort.spark.manifest import Manifest, ManifestError, OffsetJson, Range, by_topic, trim
 from kohort.spark.membership import Membership
 from kohort.spark.options import SourceOptions, check_stream_options
 from kohort.spark.placing import Placing, TopicsChangedError
@@ -98,7 +98,7 @@ class QueryDriver:
         self._reported_ends: Mapping[TopicPartition, int] = {}
         self._shown_ends: dict[str, dict[str, int]] = {}
         self._targets: dict[TopicPartition, int] | None = None
-        _stop_on_sigterm()
+        stop_on_sigterm()
         log_like_spark()
 
     def _start(self, checkpoint: Manifest) -> None:
@@ -193,7 +193,7 @@ class QueryDriver:
     def _is_still_idle(self) -> bool:
         """Whether all is read that there is; asks less than a look for a batch does.
 
-        Every `IDLE_LOOK_S` the topics are looked at as well: one may have grown, or been made anew.
+        Every `IDLE_LOOK_S` the topics are looked at as well: one may have grown, or been recreated.
         """
         if self._placing.age_s > IDLE_LOOK_S:
             return False
@@ -206,7 +206,7 @@ class QueryDriver:
     def _manifest(self, offset: OffsetJson) -> Manifest:
         """Read an offset; an idle query is asked with the same one over and over."""
         if offset != self._last_read[0]:
-            self._last_read = offset, Manifest.from_json(offset)
+            self._last_read = offset, _without_region(Manifest.from_json(offset))
         return self._last_read[1]
 
     def _wait_for_batch(self, limit: int | None, *, waits: bool) -> Manifest | None:
@@ -244,7 +244,7 @@ class QueryDriver:
         return self._membership.offer(ends, limit, least)
 
     def _look_at_topics(self) -> None:
-        """Take note of partitions that were added, and of topics that were made anew."""
+        """Take note of partitions that were added, and of topics that were recreated."""
         self._placing.refresh()
         self._membership.know(self._placing.topics)
         remade = self._placing.take_remade()
@@ -279,9 +279,9 @@ class QueryDriver:
         only the part is read that the group has not committed.
 
         Raises:
-            DataLossError: The batch reads a topic that was made anew.
+            DataLossError: The batch reads a topic that was recreated.
         """
-        batch = Manifest.from_json(end)
+        batch = _without_region(Manifest.from_json(end))
         if batch == self._offered:
             self._siblings.asked()
             return trim(batch.ranges, {})
@@ -368,6 +368,20 @@ class QueryDriver:
         os._exit(0)
 
 
+def _without_region(batch: Manifest) -> Manifest:
+    """Refuse a batch of a region: what Spark's log says of one is no position.
+
+    Raises:
+        ManifestError: The batch is one.
+    """
+    if batch.region:
+        raise ManifestError(
+            f"the checkpoint is of an operator of the consistent region {batch.region!r}, which "
+            "holds the positions: set consistentRegion, or start with a new checkpointLocation"
+        )
+    return batch
+
+
 def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
     if options.checkpoint_location is None:
         return None
@@ -376,7 +390,7 @@ def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
     return CheckpointLog(options.checkpoint_location)
 
 
-def _stop_on_sigterm() -> None:
+def stop_on_sigterm() -> None:
     """Make Spark's SIGTERM run `stop`, once.
 
     Spark ends the process with SIGTERM, twice, and Python would die of the first without leaving

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import SourceOptions
-from kohort.spark.positions import GroupOffsets, exclusive_notes, foreign_notes
+from kohort.spark.positions import GroupOffsets, Note, exclusive_notes, foreign_notes
+from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.admin_values import MemberDescription
@@ -36,7 +36,7 @@ def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
     from kohort.client.config import AdminConfig
 
     assert options.group_id is not None
-    known = {each.name for each in fields(AdminConfig)}
+    known = AdminConfig.__struct_fields__
     settings = {k: v for k, v in options.settings.items() if k.replace(".", "_") in known}
     with AdminClient.from_config(
         {**settings, "bootstrap.servers": options.bootstrap_servers}
@@ -92,16 +92,27 @@ def _refuse_other_checkpoints(
     others = {
         note.operator
         for place, note in foreign_notes(group, nonce).items()
-        if place in checkpoint.ranges and group.offsets[place] > checkpoint.ranges[place][1]
+        if _has_gone_on(place, group.offsets[place], note, checkpoint)
     }
     if others:
         raise ExclusiveGroupError(
             f"query {', '.join(sorted(others))} has committed to group {options.group_id} with "
             "another checkpoint since this query ran, and groupMode=commitOnly reads everything "
             "alone: each would skip what the other has read. Give each query a group of its own. "
-            "If no other query runs, set positions=checkpoint to go on where this checkpoint ends, "
-            "or positions=group to go on at the group's offsets"
+            "If no other query runs, set positions=checkpoint to go on where this checkpoint ends "
+            "(at the beginning of partitions that it does not know), or positions=group to go on "
+            "at the group's offsets"
         )
+
+
+def _has_gone_on(place: TopicPartition, offset: int, note: Note, checkpoint: Manifest) -> bool:
+    """Whether another query has read what a query, which is to read everything, has not."""
+    if place in checkpoint.ranges:
+        return offset > checkpoint.ranges[place][1]
+    # A partition that was there before may have been read by a member of the group, as this query
+    # was one then. One that was added since was not there to be shared.
+    topic = checkpoint.topics.get(place.topic)
+    return topic is not None and place.partition >= topic.count and note.batch > 0
 
 
 def check_owner(options: SourceOptions, why: str) -> None:

@@ -7,6 +7,7 @@ batch, from what the listener of `kohort.spark.install` says, and before its com
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from kohort.spark.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owner
 from kohort.spark.options import SourceOptions
 from kohort.spark.positions import Note, foreign_notes, sink_notes
-from kohort.spark.sinks import SinkError
+from kohort.spark.sinks import SinkError, note_refusal, noted_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kohort.spark.placing import Placing
     from kohort.spark.signs import Signs
     from kohort.types import TopicPartition
+
+log = logging.getLogger("kohort.spark")
 
 
 class Guard:
@@ -40,6 +43,7 @@ class Guard:
         self._placing = placing
         self._began_ms = int(time.time() * 1000)
         self._lock = threading.Lock()
+        self._has_looked = False
         self._look_due = 0.0
         self._former: Mapping[TopicPartition, Note] | None = None
         self._refused: SinkError | ExclusiveGroupError | None = None
@@ -68,6 +72,8 @@ class Guard:
 
     def _check_sink(self, membership: Membership) -> None:
         sink = self._signs.sink
+        if self._options.group_mode == "none":
+            self._check_checkpoint()
         if self._signs.refusal:
             raise SinkError(self._signs.refusal)
         if not sink or self._options.group_mode != "member":
@@ -83,6 +89,27 @@ class Guard:
                 "whose numbers the other has written. Give each query a directory of its own, or "
                 "let them share a table with DeltaAppend"
             )
+
+    def _check_checkpoint(self) -> None:
+        """Keep a refusal where there is no group for it: the checkpoint believes the batch over."""
+        checkpoint, refusal = self._signs.checkpoint, self._signs.refusal
+        if not checkpoint or (self._has_looked and not refusal):
+            return
+        self._has_looked = True
+        try:
+            earlier = noted_refusal(checkpoint)
+            if refusal and not earlier:
+                note_refusal(checkpoint, refusal)
+        except (OSError, ValueError) as error:
+            log.error(
+                "%s: no note of a refused batch can be kept in this checkpoint (%s)%s",
+                checkpoint,
+                error,
+                ": start the query with a new one, or it goes on behind the batch" * bool(refusal),
+            )
+        else:
+            if earlier:
+                raise SinkError(earlier)
 
     def _check_only(self, membership: Membership) -> None:
         """Notice another query that commits to the group: each would skip what the other reads."""

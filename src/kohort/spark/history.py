@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from kohort.spark.checkpoints import (
     COMMIT_VERSIONS,
@@ -20,7 +21,6 @@ from kohort.spark.checkpoints import (
 )
 from kohort.spark.manifest import Manifest, OffsetJson, by_topic
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 # Where Spark's own Kafka source notes what it read first.
 INITIAL = "sources/0/0"
@@ -33,8 +33,7 @@ Origin: TypeAlias = Literal["spark", "kohort"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One batch in the offset log.
 
     Attributes:
@@ -52,8 +51,7 @@ class Entry:
         return "\n".join([*self.head, self.name + offset])
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The log of one query.
 
     Attributes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from kohort.spark.watching import SourceReport
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -37,7 +37,7 @@ class LagClock:
             end: Offset after the last record.
             position: The next offset to read.
         """
-        if self._samples and end < self._samples[-1][1]:  # the topic was made anew
+        if self._samples and end < self._samples[-1][1]:  # the topic was recreated
             self._samples.clear()
         self._samples.append((at_s, end))
         while len(self._samples) > 1 and self._samples[1][1] <= position:
@@ -69,8 +69,7 @@ def _between(before: tuple[float, int] | None, after: tuple[float, int], positio
     return before[0] + share * (after[0] - before[0])
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
+class PartitionLag(Struct, frozen=True):
     """How far a query is behind in one partition.
 
     Attributes:
@@ -88,8 +87,7 @@ class PartitionLag:
     seconds: float
 
 
-@dataclass(slots=True)
-class QueryState:
+class QueryState(Struct):
     """What the reports of one run of one query say.
 
     Attributes:

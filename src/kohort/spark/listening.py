@@ -141,6 +141,7 @@ class BatchListener(StreamingQueryListener):
             bool(progress.stateOperators),
             verdict.sink,
             verdict.refusal,
+            verdict.checkpoint,
         )
         if report.control is not None:
             say([report.control], word)
@@ -177,7 +178,7 @@ def install(
         metrics_host: Where to serve them: by default only on this machine, "0.0.0.0" for all.
 
     Returns:
-        What can be closed again; nobody has to.
+        A handle to close it again, which is optional.
 
     Raises:
         SparkVersionError: Spark is too old.

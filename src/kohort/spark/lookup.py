@@ -44,7 +44,7 @@ class Lookup:
 
     Args:
         options: The options of the `load()`.
-        consumer: Who is asked.
+        consumer: The consumer to ask.
 
     Attributes:
         look_again: Called while the brokers do not answer for partitions: the client asks until

@@ -8,13 +8,13 @@ batch is made of, and nothing about a batch is ever worked out a second time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from operator import itemgetter
 from typing import TypeAlias, TypeVar
 
+from msgspec import Struct, field
+
 from kohort.spark.positions import Topic
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 # First offset to read, and the one after the last.
 Range: TypeAlias = tuple[int, int]
@@ -27,8 +27,7 @@ class ManifestError(ValueError):
     """An offset in the checkpoint was not written by this source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """One batch of one query.
 
     Attributes:
@@ -40,6 +39,8 @@ class Manifest:
         topics: Every subscribed topic, owned or not, as it was then.
         firsts: Where `startingOffsets` was at the first batch, of partitions that were not given
             out yet and that start at latest: what arrives before they are is to be read.
+        region: The consistent region of the query, empty for none. In one, `epoch` is the attempt,
+            `nonce` the operator's incarnation and `batch` counts for that incarnation alone.
     """
 
     epoch: int = -1
@@ -49,6 +50,7 @@ class Manifest:
     nonce: str = ""
     topics: Mapping[str, Topic] = field(default_factory=dict)
     firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    region: str = ""
 
     def to_json(self) -> OffsetJson:
         """Return the manifest for Spark: equal manifests give equal text, key by key."""
@@ -60,6 +62,7 @@ class Manifest:
             "ids": {name: each.topic_id for name, each in sorted(self.topics.items())},
             "nonce": self.nonce,
             "operator": self.operator,
+            **({"region": self.region} if self.region else {}),
             "topics": by_topic({place: list(ends) for place, ends in self.ranges.items()}),
         }
 
@@ -81,7 +84,8 @@ class Manifest:
             for topic, partitions in topics.items()
             for partition, bounds in partitions.items()
         }
-        return Manifest(epoch, operator, ranges, *_identity(offset), _firsts(offset))
+        region = str(offset.get("region", ""))
+        return Manifest(epoch, operator, ranges, *_identity(offset), _firsts(offset), region)
 
     def reads(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the batch reads any record of the given partitions."""

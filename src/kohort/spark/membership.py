@@ -15,22 +15,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.errors import (
-    BrokerUnavailableError,
-    CommitFailedError,
-    KafkaError,
-    KohortError,
-    PartialFailureError,
-    RebalanceInProgressError,
-)
+from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
+from kohort.spark.committing import Commits, Outcome
 from kohort.spark.lookup import shown_partitions
 from kohort.spark.manifest import Manifest
 from kohort.spark.options import GroupMode
 from kohort.spark.positions import Topic
-from kohort.spark.query_state import GroupInUseError, Progress, present_offsets
+from kohort.spark.query_state import Progress
 from kohort.spark.signs import Signs
 from kohort.spark.sinks import SinkError
-from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.consumer import Consumer
@@ -46,18 +40,15 @@ LEAVE_TIMEOUT_S = 5.0
 LAST_COMMIT_WAIT_S = 5.0
 # A query that is stopped waits so long to hear that its last batch is over.
 LAST_WORD_WAIT_S = 5.0
-
-_IN_USE = (
-    "the group has got members, and groupMode=commitOnly owns all partitions without joining: its "
-    "commits are refused. Give the query a group of its own, or let it join with groupMode=member"
-)
+# A query does not begin before the group has its starts, or has refused them, in this time.
+START_WAIT_S = 2.0
 
 
 class Membership:
     """One member of one group, for one streaming query.
 
     Args:
-        consumer: The member; nobody else polls, commits with or closes it.
+        consumer: The member; only this class polls, commits with and closes it.
         topics: What to subscribe to: names, or a pattern of names.
         progress: Positions; read and changed only under this object's lock from now on.
         on_orphaned: Called once, in the member's thread after it has left the group, when the
@@ -80,6 +71,9 @@ class Membership:
         self._signs = signs
         self._check = check
         self._refusal: KohortError | None = None
+        # A refused batch that the group takes note of as soon as it has let the query in.
+        self._unnoted: tuple[Manifest, SinkError] | None = None
+        self._may_note = mode != "member"
         self._mode = mode
         self._consumer = consumer
         self._topics = topics
@@ -91,7 +85,7 @@ class Membership:
         self._closing = False
         self._failure: BaseException | None = None
         self._member_id = ""
-        self._commit_trouble = ""
+        self._commits = Commits(consumer, mode)
         # How long rebalances have waited for open batches, in all.
         self._rebalance_wait_s = 0.0
         self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
@@ -125,6 +119,7 @@ class Membership:
             if self._settled and self._progress.to_commit():
                 self._wake()
                 self._wait_for(lambda: not self._progress.to_commit(), timeout_s)
+                self._raise_failure()
                 self._progress.check()
 
     def has_committed_all(self) -> bool:
@@ -194,12 +189,18 @@ class Membership:
         starts: Iterable[TopicPartition],
         began: int,
     ) -> None:
-        """Set positions of new partitions, see `Progress.place`."""
+        """Set positions of new partitions, see `Progress.place`; wait a while for their commit.
+
+        Raises:
+            KafkaError: The group does not accept them, so the query must not begin there.
+        """
         with self._changed:
             self._progress.began = began
             self._progress.place(epoch, positions, committed, starts)
             if self._progress.to_commit():
                 self._wake()
+                self._wait_for(lambda: not self._progress.to_commit(), START_WAIT_S)
+                self._raise_failure()
 
     def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget positions whose records are gone."""
@@ -253,7 +254,7 @@ class Membership:
         with self._changed:
             if not self._settled or self._progress.owned != frozenset(partitions):
                 self._progress.assigned(partitions, -1)
-                self._settled = True
+                self._settled = self._may_note = True
 
     def hear(self, batch: Manifest) -> None:
         """Wait a while for the listener's word, which says whether `batch` may be committed."""
@@ -295,6 +296,8 @@ class Membership:
         if self._signs.can_tell:
             with self._changed:
                 self._wait_for(lambda: not self._progress.has_open_batch, LAST_WORD_WAIT_S)
+                if self._unnoted is not None:
+                    self._wait_for(lambda: False, LAST_COMMIT_WAIT_S)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -336,14 +339,14 @@ class Membership:
         with self._changed:
             self._progress.assigned(partitions, self._consumer.generation_id)
             self._member_id = self._consumer.member_id
-            self._settled = True
+            self._settled = self._may_note = True
             self._changed.notify_all()
 
     def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that others own the partitions already."""
         with self._changed:
             self._settled = False
-            self._progress.lost(partitions)
+            self._progress.lost(partitions, self._consumer.why_out)
             self._changed.notify_all()
 
     # ------------------------------------------------------------------------ the member's thread
@@ -373,6 +376,8 @@ class Membership:
             if self._refusal is not None:
                 raise self._refusal
         self._commit_last()
+        if self._unnoted is not None:
+            self._refuse(*self._unnoted)
 
     def _subscribe(self) -> None:
         if isinstance(self._topics, re.Pattern):
@@ -403,7 +408,10 @@ class Membership:
             log.info("whether batch %d may be committed cannot be asked: %s", batch.batch, error)
             return
         except KohortError as error:
-            self._refuse(batch, error)
+            if isinstance(error, SinkError) and not self._may_note:
+                self._unnoted = (batch, error)
+            else:
+                self._refuse(batch, error)
             return
         with self._changed:
             if self._progress.is_open(batch):
@@ -416,7 +424,7 @@ class Membership:
             if (last := self._progress.drained) is not None:
                 self._signs.let_drain(last)
             else:
-                why = self._progress.undrained(self._commit_trouble)
+                why = self._progress.undrained(self._commits.trouble)
                 self._signs.excuse(why, is_final=self._progress.has_lost)
 
     def _refuse(self, batch: Manifest, why: KohortError) -> None:
@@ -427,22 +435,10 @@ class Membership:
         """
         log.error("batch %d is not committed to the group: %s", batch.batch, why)
         if isinstance(why, SinkError) and self._progress.is_committing:
-            try:
-                self._consumer.commit(self._refused(batch))
-            except KafkaError as error:
-                log.error(
-                    "the group cannot take note of that (%s): start the query with a new "
-                    "checkpoint, or it goes on behind the records that are not in the sink",
-                    error,
-                )
-        self._refusal = why
-
-    def _refused(self, batch: Manifest) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's offsets of the partitions of a batch, with a note that refuses it."""
-        places = [place for place in batch.ranges.keys() & self.owned() if batch.reads([place])]
-        found = self._consumer.committed(*places) if places else {}
-        at_ms = int(time.time() * 1000)
-        return {place: self._progress.refused(place, batch, found, at_ms) for place in places}
+            # What others have they read, from the group's offset on.
+            ours = self.owned() if self._mode == "member" else batch.ranges.keys()
+            self._commits.refuse(batch, self._progress, ours, is_out=not self._may_note)
+        self._refusal, self._unnoted = why, None
 
     def _wake(self) -> None:
         if self._mode == "member":
@@ -458,21 +454,23 @@ class Membership:
         if not offsets:
             return True
         try:
-            found = self._consumer.topic_metadata({place.topic for place in offsets})
-            ids = {name: str(each.topic_id) for name, each in found.items()}
-            self._consumer.commit(present_offsets(offsets, notes, ids))
-        except PartialFailureError as error:  # the rest is stored, and these never will be
-            log.warning("topics that the query read do not exist any more: %s", error)
-        except KafkaError as error:
-            if self._mode != "member" and isinstance(error, CommitFailedError):
-                raise GroupInUseError(_IN_USE) from error
-            log.info("commit of %s refused: %s", offsets, error)
-            self._commit_trouble = f"{type(error).__name__}: {error}"
-            return not isinstance(error, RebalanceInProgressError)
+            outcome = self._commits.send(offsets, notes)
+        except KohortError as error:  # the loop of `_serve` ends with it
+            self._give_up(error)
+            return True
+        if outcome is not Outcome.DONE:
+            return outcome is Outcome.LATER
         with self._changed:
             self._progress.committed(offsets)
             self._changed.notify_all()
         return True
+
+    def _give_up(self, error: KohortError) -> None:
+        with self._changed:
+            if self._refusal is None:
+                log.error("%s: %s", type(error).__name__, error)
+                self._refusal = error
+            self._changed.notify_all()
 
     def _commit_last(self) -> None:
         """Commit before the member leaves; in a rebalance that waits until it has come through."""
@@ -491,8 +489,10 @@ class Membership:
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> None:
         """Wait for `condition`, a failure or the end; the lock is held."""
-        self._changed.wait_for(lambda: condition() or self._failure or self._closing, timeout_s)
+        self._changed.wait_for(
+            lambda: condition() or self._failure or self._refusal or self._closing, timeout_s
+        )
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if (why := self._refusal or self._failure) is not None:
+            raise why

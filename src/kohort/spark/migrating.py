@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct, field
 
 from kohort.errors import ErrorCode, KafkaError
 from kohort.spark.checkpoint_files import CheckpointFiles, Look
@@ -20,6 +21,7 @@ from kohort.spark.checkpoints import CheckpointError
 from kohort.spark.converting import (
     Conversion,
     OpenBatch,
+    added_to_the_group,
     check_open_batch,
     commits_of,
     placed,
@@ -33,7 +35,7 @@ from kohort.spark.history import History, Offsets, Origin, read_history
 from kohort.spark.manifest import Manifest
 from kohort.spark.positions import GroupOffsets, Policy, Topic, group_offsets
 from kohort.types import TopicPartition
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, Consumer
@@ -45,14 +47,14 @@ QUIET_S = 10.0
 SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """What somebody wants to have moved.
+class Move(Struct, frozen=True, kw_only=True):
+    """What to move.
 
     Attributes:
         source: The checkpoint to convert.
         target: Where its copy goes; None to change it where it is, after a backup.
         bootstrap_servers: The brokers.
+        client: Other settings of clients, by Kafka's own names; they may have secrets.
         group_id: The group; None for a query without one (`groupMode`=`none`).
         open_batch: What becomes of a batch that is not over; None to refuse it.
         positions: What to believe when the group and a checkpoint of this package disagree.
@@ -63,15 +65,18 @@ class Move:
     source: str
     target: str | None
     bootstrap_servers: str
+    client: Mapping[str, str] = {}
     group_id: str | None = None
     open_batch: OpenBatch | None = None
     positions: Policy = None
     reset_offsets: bool = False
     quiet_s: float = QUIET_S
 
+    def __repr__(self) -> str:
+        return f"Move({self.source!r}, {self.target!r})"  # and no secrets of clients
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+
+class Moved(Struct, frozen=True, kw_only=True):
     """What was moved.
 
     Attributes:
@@ -95,23 +100,20 @@ class Kafka:
     """What is asked of the brokers, and told to the group; a context manager.
 
     Args:
-        bootstrap_servers: The brokers.
+        servers: The brokers.
         group_id: The group, None for none.
+        client: Other settings, by Kafka's own names.
     """
 
-    def __init__(self, bootstrap_servers: str, group_id: str | None) -> None:
+    def __init__(self, servers: str, group_id: str | None, client: Mapping[str, str]) -> None:
         from kohort.client import AdminClient, Consumer
 
         self._group_id = group_id
-        self._admin: AdminClient = AdminClient(
-            bootstrap_servers=bootstrap_servers, default_api_timeout_ms=PATIENCE_MS
-        )
-        self._consumer: Consumer = Consumer(
-            bootstrap_servers=bootstrap_servers,
-            enable_auto_commit=False,
-            allow_auto_create_topics=False,
-            default_api_timeout_ms=PATIENCE_MS,
-        )
+        given = {**client, "bootstrap.servers": servers}
+        all_have = {"default.api.timeout.ms": PATIENCE_MS, **given}
+        own = {"enable.auto.commit": False, "allow.auto.create.topics": False}
+        self._admin: AdminClient = AdminClient.from_config(all_have)
+        self._consumer: Consumer = Consumer.from_config({**all_have, **own})
 
     def __enter__(self) -> Self:
         return self
@@ -243,7 +245,7 @@ def import_checkpoint(move: Move) -> Moved:
     """
     files, before, history = _at_rest(move, "spark")
     check_open_batch(history, move.open_batch)
-    with Kafka(move.bootstrap_servers, move.group_id) as kafka:
+    with Kafka(move.bootstrap_servers, move.group_id, move.client) as kafka:
         kafka.check_rest()
         last = history.offsets(max(history.entries))
         topics = kafka.topics(place.topic for place in last)
@@ -254,6 +256,8 @@ def import_checkpoint(move: Move) -> Moved:
         conversion = _checked(history, conversion, first, end)
         if not move.reset_offsets:
             kafka.check_offsets(conversion.positions, topics)
+        added = added_to_the_group(kafka.offsets(topics), conversion)
+        conversion = replace(conversion, warnings=(*conversion.warnings, *added))
 
         def tell() -> None:
             kafka.tell(conversion, ids, nonce, max(history.entries) + 1)
@@ -273,7 +277,7 @@ def export_checkpoint(move: Move) -> Moved:
     """
     files, before, history = _at_rest(move, "kohort")
     check_open_batch(history, move.open_batch)
-    with Kafka(move.bootstrap_servers, move.group_id) as kafka:
+    with Kafka(move.bootstrap_servers, move.group_id, move.client) as kafka:
         kafka.check_rest()
         offsets, first, end, warnings = whereabouts(history, kafka, move)
     conversion = to_spark(history, move.open_batch, offsets)
@@ -309,13 +313,17 @@ def checkpoint_offsets(move: Move) -> tuple[Offsets, tuple[str, ...]]:
             f"{history.location} is kohort's, and where its query goes on is in Kafka too: give "
             "--bootstrap-servers, and --group if it has one"
         )
-    with Kafka(move.bootstrap_servers, move.group_id) as kafka:
+    with Kafka(move.bootstrap_servers, move.group_id, move.client) as kafka:
         offsets, _, _, warnings = whereabouts(history, kafka, move)
     return offsets, (*opened, *warnings)
 
 
 def group_starts(
-    bootstrap_servers: str, group_id: str, topics: Iterable[str], missing: int | None
+    bootstrap_servers: str,
+    group_id: str,
+    topics: Iterable[str],
+    missing: int | None,
+    client: Mapping[str, str],
 ) -> Offsets:
     """Return a group's offsets for all partitions of its topics.
 
@@ -324,12 +332,13 @@ def group_starts(
         group_id: The group.
         topics: Which topics; none for all of which it has offsets.
         missing: What stands for partitions without one: -2 earliest, -1 latest, None for an error.
+        client: Other settings of clients, by Kafka's own names.
 
     Raises:
         CheckpointError: The group has no offsets, or none for a partition.
         KafkaError: The brokers cannot be asked.
     """
-    with Kafka(bootstrap_servers, group_id) as kafka:
+    with Kafka(bootstrap_servers, group_id, client) as kafka:
         return kafka.group_starts(frozenset(topics), missing)
 
 
@@ -378,17 +387,17 @@ def _check_not_remade(history: History, last: Manifest, topics: Mapping[str, Top
     for name, topic in last.topics.items():
         if topic.topic_id and topics[name].topic_id not in ("", topic.topic_id):
             raise CheckpointError(
-                f"topic {name} was deleted and made anew since {history.location} was written (its "
+                f"topic {name} was deleted and recreated since {history.location} was written (its "
                 f"id was {topic.topic_id} and is {topics[name].topic_id}), so its offsets mean "
                 "nothing. Start with a new checkpointLocation"
             )
 
 
 def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History]:
-    """Return a checkpoint that nobody writes to.
+    """Return a checkpoint that no query writes to.
 
     Raises:
-        CheckpointError: It is of the other source, or somebody does.
+        CheckpointError: It is of the other source, or a query does.
     """
     files = CheckpointFiles(move.source)
     if move.target is not None:
@@ -414,7 +423,7 @@ def _existing(history: History, last: Offsets, topics: Mapping[str, Topic]) -> l
         if place.partition >= topics[place.topic].count:
             raise CheckpointError(
                 f"{history.location} has {place.topic}-{place.partition}, and {place.topic} has "
-                f"{topics[place.topic].count} partitions: it was deleted and made anew, or the "
+                f"{topics[place.topic].count} partitions: it was deleted and recreated, or the "
                 "brokers are others. Start with a new checkpointLocation"
             )
     return list(last)
@@ -432,7 +441,7 @@ def _checked(history: History, conversion: Conversion, first: Offsets, end: Offs
         if at > end[place]:
             raise CheckpointError(
                 f"{history.location} has read {name} up to {at}, and it ends at {end[place]}: the "
-                "topic was deleted and made anew, its log was cut, or the brokers are others. "
+                "topic was deleted and recreated, its log was cut, or the brokers are others. "
                 "Start with a new checkpointLocation"
             )
         if at < first[place]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from kohort.errors import ConfigError
 from kohort.spark.java_regex import java_pattern
@@ -17,9 +18,15 @@ from kohort.spark.option_values import (
     Timestamps,
     Values,
 )
+from kohort.spark.region_options import (
+    NAME,
+    REGION_OPTIONS,
+    RegionOptions,
+    check_region_options,
+    region_options,
+)
 from kohort.spark.schema import check_columns, column_names
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 __all__ = [
     "EARLIEST",
@@ -57,6 +64,7 @@ OPTIONS = (
     "subscribe",
     "subscribePattern",
     "assign",
+    "table",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -77,6 +85,7 @@ OPTIONS = (
     "exclusive",
     "checkpointLocation",
     "commitMetadata",
+    *REGION_OPTIONS,
 )
 
 # Options of Spark's own source that change nothing here, and what does the same.
@@ -100,8 +109,12 @@ STREAM_ONLY = (
     "exclusive", "checkpointLocation", "commitMetadata",
 )  # fmt: skip
 
+# One of them says what to read.
+SELECTIONS = ("subscribe", "subscribePattern", "assign", "table")
+
 # The first that is given counts.
 STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+SPLITS = ("minPartitions", "maxRecordsPerPartition")
 ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 # Kafka settings that would contradict what the source does, and what to do instead.
@@ -120,8 +133,7 @@ REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(Struct, frozen=True, kw_only=True):
     """The options of one `load()`, checked.
 
     Of the options that say where to start, only the one that counts is set: `starting_timestamp`
@@ -129,7 +141,7 @@ class SourceOptions:
 
     Attributes:
         bootstrap_servers: `host:port`, comma separated.
-        topics: Topics of `subscribe` or `assign`; empty with `subscribePattern`.
+        topics: Topics of `subscribe`, `assign` or `table`; empty with `subscribePattern`.
         assigned: Partitions of `assign`.
         pattern: The Java regular expression of `subscribePattern`.
         starting_offsets: Where to start partitions without a committed offset; None when not
@@ -153,6 +165,7 @@ class SourceOptions:
         exclusive: Whether the query must be alone in its group.
         checkpoint_location: Where Spark's checkpoint of the query is.
         commit_metadata: The user's text in the metadata of every commit.
+        region: The consistent region that the query is an operator of, None for none.
         settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`. They may
             have secrets, so they are in no text about these options.
         given: Names of the options that were given, but for those of Kafka's client.
@@ -182,12 +195,18 @@ class SourceOptions:
     exclusive: bool = False
     checkpoint_location: str | None = None
     commit_metadata: str | None = None
+    region: RegionOptions | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         """Name the settings of the client without their values."""
         return f"SourceOptions({self.selection}, {sorted(self.given)}, {sorted(self.settings)})"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a batch read gives the last value of each key."""
+        return "table" in self.given
 
     @property
     def group_id(self) -> str | None:
@@ -235,6 +254,9 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
     if not bootstrap.strip():
         raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
     values = Values(options)
+    region = region_options(values)
+    if region is not None:  # as all operators of a region read
+        settings.setdefault("isolation.level", "read_committed")
     topics, assigned, pattern = _selection(values)
     start, end = _first(STARTS, values), _first(ENDS, values)
     parsed = SourceOptions(
@@ -262,6 +284,7 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         exclusive=values.flag("exclusive", default=False),
         checkpoint_location=values.text("checkpointLocation"),
         commit_metadata=values.text("commitMetadata"),
+        region=region,
         settings=settings,
         given=frozenset(name for name in (*OPTIONS, *SPARK_ONLY) if name in values),
     )
@@ -278,6 +301,7 @@ def check_stream_options(options: SourceOptions) -> None:
     for name in reversed(ENDS):
         if name in options.given:
             raise OptionError(f"{name} is not valid in a stream, which has no end")
+    check_region_options(options)
     mode = options.group_mode
     if mode != "none" and not options.group_id:
         raise OptionError(
@@ -301,6 +325,14 @@ def check_batch_options(options: SourceOptions) -> None:
     Raises:
         OptionError: Names the option.
     """
+    if options.region is not None:
+        raise OptionError(f"{NAME} is for streams: a batch read is no operator of a region")
+    part = next((name for name in (*STARTS, *SPLITS) if name in options.given), "")
+    if options.is_table and part:
+        raise OptionError(
+            f"{part} is not valid with table: the last value of a key may be anywhere in its "
+            "partition, so one task reads all of it. Use subscribe to read the changes"
+        )
     start = options.starting_offsets
     if start == "latest":
         raise OptionError("startingOffsets=latest is not valid in a batch read: it reads nothing")
@@ -331,7 +363,7 @@ def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
 
 
 def unknown_option(key: str, known: Sequence[str]) -> OptionError:
-    """Return the error of an option that nobody knows, with the nearest known one.
+    """Return the error of an unknown option, with the nearest known one.
 
     Args:
         key: The option as it was given.
@@ -368,12 +400,12 @@ def _selection(
     values: Values,
 ) -> tuple[tuple[str, ...], tuple[TopicPartition, ...], str | None]:
     """Return topics, partitions and pattern: what exactly one of three options says."""
-    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    given = [name for name in SELECTIONS if name in values]
     if not given:
         hint = "; topic says where to write" if "topic" in values else ""
         raise OptionError(
-            "subscribe is required: the topics to read, separated by commas (or subscribePattern "
-            f"or assign){hint}"
+            "subscribe is required: the topics to read, separated by commas (or subscribePattern, "
+            f"assign or table){hint}"
         )
     if len(given) > 1:
         raise OptionError(f"only one of {', '.join(given)} can be given")
@@ -386,9 +418,10 @@ def _selection(
             raise OptionError("subscribePattern is empty: it is a regular expression for topics")
         java_pattern(pattern)
         return (), (), pattern
-    topics = tuple(dict.fromkeys(values.names("subscribe")))
+    name = "table" if "table" in values else "subscribe"
+    topics = tuple(dict.fromkeys(values.names(name)))
     if not topics:
-        raise OptionError("subscribe is required: the topics to read, separated by commas")
+        raise OptionError(f"{name} is required: the topics to read, separated by commas")
     return topics, (), None
 
 

@@ -72,8 +72,12 @@ class Placing:
         self._resumed: dict[TopicPartition, int] = {}
         # To be read from the beginning, whatever the group says.
         self._anew: set[TopicPartition] = set()
-        # Partitions that have come while this query runs; until somebody begins them.
+        # Partitions that have come while this query runs; until a query begins them.
         self._added: set[TopicPartition] = set()
+        # What the checkpoint names or this run has placed; and whether the checkpoint named any
+        # when the run began: without one, a group's offsets are simply where the query goes on.
+        self._named: set[TopicPartition] = set()
+        self._continues = False
         self._lost_partitions = 0
         # Group's offsets about which something was said; a partition may come and go.
         self._told: set[tuple[TopicPartition, int]] = set()
@@ -101,10 +105,12 @@ class Placing:
         """Take over what the checkpoint knows of the topics.
 
         Raises:
-            DataLossError: A topic was made anew since, and `failOnDataLoss` is true.
+            DataLossError: A topic was recreated since, and `failOnDataLoss` is true.
         """
         if batch == self._learned:  # idle triggers name the last batch again
             return
+        if self._learned is None:
+            self._continues = bool(batch.ranges)
         self._learned = batch
         for name, topic in batch.topics.items():
             self._compare(name, topic)
@@ -114,6 +120,7 @@ class Placing:
         for name, topic in batch.topics.items():
             self._count(name, topic.count)
         self._has_placed = self._has_placed or bool(batch.ranges)
+        self._named |= {place for place in batch.ranges if place.topic not in self._remade}
         for place, first in batch.firsts.items():
             if place.topic not in self._remade:
                 self._firsts[place] = first
@@ -143,9 +150,10 @@ class Placing:
             self._remade.add(name)
             self._counts[name] = 0  # all its partitions are new
             self._firsts = {p: first for p, first in self._firsts.items() if p.topic != name}
+            self._named = {place for place in self._named if place.topic != name}
             self._lookup.forget_ends()
             self._data_loss(
-                f"topic {name} was deleted and made anew: its id was {before.topic_id} and is "
+                f"topic {name} was deleted and recreated: its id was {before.topic_id} and is "
                 f"{now.topic_id}{_fewer(before, now)}",
                 "the new topic is read from its beginning",
             )
@@ -155,7 +163,7 @@ class Placing:
             self._counts[name] = max(count, self._counts.get(name, 0))
 
     def take_remade(self) -> frozenset[str]:
-        """Return the topics that were made anew since the last call: positions in them are void."""
+        """Return the topics that were recreated since the last call: positions in them are void."""
         taken = frozenset(self._remade)
         self._remade.clear()
         return taken
@@ -169,7 +177,7 @@ class Placing:
         """Ask for the topics, unless they were asked for less than `max_age_s` seconds ago.
 
         Raises:
-            DataLossError: A topic is gone or was made anew, and `failOnDataLoss` is true.
+            DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
             KafkaError: No topic is there, or no broker can be asked.
         """
         now = time.monotonic()
@@ -194,7 +202,7 @@ class Placing:
         """Look whether partitions are there, as the brokers do not answer for them.
 
         Raises:
-            DataLossError: A topic is gone or was made anew, and `failOnDataLoss` is true.
+            DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
             TopicsChangedError: They are not, or not the same.
         """
         self.refresh(max_age_s=0)
@@ -233,7 +241,7 @@ class Placing:
             return
         group = self.group()
         # Ask for the topics after the offsets: deleting a topic deletes those as well, and what
-        # looks like an offset that has expired may be a topic that was made anew just now.
+        # looks like an offset that has expired may be a topic that was recreated just now.
         self.refresh(max_age_s=0)
         if self._remade:
             return  # the next trigger places them, when the old positions are forgotten
@@ -253,6 +261,7 @@ class Placing:
         fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         began = epoch if group.began is None else group.began
         membership.place(epoch, positions, group.offsets, fresh, began)
+        self._named |= membership.positions().keys()  # not what has moved on meanwhile
         self._anew -= unplaced
         self._added -= unplaced
         self._has_placed = True
@@ -296,6 +305,7 @@ class Placing:
             batch=0 if self._learned is None else self._learned.batch,
             is_alone=self._is_alone,
             added=frozenset(self._added),
+            unnamed=self.partitions() - self._named if self._continues else frozenset(),
         )
 
     @property
@@ -378,12 +388,14 @@ class Placing:
     def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
         """Return what is left to read of a batch that Spark runs again.
 
-        What the group has committed since is left out: another query has finished it. If this
-        query has finished it itself, its checkpoint is an older copy, see `Known.is_read_again`.
+        What the group has committed since is left out: another query has finished it, or an
+        operator does not want it. If this query has finished it itself, its checkpoint is an older
+        copy, see `Known.is_read_again`.
 
         Raises:
-            DataLossError: It reads a topic that was made anew, and `failOnDataLoss` is true.
-            PositionConflictError: The checkpoint is an older copy, with `positions=fail`.
+            DataLossError: It reads a topic that was recreated, and `failOnDataLoss` is true.
+            PositionConflictError: The group is not where the batch begins, and no lost commit
+                explains that, with `positions=fail`.
         """
         self.refresh()
         ranges = trim(batch.ranges, {})
@@ -404,8 +416,11 @@ class Placing:
     ) -> frozenset[TopicPartition]:
         """Return the partitions of a repeated batch that are read whole, whatever the group says.
 
+        The batch begins where the checkpoint's last finished batch ends, so a group that is
+        elsewhere disagrees with the checkpoint as it does when no batch is open.
+
         Raises:
-            PositionConflictError: The checkpoint is an older copy, with `positions=fail`.
+            PositionConflictError: They disagree, with `positions=fail`.
         """
         known = Known(
             group=group,
@@ -415,14 +430,11 @@ class Placing:
             is_alone=self._is_alone,
             policy=self._options.positions,
         )
-        found = [known.disagreement(place) for place in sorted(ranges.keys() & group.offsets)]
-        restored = [each for each in found if each.is_restored]
-        self._refuse(restored)
-        if known.policy == "group":
-            return frozenset()
-        for each in restored:
-            self._tell(each.place, known.start(each.place), each.offset)
-        return frozenset(each.place for each in restored if known.is_read_again(each))
+        starts = {place: known.start(place) for place in sorted(ranges.keys() & group.offsets)}
+        self._refuse([known.disagreement(p) for p, each in starts.items() if each.is_conflict])
+        for place, start in starts.items():
+            self._tell(place, start, group.offsets[place])
+        return frozenset(p for p, each in starts.items() if each.origin is Origin.CHECKPOINT)
 
     def check(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -441,9 +453,10 @@ class Placing:
             self._data_loss(
                 f"{name} holds offsets {first[place]} to {ends[place]}, and the next to read is "
                 f"{positions[place]}: records were deleted before they were read, the log was cut, "
-                "or somebody has set the group's offset there (kafka-consumer-groups "
+                "or another program has set the group's offset there (kafka-consumer-groups "
                 "--reset-offsets sets another)",
-                f"{name} is read from its beginning (loss {self._lost_partitions} of this query)",
+                f"{_lost(positions[place], first[place], ends[place])}{name} is read from its "
+                f"beginning, offset {first[place]} (loss {self._lost_partitions} of this query)",
             )
         self._anew.update(gone)
         return frozenset(gone)
@@ -452,6 +465,13 @@ class Placing:
         """Return the end offsets of partitions that are there."""
         there = frozenset(partitions) & self.partitions()
         return self._lookup.ends(there)
+
+
+def _lost(position: int, first: int, end: int) -> str:
+    """Say how many offsets were passed over, where that is known."""
+    if position < first:
+        return f"{first - position} records at most (offsets {position} to {first - 1}) are lost; "
+    return f"what offsets {end} to {position - 1} held is lost, if it was there; "
 
 
 def _fewer(before: Topic, now: Topic) -> str:

@@ -2,20 +2,20 @@
 
 No input or output and no clock. The group's offsets alone do not say how they came about: a group
 that is behind a checkpoint has missed a commit (the process was killed before it), or an operator
-has reset it. So every commit carries a note, and who made it is known.
+has reset it. So every commit carries a note that names its maker.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
+
 from kohort.spark.disagreeing import Disagreement
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 
 # So long after a start other members may still be starting.
 BEGINNING_MS = 300_000
@@ -24,8 +24,7 @@ BEGINNING_MS = 300_000
 Policy: TypeAlias = Literal["group", "checkpoint", "fail"] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A subscribed topic as the brokers describe it.
 
     Attributes:
@@ -37,9 +36,8 @@ class Topic:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """The metadata of a commit of this source: who made it, and what was known then.
+class Note(Struct, frozen=True, kw_only=True):
+    """The metadata of a commit of this source: its maker, and what was known then.
 
     Attributes:
         operator: Name of the query, for people.
@@ -71,7 +69,7 @@ class Note:
     text: str = ""
 
     def to_text(self) -> str:
-        """Return what is committed beside the offset."""
+        """Return what is committed beside the offset: short, as brokers limit its bytes."""
         named = {
             "kohort": self.operator,
             "checkpoint": self.nonce,
@@ -81,12 +79,12 @@ class Note:
             "partitions": self.count,
             "began": self.began,
             "at": self.at_ms,
-            "exclusive": self.exclusive,
+            **({"exclusive": True} if self.exclusive else {}),
             **({"sink": self.sink} if self.sink else {}),
             **({"refused": True} if self.refused else {}),
             **({"text": self.text} if self.text else {}),
         }
-        return json.dumps(named, separators=(",", ":"))
+        return json.dumps(named, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
     def from_text(text: str) -> Note | None:
@@ -117,8 +115,11 @@ def _number(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsets:
+_BEGUN = "the group began before: it has expired or was deleted, or was never committed"
+_OF_OTHERS = "another program has committed offsets in it: startingOffsets is for new groups"
+
+
+class GroupOffsets(Struct, frozen=True):
     """What the group has committed for the subscribed topics, as far as it still counts.
 
     Attributes:
@@ -152,6 +153,10 @@ class GroupOffsets:
         """The generation in which the group began; None when that is not known."""
         return max((note.began for note in self.notes.values()), default=None)
 
+    def has_noted(self, topic: str) -> bool:
+        """Whether a query has committed to a topic, and so its number of partitions."""
+        return any(place.topic == topic for place in self.notes)
+
     def count(self, topic: str) -> int:
         """Return how many partitions a topic had when the group last committed to it."""
         counts = [note.count for place, note in self.notes.items() if place.topic == topic]
@@ -165,7 +170,7 @@ class GroupOffsets:
 def group_offsets(
     found: Mapping[TopicPartition, OffsetAndMetadata], topics: Mapping[str, Topic]
 ) -> GroupOffsets:
-    """Read the notes of a group's offsets, and drop offsets of topics that were made anew.
+    """Read the notes of a group's offsets, and drop offsets of topics that were recreated.
 
     Args:
         found: The group's offsets.
@@ -197,8 +202,7 @@ class Origin(Enum):
     EARLIEST = "the beginning of the partition"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Where one partition starts.
 
     Attributes:
@@ -214,8 +218,7 @@ class Start:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True):
     """What is known when a partition is placed.
 
     Attributes:
@@ -232,7 +235,9 @@ class Known:
         policy: What to believe when group and checkpoint disagree.
         batch: Number of the checkpoint's last finished batch.
         is_alone: Whether no other query may commit to the group.
-        added: Partitions that have come while this query runs, and that nobody has begun yet.
+        added: Partitions that have come while this query runs, and that no query has begun yet.
+        unnamed: Partitions that neither the checkpoint with which this run began names nor this run
+            has placed; none when that checkpoint names no partition.
     """
 
     group: GroupOffsets
@@ -248,6 +253,7 @@ class Known:
     batch: int = 0
     is_alone: bool = False
     added: frozenset[TopicPartition] = frozenset()
+    unnamed: frozenset[TopicPartition] = frozenset()
 
     def start(self, place: TopicPartition) -> Start:
         """Return what says where a partition starts.
@@ -276,24 +282,50 @@ class Known:
 
     def _from_group(self, place: TopicPartition) -> Start:
         offset, end = self.group.offsets[place], self.ends.get(place)
+        if end is None and place in self.unnamed:
+            return self._from_unnamed(self.disagreement(place))
         if end is None or offset == end:
             return Start(Origin.GROUP)
-        if self.policy is not None:
-            origin = Origin.CHECKPOINT if self.policy == "checkpoint" else Origin.GROUP
-            return Start(origin, is_conflict=not self._has_missed_a_commit(place))
+        has_missed_a_commit = self._has_missed_a_commit(place)
+        if self.policy == "checkpoint" or (offset < end and self.resumed.get(place) == offset):
+            return Start(Origin.CHECKPOINT, is_conflict=not has_missed_a_commit)
+        if self.policy == "group":
+            return Start(Origin.GROUP, is_conflict=not has_missed_a_commit)
+        if has_missed_a_commit:
+            return Start(Origin.CHECKPOINT)
+        if self.policy == "fail":
+            return Start(Origin.GROUP, is_conflict=True)
         if offset > end:
             return self._from_ahead(self.disagreement(place))
-        if self._has_missed_a_commit(place):
-            return Start(Origin.CHECKPOINT)
         return Start(Origin.GROUP, self._reset(place, offset, end), is_conflict=True)
 
+    def _from_unnamed(self, found: Disagreement) -> Start:
+        """Return what says where a partition starts that only the group knows.
+
+        In a group that is shared, its owner was another member, or this query itself some batches
+        ago. It disagrees with the checkpoint if the commit is of a batch that the checkpoint lacks,
+        or if no other query may commit.
+        """
+        is_by_others = self.is_alone and not found.is_ours
+        if not (found.is_restored or is_by_others):
+            return Start(Origin.GROUP)
+        if self.policy == "checkpoint":
+            return Start(Origin.EARLIEST, found.trusted())
+        if self.policy is not None:
+            return Start(Origin.GROUP, is_conflict=True)
+        if self.is_read_again(found):
+            return Start(Origin.EARLIEST, found.restored(reads_again=True))
+        if found.is_restored:
+            return Start(Origin.GROUP, found.restored(reads_again=False))
+        return Start(Origin.GROUP, found.passed())
+
     def disagreement(self, place: TopicPartition) -> Disagreement:
-        """Return what group and checkpoint say of a partition, of which both say something."""
+        """Return what group and checkpoint say of a partition that has an offset in the group."""
         return Disagreement(
             place=place,
             offset=self.group.offsets[place],
             note=self.group.notes.get(place),
-            end=self.ends[place],
+            end=self.ends.get(place),
             batch=self.batch,
             nonce=self.nonce,
         )
@@ -327,7 +359,7 @@ class Known:
 
     def _reset(self, place: TopicPartition, offset: int, end: int) -> str:
         note = self.group.notes.get(place)
-        whose = f"query {note.operator!r} has committed" if note else "somebody has set"
+        whose = f"query {note.operator!r} has committed" if note else "another program has set"
         if note is not None and note.refused:
             whose = "a batch that the sink had skipped was refused at"
         return (
@@ -338,13 +370,22 @@ class Known:
 
     def _late(self, place: TopicPartition) -> Start:
         count = max(self.counts.get(place.topic, 0), self.group.count(place.topic))
-        if place in self.added or place.partition >= count:
+        if place in self.added or (place.partition >= count and self._is_added_to(place.topic)):
             return Start(Origin.EARLIEST)  # added, or its topic is new to the subscription
+        foreign = place.topic not in self.counts and not self.group.has_noted(place.topic)
+        why = _OF_OTHERS if foreign else _BEGUN
         return Start(
             Origin.EARLIEST,
-            f"{place.topic}-{place.partition}: the group has no offset for it, though the group "
-            "began before: it has expired or was deleted. Reading the partition from its beginning",
+            f"{place.topic}-{place.partition}: the group has no offset for it, though {why}. "
+            "Reading the partition from its beginning (kohort groups reset-offsets, or "
+            "kafka-consumer-groups --reset-offsets, sets another start)",
         )
+
+    def _is_added_to(self, topic: str) -> bool:
+        """Whether it is known how many partitions a topic had, or that it had none."""
+        if topic in self.counts or self.group.has_noted(topic):
+            return True
+        return not any(place.topic == topic for place in self.group.offsets)
 
 
 def exclusive_notes(group: GroupOffsets, nonce: str) -> list[str]:

@@ -63,6 +63,7 @@ class Progress:
         self._limit = FairLimit()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._lost: frozenset[TopicPartition] = frozenset()
+        self._why_lost = ""
         # Partitions of finished batches that the group does not know of yet.
         self._unreported: set[TopicPartition] = set()
         # Partitions of which this query has finished no batch yet.
@@ -134,7 +135,7 @@ class Progress:
             positions: Where to start. What the group does not have is committed as soon as
                 possible, so that the next owner starts at the same place.
             committed: Offsets that the group has.
-            starts: Those that nobody has read before.
+            starts: Those that were never read before.
         """
         if epoch != self._epoch:
             return
@@ -172,11 +173,17 @@ class Progress:
             self._unreported.discard(partition)
             self._starts.discard(partition)
 
-    def lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that others own these partitions already."""
+    def lost(self, partitions: Iterable[TopicPartition], why: str = "") -> None:
+        """Note that others own these partitions already.
+
+        Args:
+            partitions: The partitions.
+            why: Why the member is out of its group and what helps, in sentences; empty: not known.
+        """
         gone = frozenset(partitions)
         if not self.may_leave(gone) or self._unreported & gone:
             self._lost |= gone
+            self._why_lost = self._why_lost or why
         self.revoked(gone)
 
     def replay(self, batch: Manifest) -> None:
@@ -276,12 +283,16 @@ class Progress:
 
     def _loss(self) -> str:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
+        why = self._why_lost or "no heartbeat came in time, or the batch took too long."
+        if "heartbeat" in why:  # it may be a matter of time
+            why += (
+                " In a query, make batches smaller with maxOffsetsPerTrigger, and give two sources "
+                "of one query a kafka.group.id each."
+            )
         return (
             f"the group took {names} away from {self._operator!r} before a batch that reads "
-            "them was finished and committed (no heartbeat for session.timeout.ms, or the "
-            "batch took longer than max.poll.interval.ms); the new owners read that batch "
-            "again. Restart the query; if this happens again, make batches smaller with "
-            "maxOffsetsPerTrigger, and give two sources of one query a kafka.group.id each"
+            "them was finished and committed, so the new owners read that batch again. The "
+            f"reason: {why} Restart the query"
         )
 
     def offer(
@@ -389,7 +400,7 @@ def present_offsets(
     notes: Mapping[TopicPartition, Note],
     ids: Mapping[str, str],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what a commit sends, without topics that were made anew: their offsets mean nothing.
+    """Return what a commit sends, without topics that were recreated: their offsets mean nothing.
 
     Args:
         offsets: What is to be committed.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
 from kohort.spark.environment import log_like_spark
+from kohort.spark.latest import KEY, VALUE, latest
 from kohort.spark.manifest import Range
 from kohort.spark.options import SourceOptions
 from kohort.spark.tasks import Piece, TaskLimits, plan
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,3 +108,23 @@ def _read(
     for (topic, partition), start, end in task.pieces:
         wanted = OffsetRange(topic, partition, start, end, task.topic_ids.get(topic))
         yield from reader.read_columns(wanted, columns)
+
+
+def read_latest(
+    options: SourceOptions, task: InputPartition, columns: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Fetch the partitions of a task, and yield the last record of each key; raises as `read_task`.
+
+    Args:
+        options: The options of the `load()`.
+        task: Which partitions, from their beginnings.
+        columns: The columns that Spark expects, in their order.
+    """
+    if type(task) is InputPartition:  # Spark's own, when there is nothing to read
+        return
+    assert isinstance(task, RangePartition)
+    needed = tuple(dict.fromkeys((*columns, KEY, VALUE)))
+    for piece in task.pieces:
+        alone = RangePartition((piece,), task.topic_ids)
+        where = f"{piece.partition.topic}-{piece.partition.partition}"
+        yield from latest(read_task(options, alone, needed), columns, where)

@@ -46,7 +46,7 @@ class Siblings:
 
     def offered(self) -> None:
         """Tell the others that Spark has got a batch, for which it has not asked yet."""
-        with contextlib.suppress(FileNotFoundError):  # somebody has tidied temporary files up
+        with contextlib.suppress(FileNotFoundError):  # temporary files may have been removed
             (self._control.directory / self._mark).touch()
 
     def asked(self) -> None:
@@ -83,6 +83,6 @@ def _is_alive(source: Path) -> bool:
         os.kill(int(process), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it runs as somebody else
+    except PermissionError:  # it runs as another user
         pass
     return True

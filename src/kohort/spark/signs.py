@@ -37,6 +37,7 @@ class Signs:
         is_stateful: Whether the query keeps state, as far as the listener has said.
         sink: Short name of the directory of the query's file sink, empty for every other sink.
         refusal: Why a batch must not be committed, empty when it may be.
+        checkpoint: The query's checkpointLocation, as far as the listener has said.
     """
 
     def __init__(self, control: Control, log: CheckpointLog | None = None) -> None:
@@ -48,6 +49,7 @@ class Signs:
         self.is_stateful = False
         self.sink = ""
         self.refusal = ""
+        self.checkpoint = ""
 
     @property
     def can_tell(self) -> bool:
@@ -93,7 +95,7 @@ class Signs:
         self.is_awaited = False
         log.warning(
             "the listener of kohort.spark.install has said nothing of batch %d for %.0f s, so it "
-            "is committed although nobody knows whether a file sink has skipped it or the query "
+            "is committed although it is unknown whether a file sink has skipped it or the query "
             "keeps state. Call install(spark) with the session that starts the query",
             batch.batch,
             WORD_WAIT_S,
@@ -101,10 +103,13 @@ class Signs:
         return False
 
     def _is_told(self, batch: Manifest) -> bool:
-        self.refusal = self.refusal or self._control.refusal(batch.nonce)
+        refused = self._control.refused(batch.nonce)
+        if refused is not None:
+            self.refusal, self.checkpoint = refused.refusal, refused.checkpoint
         word = self._control.word_about(batch.to_json())
         if word is None:
             return False
+        self.checkpoint = self.checkpoint or word.checkpoint
         self.is_awaited = bool(word.sink)
         self.is_stateful = self.is_stateful or word.is_stateful
         self.sink, self.refusal = word.sink, self.refusal or word.refusal

@@ -10,8 +10,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.spark.sinks import Finding, check_sink, directory_digest, file_sink_directory
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.spark")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What is known of a query's sink after a batch.
 
     Attributes:
         sink: Short name of the directory of its file sink; empty for every other sink.
         refusal: Why the batch must not be committed; empty when it may be.
+        checkpoint: The query's checkpointLocation; empty where Spark does not say it.
     """
 
     sink: str = ""
     refusal: str = ""
+    checkpoint: str = ""
 
 
 class SinkWatch:
@@ -86,11 +88,12 @@ class SinkWatch:
             is_first = run not in self._seen
             self._seen.add(run)
             checkpoint = self._checkpoints.get(run)
+        refusal = ""
         if owner[0] != query:
-            return Verdict(sink, _shared(directory, owner[0], progress.batchId))
-        if not is_first and progress.numInputRows:
-            return Verdict(sink)
-        return Verdict(sink, _refusal(progress, checkpoint, directory, warns=is_first))
+            refusal = _shared(directory, owner[0], progress.batchId)
+        elif is_first or not progress.numInputRows:
+            refusal = _refusal(progress, checkpoint, directory, warns=is_first)
+        return Verdict(sink, refusal, checkpoint or "")
 
 
 def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
@@ -115,14 +118,14 @@ def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
 def _refusal(
     progress: StreamingQueryProgress, checkpoint: str | None, directory: str, *, warns: bool
 ) -> str:
-    """Return why the batch must not be committed; warn once a run where nobody can tell."""
+    """Return why the batch must not be committed; warn once a run if that is unknown."""
     finding: Finding | None
     if checkpoint is None:
         finding = Finding(
             "unseen",
             directory,
             progress.batchId,
-            f"{directory}: Spark does not say where the query's checkpoint is, so nobody can see "
+            f"{directory}: Spark does not say where the query's checkpoint is, so it is unknown "
             "whether its file sink skips batches; make sure that no other query writes there",
         )
     else:

@@ -14,15 +14,18 @@ import json
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
-from urllib.parse import unquote
+
+from msgspec import Struct
 
 from kohort.errors import KohortError
-from kohort.values import dataclass
+from kohort.spark.checkpoints import arrow_uri
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 METADATA = "_spark_metadata"
+# In the checkpoint of a query without a group, in whose offsets a note could stand.
+REFUSED = "kohort-refused.json"
 _FILE_SINK = re.compile(r"^FileSink\[(.*)\]$")
 _BATCH = re.compile(r"^(\d+)(\.compact)?$")
 
@@ -34,8 +37,7 @@ class SinkError(KohortError, RuntimeError):
     """The query's sink has skipped a batch, or another query writes to it too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something to know about the sink of a query.
 
     Attributes:
@@ -72,7 +74,7 @@ def directory_digest(directory: str) -> str:
     if not colon or "/" in scheme:
         scheme, path = "file", directory
     scheme = "s3" if scheme in ("s3a", "s3n") else scheme
-    plain = re.sub(r"/+", "/", unquote(path)).rstrip("/")
+    plain = re.sub(r"/+", "/", path).rstrip("/")
     return hashlib.sha256(f"{scheme}:{plain}".encode()).hexdigest()[:16]
 
 
@@ -101,7 +103,7 @@ def check_sink(description: str, checkpoint: str, batch_id: int) -> Finding | No
             "unseen",
             directory,
             batch_id,
-            f"{directory}: nobody can see whether this directory belongs to the query ({error}); "
+            f"{directory}: it is unknown whether this directory belongs to the query ({error}); "
             "make sure that no other query writes to it, and that it is new when the checkpoint is",
         )
     if latest is None or begun is None or latest[0] < batch_id:
@@ -126,6 +128,45 @@ def query_id(checkpoint: str) -> str | None:
     with files.open_input_stream(path) as stream:
         found: str = json.loads(bytes(stream.read()))["id"]
     return found
+
+
+def note_refusal(checkpoint: str, why: str) -> None:
+    """Leave a note in a checkpoint that the records of a batch are not in the sink.
+
+    Args:
+        checkpoint: The query's checkpointLocation.
+        why: What was found, and what to do.
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: pyarrow cannot open the location.
+    """
+    files, path = _open(f"{checkpoint.rstrip('/')}/{REFUSED}")
+    with files.open_output_stream(path) as stream:
+        stream.write(json.dumps({"refused": why}).encode())
+
+
+def noted_refusal(checkpoint: str) -> str:
+    """Return why an earlier run was refused, for people; empty when none was.
+
+    Args:
+        checkpoint: The query's checkpointLocation.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: pyarrow cannot open the location.
+    """
+    location = f"{checkpoint.rstrip('/')}/{REFUSED}"
+    if _file(location) is None:
+        return ""
+    files, path = _open(location)
+    with files.open_input_stream(path) as stream:
+        found = json.loads(bytes(stream.read()))
+    return (
+        f"an earlier run with this checkpoint was refused ({found['refused']}). The checkpoint is "
+        "behind records that are not in the directory, and no group could take note of that. To "
+        f"go on without them, remove {location}"
+    )
 
 
 def _skipped(directory: str, batch_id: int, evidence: str) -> Finding:
@@ -161,13 +202,17 @@ def _file(uri: str) -> FileInfo | None:
     return found if found.is_file else None
 
 
-def _open(uri: str) -> tuple[FileSystem, str]:
-    """Return a file system and the path in it, for a path or URI as Spark writes them."""
+def _open(location: str) -> tuple[FileSystem, str]:
+    """Return a file system and the path in it, for a location as Spark shows it.
+
+    That is Hadoop's `Path.toString`, which encodes nothing: a `%20` is part of a name, as in the
+    directories of Hive's partitions (`hour=10%3A00`).
+    """
     from pyarrow.fs import FileSystem, LocalFileSystem
 
-    if uri.startswith("file:"):
-        return LocalFileSystem(), unquote(re.sub(r"^file:/*", "/", uri))
-    if ":" not in uri.split("/", 1)[0]:
-        return LocalFileSystem(), uri
-    files, path = FileSystem.from_uri(re.sub(r"^s3[an]:", "s3:", uri))
+    if location.startswith("file:"):
+        return LocalFileSystem(), re.sub(r"^file:/*", "/", location)
+    if ":" not in location.split("/", 1)[0]:
+        return LocalFileSystem(), location
+    files, path = FileSystem.from_uri(arrow_uri(re.sub(r"^s3[an]:", "s3:", location)))
     return files, str(path)

@@ -37,7 +37,7 @@ from kohort.spark.driver import QueryDriver
 from kohort.spark.lookup import Lookup, client_settings
 from kohort.spark.manifest import OffsetJson
 from kohort.spark.options import OptionError, SourceOptions, check_stream_options, parse_options
-from kohort.spark.reading import ids_in, read_task, tasks_of
+from kohort.spark.reading import RangePartition, ids_in, read_latest, read_task, tasks_of
 from kohort.spark.schema import checked_columns, source_schema
 from kohort.spark.tables import is_table, table_options, with_options, with_table_options
 from kohort.spark.write_options import parse_write_options
@@ -46,6 +46,8 @@ from kohort.spark.writer import KohortBatchWriter, KohortStreamWriter
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from kohort.spark.region_driver import RegionDriver
 
 
 class KohortDataSource(DataSource):
@@ -122,7 +124,8 @@ class KohortBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task; runs on an executor."""
-        return read_task(self._options, partition, self._columns)
+        read = read_latest if self._options.is_table else read_task
+        return read(self._options, partition, self._columns)
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -136,15 +139,22 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
         self._options = options
         self._columns = options.column_names if columns is None else tuple(columns)
-        self._running: QueryDriver | None = None
+        self._running: QueryDriver | RegionDriver | None = None
 
     @property
-    def driver(self) -> QueryDriver:
+    def _query(self) -> QueryDriver | RegionDriver:
         """The running query; asking for it joins the group, so only the driver's process may."""
         if self._running is None:
             note_ignored_options(self._options, is_stream=True)
-            self._running = QueryDriver(self._options)
+            self._running = _driver(self._options)
         return self._running
+
+    @property
+    def driver(self) -> QueryDriver:
+        """The running query of a reader that is in no region."""
+        query = self._query
+        assert isinstance(query, QueryDriver)
+        return query
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Return `maxOffsetsPerTrigger`, or `minOffsetsPerTrigger` when there is only that."""
@@ -155,11 +165,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Read to the present end and no further."""
-        self.driver.prepare_available_now()
+        self._query.prepare_available_now()
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the offset before batch 0."""
-        return self.driver.initial()
+        return self._query.initial()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Take note that `start` is finished and return the next batch.
@@ -168,15 +178,18 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         waits = not isinstance(limit, ReadAllAvailable)
-        return self.driver.latest(start, most, waits=waits)
+        return self._query.latest(start, most, waits=waits)
 
     def reportLatestOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the ends of the owned partitions, for the query's progress."""
-        return self.driver.report()
+        return self._query.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:  # noqa: ARG002  # Spark's signature
         """Return the tasks of the batch; where it starts is in `end` too."""
-        return tasks_of(self.driver.ranges(end), self._options, ids_in(end))
+        tasks = tasks_of(self._query.ranges(end), self._options, ids_in(end))
+        is_greeting = end.get("region") and not end.get("batch")
+        # A task without records: workers start and import before a checkpoint waits for a batch.
+        return [RangePartition((), {})] if is_greeting else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task; runs on an executor."""
@@ -190,6 +203,14 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._running is not None:
             self._running.stop()
             self._running = None
+
+
+def _driver(options: SourceOptions) -> QueryDriver | RegionDriver:
+    if options.region is None:
+        return QueryDriver(options)
+    from kohort.spark.region_driver import RegionDriver
+
+    return RegionDriver(options)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

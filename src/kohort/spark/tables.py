@@ -1,4 +1,4 @@
-"""`CREATE TABLE ... USING kohort`: how the options of a table find their way to who reads it.
+"""`CREATE TABLE ... USING kohort`: how the options of a table reach its reader.
 
 Spark keeps the options of a table in its catalogue, and gives them to a Python source once: when
 the table is created and the source says its columns. A reader of the table gets the columns alone
@@ -48,7 +48,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
         options: The table's options.
 
     Raises:
-        OptionError: One of them is a secret: metadata is for everybody to see.
+        OptionError: One of them is a secret: metadata is visible to all users.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -79,7 +79,7 @@ def with_table_options(raw: Mapping[str, str], schema: StructType | None) -> dic
     if schema is not None and _BOOTSTRAP not in options:
         raise OptionError(
             f"{_BOOTSTRAP} is required: host:port of one or more brokers. If this is a table that "
-            "names its columns: Spark gives its options to nobody. Create it without columns; the "
+            "names its columns: Spark does not pass its options on. Create it without columns; the "
             "option columns can choose some"
         )
     return options

@@ -15,9 +15,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from kohort.spark.manifest import Range
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 # Records that make a task of its own worth while: a tenth of a millisecond of reading at least.
 SMALL_TASK = 1_000
@@ -45,8 +46,7 @@ class Piece(NamedTuple):
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskLimits:
+class TaskLimits(Struct, frozen=True, kw_only=True):
     """What the tasks of a batch are to be like.
 
     Attributes:

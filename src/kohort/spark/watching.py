@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from msgspec import Struct
+
 from kohort.spark.manifest import Manifest, ManifestError, OffsetJson
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -36,8 +37,7 @@ class SourceProgress(TypedDict):
     rebalanceWaitMs: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
+class SourceReport(Struct, frozen=True):
     """What one progress report says of one kohort source.
 
     Attributes:

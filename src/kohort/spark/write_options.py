@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from kohort.errors import ConfigError
 from kohort.spark.options import OPTIONS, SPARK_ONLY, OptionError, unknown_option
-from kohort.values import dataclass
 
 WRITE_OPTIONS = ("topic", "includeHeaders")
 
@@ -31,8 +32,7 @@ REFUSED = {
 CLIENT_ID = "kohort-spark-writer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True, kw_only=True):
     """The options of one `save()` or `start()`, checked.
 
     Attributes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -21,7 +22,6 @@ from kohort.spark.environment import log_like_spark
 from kohort.spark.options import OptionError
 from kohort.spark.write_options import WriteOptions
 from kohort.spark.write_task import write_rows
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

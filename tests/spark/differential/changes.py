@@ -7,9 +7,8 @@ in an option's value stands for the topic of the scenario.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from kohort.values import dataclass
 from tests.spark.differential.world import FIRST_MS, STEP_MS, World
 
 Make = Callable[[World], None]
@@ -276,6 +275,8 @@ CHANGES["the first records of an empty topic"] = Change(more, first=empty)
 
 LATE_MS = FIRST_MS + 1_000_000_000
 MIDDLE_MS = FIRST_MS + 4 * STEP_MS
+# Spark's own reader waits this long for records that do not exist; its default is two minutes.
+SHORT_WAIT = {"kafkaConsumer.pollTimeoutMs": "15000"}
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "startingOffsets by partition": {"startingOffsets": '{"t":{"0":3,"1":-2}}'},
     "startingOffsets -1 by partition": {"startingOffsets": '{"t":{"0":-1,"1":9}}'},
@@ -291,10 +292,11 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     "startingOffsets=nowhere": {"startingOffsets": "nowhere"},
     "startingOffsets is no JSON": {"startingOffsets": '{"t":'},
     "endingOffsets by partition": {"endingOffsets": '{"t":{"0":3,"1":-1}}'},
-    "endingOffsets past the end": {"endingOffsets": '{"t":{"0":5,"1":99}}'},
+    "endingOffsets past the end": {"endingOffsets": '{"t":{"0":5,"1":99}}', **SHORT_WAIT},
     "endingOffsets past the end, failOnDataLoss=false": {
         "endingOffsets": '{"t":{"0":5,"1":99}}',
         **LENIENT,
+        **SHORT_WAIT,
     },
     "endingOffsets before startingOffsets": {
         "startingOffsets": '{"t":{"0":6,"1":0}}',

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kohort.values import dataclass
 from tests.spark.differential.scenarios import SCENARIOS, Scenario
 
 DATA = Path(__file__).with_name("differences.toml")

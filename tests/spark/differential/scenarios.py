@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-from kohort.values import dataclass
 
 # A run of all of them takes ten minutes.
 PARTS = 4

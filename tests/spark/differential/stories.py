@@ -6,11 +6,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kohort.spark.placing import MISSING_GRACE_S
-from kohort.values import dataclass
 from tests.spark.differential.world import World
 from tests.spark.playing import PROTOCOLS
 from tests.spark.sessions import TRIGGERS

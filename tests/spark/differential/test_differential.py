@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.commits import number_of_commits
 from tests.real_kafka.broker import RealKafka
 from tests.spark.differential.changes import CHANGES
 from tests.spark.differential.comparing import differences
@@ -62,9 +62,7 @@ def played() -> tuple[Scenario, ...]:
     """The part of this commit, or all scenarios with DIFFERENTIAL=all."""
     if os.environ.get("DIFFERENTIAL") == "all":
         return SCENARIOS
-    words = ["git", "rev-list", "--count", "HEAD"]
-    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, check=True)
-    return part(int(done.stdout))
+    return part(number_of_commits())
 
 
 def test_the_parts_are_all() -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ import psutil
 
 from kohort.errors import KohortError
 from kohort.spark import DeltaAppend, drain
-from kohort.values import dataclass
 from tests.spark.sessions import TRIGGERS, small_session
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-
-from kohort.values import dataclass
+from dataclasses import dataclass
 
 Record = tuple[int, int]
 

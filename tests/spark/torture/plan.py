@@ -6,10 +6,8 @@ small model of what runs, so that each step makes sense when its turn comes.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
-
-from kohort.values import dataclass
 
 QUERIES = ("north", "south", "west")
 PROTOCOLS = ("eager", "cooperative", "consumer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kohort.spark.table_positions import DeltaAppendError
+from kohort.tables.positions import DeltaAppendError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str
             )
         try:
             table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
-        except DeltaError as error:  # somebody else may have added it, or committed in between
+        except DeltaError as error:  # another writer may have added it, or committed in between
             failure = error
         table.update_incremental()
     names = ", ".join(repr(column.name) for column in _missing(table, schema, uri))

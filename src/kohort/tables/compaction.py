@@ -7,21 +7,22 @@ of the table that still has all files which it replaces.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kohort.spark.parquet import (
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from kohort.tables.parquet import (
     PartitionValues,
     TableFile,
     WrittenFile,
     partition_text,
     remove_files,
 )
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from pyarrow.fs import FileSystem
 
-    from kohort.spark.storage import TableStorage
+    from kohort.tables.storage import TableStorage
 
 log = logging.getLogger("kohort.spark")
 
@@ -45,8 +46,7 @@ HARMLESS = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "t
 _OWN_NAME = re.compile(r"^part-[0-9a-f-]{36}\.parquet$")
 
 
-@dataclass(frozen=True, slots=True)
-class SmallFile:
+class SmallFile(Struct, frozen=True):
     """A file of the table.
 
     Attributes:
@@ -58,8 +58,7 @@ class SmallFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bin:
+class Bin(Struct, frozen=True):
     """Files that become one.
 
     Attributes:
@@ -148,7 +147,7 @@ def add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
     """
     from deltalake.transaction import AddAction
 
-    values = dataclasses.asdict(file)
+    values = asdict(file)
     return AddAction(modification_time=values.pop("modified_ms"), data_change=data_change, **values)
 
 

@@ -1,6 +1,6 @@
 """How far a Delta table is: the application transactions of one consumer group.
 
-A position belongs to one topic, and a topic that is deleted and made anew is another topic that
+A position belongs to one topic, and a topic that is deleted and recreated is another topic that
 begins at offset 0. So where the topic's id is known, it is part of the transaction's name:
 `<group>/<topic>/<partition>@<topic id>`; the transaction `<group>/<topic>/<partition>` is then set
 to -1, which says that positions here have ids. Where no id is known, the latter holds the position.
@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from kohort.errors import KohortError
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
 
-    from kohort.spark.parquet import Span
+    from kohort.tables.parquet import Span
 
 # Value of the transaction without an id where there are transactions with one.
 HAS_IDS = -1
@@ -32,8 +33,7 @@ class DeltaAppendError(KohortError):
     """A batch could not be appended; nothing of it is in the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """What the table says about one Kafka partition.
 
     Attributes:
@@ -71,8 +71,8 @@ class TablePositions:
             if plain == HAS_IDS:
                 raise DeltaAppendError(
                     f"the table's positions of {topic}-{partition} have topic ids and this batch "
-                    "has none, so nobody can tell whether it reads the same topic; read with the "
-                    "kohort source, or pass topic_ids to DeltaAppend"
+                    "has none, so it may read another topic of that name; read with the kohort "
+                    "source, or pass topic_ids to DeltaAppend"
                 )
             if self._without_id == "other":
                 raise DeltaAppendError(
@@ -112,7 +112,7 @@ class TablePositions:
 def check_restart(seen: Span, position: Position) -> None:
     """Refuse a batch that begins at offset 0 and ends below a position that has no topic id.
 
-    Somebody reads again what is in the table, or the topic was deleted and made anew: then its
+    Somebody reads again what is in the table, or the topic was deleted and recreated: then its
     records would be taken for old ones and lost.
 
     Args:
@@ -127,7 +127,7 @@ def check_restart(seen: Span, position: Position) -> None:
     raise DeltaAppendError(
         f"{seen.topic}-{seen.partition}: the batch reads offsets 0 to {seen.end - 1}, and the "
         f"table holds everything below {position.value}, without the id of the topic. Either the "
-        "topic was deleted and made anew: pass positions_without_id='other' once (the batch needs "
+        "topic was deleted and recreated: pass positions_without_id='other' once (the batch needs "
         "topic ids for that: read with the kohort source, or pass topic_ids), or use another "
         "table. Or the group was set back and the records are in the table already: pass "
         "positions_without_id='same', or move the group forward"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from kohort.values import dataclass
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -35,8 +34,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _UNSAFE = ("allow_unsafe_rename", "aws_s3_allow_unsafe_rename")
 
 
-@dataclass(frozen=True, slots=True)
-class TableStorage:
+class TableStorage(Struct, frozen=True):
     """The place of one table; small enough to be sent to every task.
 
     Attributes:

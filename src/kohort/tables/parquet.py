@@ -15,11 +15,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from kohort.spark.storage import TableStorage
-from kohort.values import dataclass
+from msgspec import Struct, field, to_builtins
+
+from kohort.tables.storage import TableStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +41,7 @@ Positions = Mapping[tuple[str, int], int]
 ArrowTask: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(Struct, frozen=True):
     """A Parquet file in the table's directory that no commit names yet.
 
     Attributes:
@@ -60,8 +59,7 @@ class WrittenFile:
     stats: str
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Rows of one Kafka partition: lowest offset and the one after the highest.
 
     Attributes:
@@ -77,8 +75,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
+class TaskReport(Struct, frozen=True):
     """What one task read and wrote.
 
     Attributes:
@@ -97,7 +94,7 @@ class TaskReport:
 
     def to_json(self) -> str:
         """Return the report as one line of text, for the way from executor to driver."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(to_builtins(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> TaskReport:
@@ -108,8 +105,7 @@ class TaskReport:
         return TaskReport(files=files, spans=spans, seen=seen, **raw)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLayout:
+class FileLayout(Struct, frozen=True):
     """How rows become files; small enough to be sent to every task.
 
     Attributes:
