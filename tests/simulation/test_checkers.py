@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kohort.errors import ErrorCode, KafkaError
+from kohort.group.coordinator.consumer.fold import GROUPS
 from kohort.group.coordinator.consumer.group import ConsumerGroup, ResolvedRegex
 from kohort.group.coordinator.events import TopicsChanged
 from kohort.simulation.checkers.consumer import legal_target
@@ -15,7 +14,8 @@ from kohort.simulation.ledger import GROUP
 from kohort.simulation.operator import remedy
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.simulation.world import World
-from tests.group.consumer_dialogue import ConsumerDialogue
+from kohort.values import replace
+from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 
 
 @pytest.fixture
@@ -41,8 +41,7 @@ def dialogue(world: World) -> ConsumerDialogue:
 def complaint(world: World, group: ConsumerGroup) -> str | None:
     """What S8 says of a group."""
     ledger = world.ledger
-    groups = ledger.fold.consumer_groups.set(GROUP, group)
-    ledger.fold = replace(ledger.fold, consumer_groups=groups)
+    ledger.fold = GROUPS.with_entry(ledger.fold, GROUP, group)
     return legal_target(world, Looked())
 
 

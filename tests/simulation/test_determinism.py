@@ -28,7 +28,7 @@ def digests(hash_seed: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_a_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(digests, ("1", "4711"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 import mutants
 from kohort.simulation.planting.bug import Bug
 from kohort.simulation.planting.catching import Try, bugs, every, is_sound
+from tests.commits import number_of_commits
 
 # Of the bugs each commit plants one part, in turn; `make mutants` plants them all.
 PARTS = 6
@@ -21,6 +20,12 @@ CATCHES, SURVIVORS = mutants.read(mutants.CATCHES), mutants.read(mutants.SURVIVO
 def test_there_are_forty_by_hand_and_each_is_caught() -> None:
     assert len(bugs()) >= 40
     assert [each.name for each in bugs() if each.name not in CATCHES] == []
+
+
+@pytest.mark.parametrize("each", bugs(), ids=lambda each: each.name)
+def test_each_by_hand_has_what_it_changes(each: Bug) -> None:
+    with each.plant():
+        pass
 
 
 def test_every_bug_is_caught_or_listed_with_a_reason() -> None:
@@ -38,19 +43,11 @@ def test_few_survive() -> None:
 @pytest.mark.timeout(300)
 def test_this_commits_part_is_caught() -> None:
     """First by the run that caught it last; then by whatever else there is."""
-    number = int(git("rev-list", "--count", "HEAD"))
-    names = mutants.part(list(EVERY), number, PARTS)
+    names = mutants.part(list(EVERY), number_of_commits(), PARTS)
     outcomes = mutants.run(mutants.known(names), at_once=1)
     left = [each.name for each in outcomes if each.by is None]
     found = {each.name for each in mutants.search(left, 12, 60) if each.by is not None}
     assert [name for name in left if name not in found] == []
-
-
-def git(*words: str) -> str:
-    command = ["git", *words]
-    return subprocess.run(
-        command, cwd=mutants.DATA, capture_output=True, text=True, check=True
-    ).stdout
 
 
 def test_the_parts_are_all_and_none_is_tried_twice() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kohort.simulation.checkers import CHECKERS
@@ -15,6 +13,7 @@ from kohort.simulation.running import Outcome, run, run_world
 from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan
 from kohort.simulation.world import World
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 TOPIC = TopicPlan(name="flights", partitions=4)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.group.coordinator.offsets.fold import offset_record
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.records import offset_record
+from kohort.group.coordinator.state import LogState
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.engine import Engine
 from kohort.simulation.log import GroupLog

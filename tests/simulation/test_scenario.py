@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import convergence_bound_ms, run
 from kohort.simulation.scenario import Scenario, from_toml, to_toml
 from kohort.simulation.shrinking import minimal, shrink
+from kohort.values import replace
 
 
 @given(st.integers(0, 10_000), st.sampled_from(CAMPAIGNS))

@@ -30,7 +30,7 @@ def fleet() -> tuple[Summary, Counter[str]]:
     return run_in_parts(range(FLEET), os.cpu_count() or 1)
 
 
-@pytest.mark.timeout(1_500)
+@pytest.mark.timeout(1_000)
 def test_no_rule_is_broken(fleet: tuple[Summary, Counter[str]]) -> None:
     """S1-S18, L1-L8 after every event."""
     summary, _ = fleet
@@ -40,14 +40,14 @@ def test_no_rule_is_broken(fleet: tuple[Summary, Counter[str]]) -> None:
     assert found == []
 
 
-@pytest.mark.timeout(1_500)
+@pytest.mark.timeout(1_000)
 def test_every_row_is_taken(fleet: tuple[Summary, Counter[str]]) -> None:
     """A row that no seed takes is one that nobody has tested; it is named here."""
     _, taken = fleet
     assert [row for row in must_hit() if not taken[row]] == []
 
 
-@pytest.mark.timeout(1_500)
+@pytest.mark.timeout(1_000)
 def test_every_fault_and_rare_event_happens(fleet: tuple[Summary, Counter[str]]) -> None:
     summary, _ = fleet
     assert [name for name in RARE if not summary.notes[name]] == []

@@ -44,7 +44,7 @@ _COMMIT_PATIENCE_MS = 60_000
 
 
 class Application:
-    """Who uses a member.
+    """The application that uses a member.
 
     Attributes:
         believes: Partitions that it owns, by the calls it got.
@@ -335,7 +335,7 @@ class Application:
                 continue
             end = world.topics.end(partition)
             if position > end:
-                self.positions[partition] = 0  # the topic was made anew: auto.offset.reset
+                self.positions[partition] = 0  # the topic was recreated: auto.offset.reset
                 world.ledger.note_reset(partition)
                 position = 0
             if position < end:

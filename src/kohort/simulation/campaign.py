@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec import Struct
+
 from kohort.errors import ConfigError
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.simulation.checkers import CHECKERS
@@ -17,16 +19,19 @@ from kohort.simulation.scenario import MemberPlan, Scenario, Weather, nearest
 from kohort.simulation.shrinking import shrink
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import World
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 ALL = "all"
+REGION = "region"
+"""Consistent regions, which are simulated by `kohort.simulation.regions`."""
+TRANSACTIONS = "transactions"
+"""Transactional producers, which are simulated by `kohort.simulation.transactions`."""
 NONE = "none"
 _FAULT = "fault "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What is not left to the seed.
+class Choice(Struct, frozen=True, kw_only=True):
+    """Choices that are given instead of drawn from the seed.
 
     Attributes:
         protocol: Group protocol of all members; "all": the seed decides.
@@ -43,7 +48,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.protocol != ALL and self.protocol not in CAMPAIGNS:
-            known = (*CAMPAIGNS, ALL)
+            known = (*CAMPAIGNS, ALL, REGION)
             raise ConfigError(f"no protocol {self.protocol!r}{nearest(self.protocol, known)}")
         for kind in sorted(self.faults or ()):
             if kind not in PALETTE:
@@ -110,8 +115,7 @@ def faults_in(notes: Counter[str]) -> dict[str, int]:
     return {note.removeprefix(_FAULT): n for note, n in found if note.startswith(_FAULT)}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A run that failed, made small.
 
     Attributes:

@@ -193,7 +193,7 @@ class Client:
             self._check_move(effects, before, changed)
         if effects.observed:
             world.observe(effects.observed)
-        if not self._asking_names and self.protocol.unnamed(machine):
+        if not self._asking_names and machine.unnamed:
             self._asking_names = True
             world.engine.after(_NAMES_MS, self, self._name_topics)
         if changed and self._counts is None and machine.group_topics and not effects.jobs:
@@ -369,7 +369,7 @@ class Client:
     def _ask(self, job: SubscriptionJob) -> None:
         """Ask the assignors what they have to say before the member joins."""
         try:
-            said = leader.words(job, {each.name: each for each in self.assignors})
+            said = leader.subscription_user_data(job, self.machine.assignors)
         except KohortError as error:
             self.tell(JobDone(job.token, None, str(error)))
         else:
@@ -381,11 +381,10 @@ class Client:
             return
         topics = leader.topics(job)
         self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in topics}
-        assignors = {each.name: each for each in self.assignors}
         try:
             if self.world.assignor_fails(self):
                 raise KohortError("the assignor raised")  # as an assignor would
-            assignments = leader.compute(job, assignors, ClusterView(self._counts))
+            assignments = leader.compute(job, self.machine.assignors, ClusterView(self._counts))
         except Exception as error:  # noqa: BLE001  # an assignor may raise anything
             self.tell(JobDone(job.token, None, str(error)))
         else:
@@ -400,12 +399,12 @@ class Client:
 
     def _assign_by_epoch(self, job: AssignmentJob) -> None:
         """Make the assignment that the coordinator asked for, of what it said (KIP-848)."""
-        world, assignors = self.world, {each.name: each for each in self.assignors}
+        world = self.world
         try:
             if world.assignor_fails(self):
                 raise KohortError("the assignor raised")  # as an assignor would
             view = ClusterView(job.partitions or {})
-            assignments = client_assignors.compute(job, assignors, view)
+            assignments = client_assignors.compute(job, self.machine.assignors, view)
         except Exception as error:  # noqa: BLE001  # an assignor may raise anything
             self.tell(JobDone(job.token, None, str(error)))
             return
@@ -418,7 +417,7 @@ class Client:
     def _name_topics(self) -> None:
         """Tell the member the names of topics that it knows by id only (KIP-848)."""
         self._asking_names = False
-        unnamed = self.protocol.unnamed(self.machine)
+        unnamed = self.machine.unnamed
         if not unnamed:
             return
         present = {topic.topic_id: name for name, topic in self.world.topics.present.items()}

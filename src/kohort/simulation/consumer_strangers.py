@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from kohort.simulation.ledger import GROUP
-from kohort.values import dataclass
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -17,8 +18,7 @@ from kohort.wire.schema import Message
 _GHOST = "ghost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whom:
+class Whom(Struct, frozen=True, kw_only=True):
     """Whose name a request misuses.
 
     Attributes:

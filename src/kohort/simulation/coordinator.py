@@ -152,7 +152,7 @@ class Node:
     def tell_topics(self) -> None:
         """Let the shard know the topics as they are before it answers."""
         image = self._world.image
-        known = self.shard.session.consumer.topics
+        known = self.shard.session.topics
         if known is not image and self.shard.state is not Lifecycle.DOWN:
             self.run(TopicsChanged(image))
 

@@ -64,7 +64,6 @@ _ALONE = "a group back from KIP-848 has no leader for a moment, and has to be lo
 _YOURS = "only assignors of applications are asked by a job; tests/testing brings some"
 _SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never answers so; the tests of the member do"
-_FOREIGN = "needs a client that commits while it waits for its assignment, as ours do not"
 
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
@@ -75,14 +74,15 @@ NOT_REQUIRED: dict[str, str] = {
     "JobDone [is_said] -> note_said": _YOURS,
     "LoadFinished [was_never_led] -> begin_again": _ALONE,
     "NONE,PREPARE_FOR_REBALANCE,STEADY DraftJobDone -> pass_over": _SLOW,
-    "COMPLETING_REBALANCE OffsetCommitRequest -> send_back": _FOREIGN,
     "JoinGroupResponse [says_none] -> refuse_generation": _ODD,
-    "ConsumerGroupHeartbeatResponse [is_nonsense] -> try_again_later": _ODD,
+    "ConsumerGroupHeartbeatResponse [is_nonsense] -> beat_later": _ODD,
     "ConsumerGroupHeartbeatResponse [says_tell_and_wait] -> tell_and_try_again": _ODD,
     "ASSIGNING CommitAnswered [says_rejoin] -> follow_later": _SLOW,
     "CommitAnswered [says_find_coordinator] -> find_and_join": _SLOW,
     "CommitAnswered [sent_good_bye_in_vain] -> leave_unheard": _SLOW,
     "CoordinatorLost -> note_no_coordinator": _SLOW,
+    "UNSUBSCRIBED,FENCED,FATAL,STALE CoordinatorLost -> forget_coordinator": _SLOW,
+    "DOWN,CLOSED,FATAL,LEAVING CoordinatorLost -> forget": _SLOW,
     "PREPARE_LEAVING ConsumerGroupHeartbeatResponse [says_rejoin] -> lose_membership": _SLOW,
 }
 

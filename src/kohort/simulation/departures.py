@@ -25,7 +25,7 @@ _RESTART_MS = 1_000
 _BEFORE_MS = 6_000
 # How long a listener that is slow for this takes, at least: more than one heartbeat goes out.
 _SLOW_MS = 3_500
-# Whoever is lost for a shorter time is found by the first look-up.
+# A coordinator that is lost for a shorter time is found by the first look-up.
 _FOUND_AGAIN_MS = 10_000
 BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
 

@@ -61,7 +61,7 @@ _CALLS = (
     "unsubscribe+subscribe",
     "close",
 )
-# Who leaves slowly can make up its mind more than once before it has left.
+# A member that leaves slowly can change its subscription more than once before it has left.
 _MORE_CALLS = ("unsubscribe+subscribe+unsubscribe+subscribe", "unsubscribe+subscribe+close")
 _TOPICS = ("flights", "delays", "flights,delays")
 _ASSIGNING = ("ConsumerGroupPrepareAssignment", "ConsumerGroupInstallAssignment")

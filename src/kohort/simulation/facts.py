@@ -9,25 +9,24 @@ from __future__ import annotations
 from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from msgspec import Struct
+
 from kohort.group.coordinator.events import RequestArrived, ShardEvent
 from kohort.group.events import GroupEvent, Ownership
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.classic.group import ClassicGroup
-    from kohort.group.coordinator.records import LogState
-    from kohort.group.coordinator.session import ShardSession
+    from kohort.group.coordinator.state import LogState, ShardSession
     from kohort.group.effects import Effects
     from kohort.group.member.events import MemberEvent
     from kohort.simulation.client import Client
     from kohort.simulation.coordinator import Node
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(Struct):
     """The coordinator answered a request.
 
     Attributes:
@@ -48,8 +47,7 @@ class Answered:
         return type(self.arrived.request)
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(Struct):
     """Records were appended to the group log, and applied."""
 
     node: Node
@@ -62,8 +60,7 @@ class Recorded:
         return OffsetCommitKey if positions else GroupRecord
 
 
-@dataclass(slots=True)
-class Decided:
+class Decided(Struct):
     """The coordinator dealt with an event, and something of its session may have changed."""
 
     node: Node
@@ -76,8 +73,7 @@ class Decided:
         return _about(self.event)
 
 
-@dataclass(slots=True)
-class Stepped:
+class Stepped(Struct):
     """The coordinator dealt with an event; what it led to is installed, nobody is answered yet.
 
     Attributes:
@@ -102,8 +98,7 @@ class Stepped:
         return _about(self.event)
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(Struct):
     """A node has read the log and is ready.
 
     Attributes:
@@ -117,8 +112,7 @@ class Loaded:
     observed: tuple[GroupEvent, ...]
 
 
-@dataclass(slots=True)
-class Moved:
+class Moved(Struct):
     """A member dealt with an event, and is another one, or says more than that it lives.
 
     Attributes:
@@ -134,8 +128,7 @@ class Moved:
     observed: tuple[GroupEvent, ...]
 
 
-@dataclass(slots=True)
-class Told:
+class Told(Struct):
     """A member dealt with an event.
 
     Attributes:
@@ -158,8 +151,7 @@ class Told:
         return type(self.before)
 
 
-@dataclass(slots=True)
-class Refused:
+class Refused(Struct):
     """A member refused a call of its application.
 
     Attributes:
@@ -173,8 +165,7 @@ class Refused:
     event: MemberEvent
 
 
-@dataclass(slots=True)
-class Called:
+class Called(Struct):
     """A call into an application begins or has ended.
 
     Attributes:
@@ -192,8 +183,7 @@ class Called:
     begins: bool
 
 
-@dataclass(slots=True)
-class Delivered:
+class Delivered(Struct):
     """An application got records.
 
     Attributes:
@@ -211,8 +201,7 @@ class Delivered:
     end: int
 
 
-@dataclass(slots=True)
-class Positioned:
+class Positioned(Struct):
     """An application learned where to begin in a partition: the committed offset, -1 for none."""
 
     about: ClassVar[type] = NoneType
@@ -222,8 +211,7 @@ class Positioned:
     offset: int
 
 
-@dataclass(slots=True)
-class Committing:
+class Committing(Struct):
     """An application asks for positions to be stored."""
 
     about: ClassVar[type] = NoneType
@@ -232,15 +220,13 @@ class Committing:
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(slots=True)
-class Looked:
+class Looked(Struct):
     """Time to look at everything."""
 
     about: ClassVar[type] = NoneType
 
 
-@dataclass(slots=True)
-class Settled:
+class Settled(Struct):
     """Faults have stopped, and the time in which the group must have converged is over."""
 
     about: ClassVar[type] = NoneType

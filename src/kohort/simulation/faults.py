@@ -243,8 +243,8 @@ def twin(world: World, each: Fault) -> None:
 def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
     client = client_of(world, each)
-    # Who knows none of the assignors of a cooperative group is refused for good: its operator's
-    # mistake, which no calm would cure.
+    # A member with none of the assignors of a cooperative group is refused for good: a mistake of
+    # its operator, which time does not mend.
     if client is not None and client.is_eager and client.protocol.is_classic:
         world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
     if client is not None and not client.application.closing:

@@ -7,21 +7,20 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
 from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run
 from kohort.simulation.scenario import Scenario
-from kohort.values import dataclass
 
 _PART = 50
 _NICE = 10
 
 
-@dataclass(slots=True)
-class Summary:
+class Summary(Struct):
     """What came of many runs.
 
     Attributes:

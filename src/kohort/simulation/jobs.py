@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kohort.broker.jobs import Job, do_consumer_job, share_out
-from kohort.group.coordinator.consumer.jobs import NewTarget, TargetJob
-from kohort.group.coordinator.draft.jobs import DraftAssignmentJob, DraftJobDone
+from typing import cast
+
+from kohort.broker.jobs import do_consumer_job, share_out
+from kohort.group.coordinator.consumer.jobs import ConsumerJob, TargetJob
 from kohort.group.coordinator.events import JobDone
+from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone, Job, NewTarget
 
 __all__ = ["Job", "do_job", "may_fail"]
 
@@ -25,5 +27,6 @@ def do_job(job: Job, wall_ms: int, *, fails: bool = False) -> JobDone | DraftJob
     """
     if isinstance(job, DraftAssignmentJob):
         return DraftJobDone(job, None) if fails else share_out(job)
-    result = NewTarget(error="the assignor raised") if fails else do_consumer_job(job)
-    return JobDone(job.token, job.group_id, result, wall_ms)
+    asked = cast("ConsumerJob", job)
+    result = NewTarget(error="the assignor raised") if fails else do_consumer_job(asked)
+    return JobDone(asked.token, asked.group_id, result, wall_ms)

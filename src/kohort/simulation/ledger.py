@@ -7,11 +7,12 @@ and accepted commits are written down as they happen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from kohort.group.coordinator.classic.fold import StoredGroup
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.state import LogState
 from kohort.group.events import (
     Assigned,
     GenerationStarted,
@@ -22,7 +23,6 @@ from kohort.group.events import (
 from kohort.group.subscription import decode_subscription
 from kohort.simulation.log import Encoded, decoded
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.messages.group_records import (
     GroupMetadataKey,
     GroupRecord,
@@ -34,8 +34,7 @@ from kohort.wire.messages.group_records import (
 GROUP = "delays"
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """How far a partition was read by the group.
 
     Attributes:
@@ -53,8 +52,7 @@ class Reading:
     repeated: int = 0
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct):
     """What happened so far.
 
     Attributes:
@@ -176,7 +174,7 @@ class Ledger:
         return stored.offset if stored is not None else -1
 
     def note_reset(self, partition: TopicPartition) -> None:
-        """A position beyond the end of a topic that was made anew starts again."""
+        """A position beyond the end of a topic that was recreated starts again."""
         self.reading(partition).is_tainted = True
 
     def observe(self, event: GroupEvent) -> None:

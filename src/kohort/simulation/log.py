@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from kohort.broker.log.partition_log import LEADER_EPOCH
 from kohort.broker.log.recovery import sound
 from kohort.errors import RemoteProtocolError
-from kohort.values import dataclass
 from kohort.wire import group_log
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.records import Record, decode_records, encode_batch
@@ -26,8 +26,7 @@ Encoded = tuple[bytes, bytes | None]
 decoded = lru_cache(maxsize=10_000)(group_log.decode_record)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Records that were written together.
 
     Attributes:
@@ -39,8 +38,7 @@ class Batch:
     records: tuple[Encoded, ...]
 
 
-@dataclass(slots=True)
-class GroupLog:
+class GroupLog(Struct):
     """One partition of `__consumer_offsets`.
 
     Attributes:

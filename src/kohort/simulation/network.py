@@ -11,9 +11,10 @@ from collections.abc import Callable
 from math import log
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.simulation.chance import Stream
 from kohort.simulation.scenario import Weather
-from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 Done = Callable[[Message | None], None]
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(Struct):
     """A request that has no answer yet.
 
     Attributes:

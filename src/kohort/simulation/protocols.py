@@ -4,94 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from enum import Enum
-from operator import attrgetter
-from typing import Protocol as Face
-from uuid import UUID
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor, RebalanceProtocol
-from kohort.group.effects import Callback, Effects
 from kohort.group.member.classic.machine import ClassicMember
-from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.machine import ConsumerMember
 from kohort.group.member.draft.machine import DraftMember
-from kohort.group.member.events import MemberEvent
+from kohort.group.member.machine import MemberMachine
 from kohort.simulation.scenario import MemberPlan
-from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import dataclass
-from kohort.wire.messages.offsets import OffsetCommitRequest
+
+# A member, whichever of the protocols it speaks.
+Machine: TypeAlias = MemberMachine[Any, Any]
 
 
-class Machine(Face):
-    """The face that every member machine has."""
-
-    config: MemberConfig
-
-    @property
-    def session(self) -> object:
-        """All it knows; a value."""
-
-    @property
-    def state(self) -> Enum:
-        """Its state."""
-
-    @property
-    def member_id(self) -> str:
-        """Its id in the group."""
-
-    @property
-    def generation_id(self) -> int:
-        """Its generation or member epoch, -1 when it has none."""
-
-    @property
-    def assigned(self) -> frozenset[TopicPartition]:
-        """What it was given and has not given up."""
-
-    @property
-    def fetchable(self) -> frozenset[TopicPartition]:
-        """What may be read now."""
-
-    @property
-    def group_topics(self) -> frozenset[str]:
-        """Topics to watch in the group's name."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is done."""
-
-    @property
-    def identity(self) -> CommitIdentity:
-        """As whom a commit is made."""
-
-    def commit_request(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> OffsetCommitRequest:
-        """Return the request that stores positions."""
-
-    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """Say what the answer to a commit means."""
-
-    def tell_assignor(self, callback: Callback) -> None:
-        """Have its assignor know what it got."""
-
-    def decide(self, event: MemberEvent, now: int) -> Effects[object]:
-        """Work out what an event leads to."""
-
-    def install(self, session: object) -> None:
-        """Take over what effects lead to."""
-
-    def next_deadline(self) -> int | None:
-        """Return when it has to be told that time has passed."""
-
-
-def _knows_all_names(_machine: Machine) -> frozenset[UUID]:
-    return frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol:
+class Protocol(Struct, frozen=True, kw_only=True):
     """One group protocol, as a member speaks it.
 
     Attributes:
@@ -103,7 +33,6 @@ class Protocol:
         has_epochs: Whether each member has an epoch of its own (KIP-848), and no generation.
         stable: Names of the states of a member at rest that has joined.
         fatal: Names of the states of a member that cannot go on.
-        unnamed: Returns the topics whose names a member has to learn.
     """
 
     name: str
@@ -113,11 +42,10 @@ class Protocol:
     has_epochs: bool = False
     stable: frozenset[str] = frozenset({"STABLE"})
     fatal: frozenset[str] = frozenset({"FATAL"})
-    unnamed: Callable[[Machine], frozenset[UUID]] = _knows_all_names
 
 
 def _classic(config: MemberConfig, assignors: tuple[Assignor, ...], _unique: str) -> Machine:
-    return ClassicMember(config, assignors)  # type: ignore[return-value]  # it takes its own session only, which is what it is given
+    return ClassicMember(config, assignors)
 
 
 CLASSIC = Protocol(name="classic", make=_classic, assignors=("range",))
@@ -125,19 +53,14 @@ COOPERATIVE = Protocol(name="cooperative", make=_classic, assignors=("cooperativ
 
 
 def _consumer(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) -> Machine:
-    return ConsumerMember(config, unique)  # type: ignore[return-value]  # as above
+    return ConsumerMember(config, unique)
 
 
-_unnamed: Callable[[Machine], frozenset[UUID]] = attrgetter("unnamed")
-
-
-CONSUMER = Protocol(
-    name="consumer", make=_consumer, is_classic=False, has_epochs=True, unnamed=_unnamed
-)
+CONSUMER = Protocol(name="consumer", make=_consumer, is_classic=False, has_epochs=True)
 
 
 def _client_side(config: MemberConfig, assignors: tuple[Assignor, ...], unique: str) -> Machine:
-    return ConsumerMember(config, unique, assignors=assignors)  # type: ignore[return-value]  # as above
+    return ConsumerMember(config, unique, assignors=assignors)
 
 
 CLIENT_SIDE = Protocol(
@@ -146,12 +69,11 @@ CLIENT_SIDE = Protocol(
     assignors=("cooperative-sticky",),
     is_classic=False,
     has_epochs=True,
-    unnamed=_unnamed,
 )
 
 
 def _draft(config: MemberConfig, _assignors: tuple[Assignor, ...], unique: str) -> Machine:
-    return DraftMember(config, unique)  # type: ignore[return-value]  # as above
+    return DraftMember(config, unique)
 
 
 DRAFT = Protocol(name="draft", make=_draft, is_classic=False, stable=frozenset({"PART_OF_GROUP"}))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
+from msgspec import Struct
+
 from kohort.simulation.facts import Fact
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from kohort.simulation.world import World
@@ -16,8 +17,7 @@ Checker: TypeAlias = "Callable[[World, Fact], str | None]"
 F = TypeVar("F", bound=Fact)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rule and the function that checks it.
 
     Attributes:

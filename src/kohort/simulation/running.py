@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from kohort.group.assignors import Assignor
 from kohort.simulation.checkers import CHECKERS
@@ -15,7 +16,6 @@ from kohort.simulation.rules import Checkers
 from kohort.simulation.scenario import Scenario, Weather
 from kohort.simulation.trace import Trace
 from kohort.simulation.world import MachineFailedError, ViolationError, World
-from kohort.values import dataclass
 
 OK = "ok"
 CRASHED = "machine failed"
@@ -24,8 +24,7 @@ _STEP_MS = 5_000
 _QUIET_MS = 60_000
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What came of a run.
 
     Attributes:

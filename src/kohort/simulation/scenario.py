@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
 from typing import TypeVar, get_args, get_type_hints
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from kohort.errors import ConfigError
-from kohort.values import dataclass
+from kohort.values import defaults
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPlan:
+class MemberPlan(Struct, frozen=True, kw_only=True):
     """A member and its application.
 
     Attributes:
@@ -57,8 +58,7 @@ class MemberPlan:
     drift_ppm: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
+class TopicPlan(Struct, frozen=True, kw_only=True):
     """A topic and who produces to it.
 
     Attributes:
@@ -74,8 +74,7 @@ class TopicPlan:
     burst: int = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class Weather(Struct, frozen=True, kw_only=True):
     """What the network does all the time.
 
     Attributes:
@@ -91,8 +90,7 @@ class Weather:
     loss: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """Something that happens once.
 
     Attributes:
@@ -110,8 +108,7 @@ class Fault:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Struct, frozen=True, kw_only=True):
     """A run, before it has happened.
 
     Attributes:
@@ -165,10 +162,10 @@ def to_toml(scenario: Scenario, comment: str = "") -> str:
         comment: What to say at the top, one line or several.
     """
     lines = [f"# {line}" for line in comment.splitlines()]
-    for entry in fields(scenario):
-        value = getattr(scenario, entry.name)
-        if isinstance(value, int | str) and (value != entry.default or entry.name == "seed"):
-            lines.append(f"{entry.name} = {_toml(value)}")
+    for name, default in defaults(Scenario).items():
+        value = getattr(scenario, name)
+        if isinstance(value, int | str) and (value != default or name == "seed"):
+            lines.append(f"{name} = {_toml(value)}")
     if scenario.weather != Weather():
         lines += ["", "[weather]", *_changed(scenario.weather)]
     for title in ("topics", "members", "faults"):
@@ -179,11 +176,9 @@ def to_toml(scenario: Scenario, comment: str = "") -> str:
 
 def _changed(value: MemberPlan | TopicPlan | Weather | Fault) -> list[str]:
     """Return the fields that differ from their defaults, as TOML."""
-    found = asdict(value)
+    usual = defaults(type(value))
     return [
-        f"{entry.name} = {_toml(found[entry.name])}"
-        for entry in fields(value)
-        if found[entry.name] != entry.default
+        f"{name} = {_toml(each)}" for name, each in asdict(value).items() if each != usual[name]
     ]
 
 

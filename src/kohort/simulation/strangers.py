@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft import kind as router
 from kohort.group.subscription import Subscription, encode_subscription
 from kohort.simulation.consumer_strangers import CONSUMER_REQUESTS, Whom
 from kohort.simulation.ledger import GROUP

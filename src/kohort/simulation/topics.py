@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
-@dataclass(slots=True)
-class Topic:
+class Topic(Struct):
     """A topic; one that is deleted and made again is another one.
 
     Attributes:

@@ -14,7 +14,7 @@ from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.events import ShardEvent
-    from kohort.group.coordinator.session import ShardSession
+    from kohort.group.coordinator.state import ShardSession
     from kohort.group.effects import Effects
     from kohort.group.member.events import MemberEvent
     from kohort.simulation.client import Client

@@ -7,20 +7,20 @@ from functools import lru_cache
 from operator import is_
 from uuid import UUID
 
+from msgspec import Struct
+
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.consumer.group import ConsumerGroup, Owned
 from kohort.group.coordinator.consumer.group import GroupState as ConsumerGroupState
-from kohort.group.coordinator.draft import router as draft_router
+from kohort.group.coordinator.draft import kind as draft_router
 from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard
 from kohort.group.subscription import decode_assignment
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class MemberView:
+class MemberView(Struct, frozen=True):
     """A member, as the coordinator knows it.
 
     Attributes:
@@ -36,8 +36,7 @@ class MemberView:
     assigned: frozenset[TopicPartition] | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(Struct, frozen=True):
     """The group.
 
     Attributes:
@@ -86,7 +85,7 @@ class Views:
             live,
             draft,
             drafted,
-            shard.session.consumer.topics,
+            shard.session.topics,
             shard.state,
         )
         same = len(self._of) == len(made_of) and all(map(is_, self._of, made_of))
@@ -106,7 +105,7 @@ def view(shard: Shard, group_id: str) -> GroupView:
 
 
 def _consumer(shard: Shard, group: ConsumerGroup) -> GroupView:
-    names = shard.session.consumer.topics.names
+    names = shard.session.topics.names
     members = {
         member.member_id: MemberView(
             member.epoch,

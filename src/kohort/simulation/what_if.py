@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from msgspec import Struct
+
 from kohort.errors import ConfigError
 from kohort.group.assignors import BUILTIN_ASSIGNORS
 from kohort.observe.timeline import OwnershipTimeline, Span
@@ -22,15 +24,14 @@ from kohort.simulation.protocols import PROTOCOLS
 from kohort.simulation.running import OK, Outcome, run_world
 from kohort.simulation.scenario import Fault, Scenario, from_values, made, nearest
 from kohort.simulation.world import World
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 _ASSIGNMENT_MS = 5
 # Faults whose target is a topic.
 _ON_TOPICS = frozenset({"grow", "delete_topic"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollingRestart:
+class RollingRestart(Struct, frozen=True, kw_only=True):
     """Members are restarted one after the other.
 
     Attributes:
@@ -143,8 +144,7 @@ def _known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
 # ---------------------------------------------------------------------------------- measuring
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """What a scenario was like under one protocol, over all its runs.
 
     Attributes:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import Assignor
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.events import TopicsDeleted
-from kohort.group.coordinator.session import Lifecycle, ShardSession
+from kohort.group.coordinator.session import Lifecycle
+from kohort.group.coordinator.state import ShardSession
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.effects import Effects
 from kohort.group.events import (
     Assigned,
@@ -133,7 +134,7 @@ class World:
         self.application: type[Application] = Application
         self._imaged = -1
         self._image = NO_TOPICS
-        # Who died and is about to be started again.
+        # Members that died and are about to be started again.
         self.restarting: set[str] = set()
         self.unseen: set[str] = set()
         self._produced: set[str] = set()

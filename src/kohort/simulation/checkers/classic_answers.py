@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Protocol
-from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.facts import Stepped

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.coordinator.classic.subscriptions import is_subscribed
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
@@ -167,7 +166,7 @@ def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
         old = wall_ms - since >= retention_ms
         used = group.state in (PREPARING, COMPLETING) or (
             group.state is STABLE
-            and (group.protocol_type != "consumer" or is_subscribed(group, partition.topic))
+            and (group.protocol_type != "consumer" or group.is_subscribed_to(partition.topic))
         )
         if (partition in after) != (used or not old):
             kept = "kept" if partition in after else "forgotten"

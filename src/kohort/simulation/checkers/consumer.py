@@ -146,7 +146,7 @@ def at_target(world: World, _fact: Looked) -> str | None:
             # What it does not want any more it has given up; the next target says so too.
             ids = world.image.ids(group.topics_of(member))
             has = _flat(member.assigned)
-            # Who wanted something else in between lacks what a newer target will give it.
+            # A member whose subscription changed in between lacks what a newer target will give it.
             lacks = wanted - has if group.assignment_epoch == group.epoch else set()
             differ = {each for each in (has - wanted) | lacks if each[0] in ids}
             if differ:

@@ -88,7 +88,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     answer = event.response
     if not current or not isinstance(answer, ConsumerGroupHeartbeatResponse):
         return None
-    says_good_bye = was.heartbeat is not None and was.heartbeat.epoch < 0
+    says_good_bye = was.heartbeat is not None and was.heartbeat.generation < 0
     if was.state is S.LEAVING and says_good_bye:
         return "has said good-bye and stays" if after.state is S.LEAVING else None
     if was.state not in _LIVE or says_good_bye:
@@ -181,9 +181,9 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return _computes(told, after)
     if was.heartbeat is None or was.heartbeat.token != event.token:
         return None
-    if was.state in _LIVE and was.heartbeat.epoch >= 0:
+    if was.state in _LIVE and was.heartbeat.generation >= 0:
         return _lost(told, was, after)
-    good_bye = was.state is S.LEAVING and was.heartbeat.epoch < 0
+    good_bye = was.state is S.LEAVING and was.heartbeat.generation < 0
     return "waits for an answer in vain" if good_bye and after.state is S.LEAVING else None
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.consumer.group import ConsumerGroup
-from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.state import LogState
 from kohort.group.events import Assigned, Cause, MemberLeft
 from kohort.group.subscription import decode_assignment
 from kohort.simulation.facts import Answered, Decided, Loaded, Looked, Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.events import MemberLeft

@@ -11,9 +11,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.draft import router
+from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
-from kohort.group.coordinator.draft.jobs import DraftJobDone
 from kohort.group.coordinator.events import (
     JoinExpired,
     RequestArrived,
@@ -21,6 +20,7 @@ from kohort.group.coordinator.events import (
     Tick,
     TopicsChanged,
 )
+from kohort.group.coordinator.jobs import DraftJobDone
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.checkers.classic_answers import JOINS, PARKED, TOLD, code_of
 from kohort.simulation.facts import Loaded, Stepped
@@ -314,7 +314,7 @@ def _is_outdated(shard: Shard, group_id: str) -> bool:
     stored = shard.log.draft_groups.get(group_id)
     if stored is None:
         return False
-    known = shard.session.consumer.topics.by_name
+    known = shard.session.topics.by_name
     wanted = _is(shard, group_id).topics
     present = {name: known[name].partitions for name in wanted if name in known}
     return dict(stored.topics) != present

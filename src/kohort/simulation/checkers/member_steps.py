@@ -23,6 +23,7 @@ from kohort.group.member.events import (
     CommitAnswered,
     CoordinatorKnown,
     CoordinatorLost,
+    GroupMembershipOperation,
     HeartbeatDue,
     JobDone,
     LookupDue,
@@ -101,6 +102,8 @@ def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L9, L10: the answer to JoinGroup."""
     answer = cast("JoinGroupResponse", cast("ResponseArrived", told.event).response)
     code = answer.error_code
+    if was.state is S.LEAVING:
+        return _named_too_late(told, was, answer)
     if code == ErrorCode.NONE:
         if answer.protocol_name not in {each.name for each in told.client.assignors}:
             ended = after.state is S.FATAL and raises(told, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -115,6 +118,19 @@ def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         again = after.member_id == answer.member_id and sends(told, JoinGroupRequest)
         return None if again else "does not come back with the id that it was given"
     return _not_joined(told, was, after, code)
+
+
+def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -> str | None:
+    """L7 (KIP-394): a member that leaves while it is given an id gives it back."""
+    stays = was.operation is GroupMembershipOperation.REMAIN_IN_GROUP
+    wanted = bool(answer.member_id) and was.coordinator_known and not stays
+    returned = [
+        each.member_id
+        for send in told.effects.sends
+        if isinstance(send.request, LeaveGroupRequest)
+        for each in send.request.members
+    ]
+    return None if returned == [answer.member_id] * wanted else "does not give back its new id"
 
 
 def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
@@ -455,7 +471,7 @@ def joins_with_its_topics(_world: World, told: Told) -> str | None:
     """Look at what a JoinGroup subscribes to."""
     for send in told.effects.sends:
         after = cast("MemberSession", told.effects.session)
-        # Who is not polled any more leaves before its application can be told (KIP-62).
+        # A member that is not polled any more leaves before its application can be told (KIP-62).
         if isinstance(send.request, LeaveGroupRequest) and after.state is S.LEAVING and after.owned:
             return f"{told.client.name} says good-bye before it has given everything up"
         if not isinstance(send.request, JoinGroupRequest):

@@ -18,7 +18,7 @@ def classic(assignor: str) -> GroupProtocol:
     chosen: Assignor = BUILTIN_ASSIGNORS[assignor]
     member = MemberKind(
         name="classic",
-        machine=ClassicMember(MemberConfig(group_id=GROUP), (chosen,)),  # type: ignore[arg-type]  # it is only given its own sessions
+        machine=ClassicMember(MemberConfig(group_id=GROUP), (chosen,)),
         blank=lambda _id: MemberSession(),
         can_close=_can_close,
         calls=_calls,
@@ -29,7 +29,6 @@ def classic(assignor: str) -> GroupProtocol:
         is_current=_is_current,
         is_at_rest=lambda coordinator: _group(coordinator).state in _AT_REST,
         wrong=_wrong,
-        assignors={assignor: chosen},
     )
 
 

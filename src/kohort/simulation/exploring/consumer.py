@@ -14,7 +14,7 @@ def consumer(*assignors: Assignor) -> GroupProtocol:
     machine = ConsumerMember(MemberConfig(group_id=GROUP), "", assignors=assignors)
     member = MemberKind(
         name="consumer",
-        machine=machine,  # type: ignore[arg-type]  # it is only given its own sessions
+        machine=machine,
         blank=lambda unique: MemberSession(member_id=unique),
         can_close=lambda session: session.closing is None,
     )
@@ -26,7 +26,6 @@ def consumer(*assignors: Assignor) -> GroupProtocol:
             _group(coordinator).state in (GroupState.STABLE, GroupState.EMPTY)
         ),
         wrong=_wrong,
-        assignors={each.name: each for each in assignors},
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from immutables import Map
 
-from kohort.group.coordinator.draft.fold import StoredDraftGroup
-from kohort.group.coordinator.draft.group import DraftGroup, DraftState
-from kohort.group.coordinator.draft.router import group_of
-from kohort.group.coordinator.records import LogState
+from kohort.group.coordinator.draft.group import STORED, DraftGroup, DraftState, StoredDraftGroup
+from kohort.group.coordinator.draft.kind import group_of
+from kohort.group.coordinator.state import LogState
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.draft.machine import DraftMember, DraftMemberSession, DraftMemberState
 from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
@@ -20,7 +19,7 @@ def draft() -> GroupProtocol:
     """Return the draft protocol; the group was used before, so that ids have many digits."""
     member = MemberKind(
         name="",
-        machine=DraftMember(MemberConfig(group_id=GROUP), "host"),  # type: ignore[arg-type]  # it is only given its own sessions
+        machine=DraftMember(MemberConfig(group_id=GROUP), "host"),
         blank=lambda _id: DraftMemberSession(),
         can_close=_can_close,
     )
@@ -32,7 +31,7 @@ def draft() -> GroupProtocol:
             _group(coordinator).state in (DraftState.NONE, DraftState.STEADY)
         ),
         wrong=_wrong,
-        fold=LogState(draft_groups=Map({GROUP: _BEGUN})),
+        fold=STORED.with_entry(LogState(), GROUP, _BEGUN),
     )
 
 

@@ -14,24 +14,23 @@ the shape is worked out once for each value and the rest for each state.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from immutables import Map
+from msgspec import Struct
 
 from kohort.group.coordinator.classic.group import ClassicGroup
 from kohort.group.coordinator.consumer.group import ConsumerGroup
-from kohort.group.coordinator.consumer.topics import TopicsImage
 from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.group import Parked
+from kohort.group.coordinator.session import Parked
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.group.effects import Callback
 from kohort.group.machine import Deadlines
 from kohort.group.subscription import Subscription, decode_subscription
 from kohort.simulation.exploring.state import GROUP
-from kohort.values import dataclass
 
 ID = f"{GROUP}-"
 _DIGITS = 6
@@ -177,7 +176,7 @@ def _walk_of(kind: type[Any]) -> _Walk:
         return _deadlines
     if kind is TopicsImage:
         return _image
-    if dataclasses.is_dataclass(kind):
+    if issubclass(kind, Struct):
         return _fields(kind)
     if issubclass(kind, str) and not issubclass(kind, Enum):
         return cast("_Walk", _text)
@@ -190,12 +189,12 @@ def _walk_of(kind: type[Any]) -> _Walk:
     return _literal
 
 
-def _fields(kind: type[Any]) -> _Walk:
+def _fields(kind: type[Struct]) -> _Walk:
     ignored = _IGNORED | _IGNORED_OF.get(kind, frozenset())
     plan = [
-        (field.name, _field_walk(kind, field.name))
-        for field in dataclasses.fields(kind)
-        if field.name not in ignored
+        (field, _field_walk(kind, field))
+        for field in kind.__struct_fields__
+        if field not in ignored
     ]
     name = kind.__name__
 
@@ -229,8 +228,7 @@ _WALKS: dict[type[Any], _Walk] = {}
 # ------------------------------------------------------------------------------------------ forms
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Form:
+class Form(Struct, frozen=True, eq=False):
     """A value taken apart.
 
     Attributes:

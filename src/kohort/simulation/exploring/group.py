@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import UUID
 
 from kohort.group.assignors import ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.topics import TopicsImage, TopicView
 from kohort.group.coordinator.events import (
     ConsumerSessionExpired,
     Deadline,
@@ -32,7 +31,10 @@ from kohort.group.coordinator.events import (
     TopicsChanged,
 )
 from kohort.group.coordinator.lifecycle import SHARD
-from kohort.group.coordinator.session import ShardDecision, ShardSession
+from kohort.group.coordinator.session import ShardDecision
+from kohort.group.coordinator.state import ShardSession
+from kohort.group.coordinator.topics import TopicsImage, TopicView
+from kohort.group.effects import Effects
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     LOOKUP_DUE,
@@ -179,7 +181,7 @@ class SmallGroup:
         if node.callbacks:
             yield f"{index} called", self._local(state, index, "called", self._apply.called)
         session = node.session
-        if getattr(session, "unnamed", None):
+        if session.unnamed:
             named = TopicsNamed(self._topics.names)
             yield f"{index} names", self._tell(state, index, "names", named)
         if session.state.name == "STALE" and session.callback is None:
@@ -328,7 +330,8 @@ class SmallGroup:
         """Put an event to the coordinator's machine; what it writes is written at once."""
         draft = ShardDecision(self._config, before.fold, before.session, NOW)
         SHARD.run(draft, type(event), event)
-        effects, fold = draft.effects(), before.fold
+        effects = cast("Effects[ShardSession]", draft.effects())
+        fold = before.fold
         for record in effects.records:
             fold = fold.apply(record)
         jobs = (*before.jobs, *effects.consumer_jobs, *effects.draft_jobs)

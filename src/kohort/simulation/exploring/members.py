@@ -40,7 +40,6 @@ class Members:
     """
 
     def __init__(self, protocol: GroupProtocol, cluster: ClusterView) -> None:
-        self._assignors = protocol.assignors
         self._machines = {type(kind.blank("")): kind.machine for kind in protocol.kinds}
         self._cluster = cluster
 
@@ -93,7 +92,8 @@ class Members:
         job = node.jobs[0]
         said = None if isinstance(job, SubscriptionJob) else job.partitions
         cluster = self._cluster if said is None else ClusterView(said)
-        made = leader.compute(job, self._assignors, cluster)
+        assignors = self._machines[type(node.session)].assignors
+        made = leader.compute(job, assignors, cluster)
         return self.told(replace(node, jobs=node.jobs[1:]), JobDone(job.token, made))
 
     def called(self, node: Node) -> Node:
@@ -126,14 +126,8 @@ class Members:
 
 def waiting(node: Node) -> list[int]:
     """Return the tokens of the requests that a member waits for the answers of."""
-    session = node.session
-    sent = (
-        getattr(session, "request", None),
-        session.heartbeat,
-        getattr(session, "computation", None),
-    )
     jobs = {job.token for job in node.jobs}
-    return [each.token for each in sent if each is not None and each.token not in jobs]
+    return [token for token in node.session.awaited if token not in jobs]
 
 
 def dead(node: Node) -> Node:

@@ -19,5 +19,4 @@ def migration(classic: GroupProtocol, consumer: GroupProtocol) -> GroupProtocol:
         ),
         is_at_rest=lambda coordinator: now(coordinator).is_at_rest(coordinator),
         wrong=lambda coordinator: now(coordinator).wrong(coordinator),
-        assignors=classic.assignors,
     )

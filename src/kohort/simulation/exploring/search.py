@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import field
 from typing import Protocol, TypeVar
 
-from kohort.values import dataclass
+from msgspec import Struct, field
 
 S = TypeVar("S")
 
@@ -38,8 +37,7 @@ class Model(Protocol[S]):
         """Whether it is at rest in this state, with all that it is there for done."""
 
 
-@dataclass(slots=True)
-class Explored:
+class Explored(Struct):
     """What was found.
 
     Attributes:
@@ -57,8 +55,7 @@ class Explored:
     path: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Graph:
+class _Graph(Struct):
     """The states that were reached, by number.
 
     Attributes:
@@ -100,8 +97,8 @@ class _Graph:
         return None if first < 0 else first
 
 
-def explore(model: Model[S], most: int) -> Explored:
-    """Visit states, breadth first, until there are no new ones or `most` are reached.
+def explore(model: Model[S], limit: int) -> Explored:
+    """Visit states, breadth first, until there are no new ones or `limit` are reached.
 
     Where states are left over, each of them counts as one from which it may come to rest.
     """
@@ -109,11 +106,11 @@ def explore(model: Model[S], most: int) -> Explored:
     start = model.first()
     queue = deque([(start, graph.add(model.key(start), 0, ""))])
     wrong = model.wrong(start)
-    while queue and not wrong and len(graph.parents) < most:
+    while queue and not wrong and len(graph.parents) < limit:
         state, at = queue.popleft()
         if model.is_settled(state):
             graph.settled.append(at)
-        for what, after, is_usual in _all_steps(model, state):
+        for what, after, is_step in _all_steps(model, state):
             found.steps += 1
             key = model.key(after)
             number = graph.numbers.get(key)
@@ -124,7 +121,7 @@ def explore(model: Model[S], most: int) -> Explored:
                 if wrong:
                     found.path = graph.path(number)
                     break
-            if is_usual:
+            if is_step:
                 graph.before[number].append(at)
     found.states, found.violation = len(graph.parents), wrong
     found.is_complete = not queue

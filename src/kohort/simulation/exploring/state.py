@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from kohort.group.assignors import Assignor
-from kohort.group.coordinator.records import LogState
-from kohort.group.coordinator.session import ShardSession
-from kohort.group.effects import Callback, Effects, MemberJob
+from msgspec import Struct, field
+
+from kohort.group.coordinator.state import LogState, ShardSession
+from kohort.group.effects import Callback, MemberJob
 from kohort.group.member.events import MemberEvent
+from kohort.group.member.machine import MemberMachine
 from kohort.simulation.jobs import Job
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 from kohort.wire.schema import Message
 
 GROUP = "small"
@@ -29,8 +28,7 @@ class Life(Enum):
     OVER = "closed or dead"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnItsWay:
+class OnItsWay(Struct, frozen=True, eq=False):
     """A message on a connection, compared by identity.
 
     Attributes:
@@ -42,8 +40,7 @@ class OnItsWay:
     message: Message
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False):
     """A member with its connection and its application; a value, compared by identity.
 
     Attributes:
@@ -71,8 +68,7 @@ class Node:
     wrong: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Coordinator:
+class Coordinator(Struct, frozen=True, eq=False):
     """The coordinator; a value, compared by identity.
 
     Attributes:
@@ -102,49 +98,25 @@ class State(NamedTuple):
     perturbations: int
 
 
-class Session(Protocol):
-    """What is looked at in what a member's machine knows."""
-
-    @property
-    def state(self) -> Enum:
-        """Its state."""
-
-
-class Machine(Protocol):
-    """What is needed of a member's machine; it serves all members, one after the other."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is done."""
-
-    def decide(self, event: MemberEvent, now: int) -> Effects[Session]:
-        """Work out what an event leads to."""
-
-    def install(self, session: Session) -> None:
-        """Take a session over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberKind:
+class MemberKind(Struct, frozen=True, kw_only=True):
     """What the explorer has to know of members of one kind.
 
     Attributes:
         name: What it is called in paths.
-        machine: Their machine.
+        machine: Their machine, which serves all of them, one after the other.
         blank: Returns the session of a process that starts, from an id never used before.
         can_close: Whether the application of a member with this session may close it.
         calls: What else an application may ask for.
     """
 
     name: str
-    machine: Machine
+    machine: MemberMachine[Any, Any]
     blank: Callable[[str], Any]
     can_close: Callable[[Any], bool]
     calls: Callable[[Any], tuple[tuple[str, MemberEvent], ...]] = lambda _session: ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupProtocol:
+class GroupProtocol(Struct, frozen=True, kw_only=True):
     """What the explorer has to know of a group protocol.
 
     Attributes:
@@ -154,7 +126,6 @@ class GroupProtocol:
         is_at_rest: Whether the coordinator has nothing to do.
         wrong: Returns which rule of the coordinator's own is broken, empty when none is.
         fold: The log in which the group begins.
-        assignors: The assignors of its members, for those that assign.
     """
 
     kinds: tuple[MemberKind, ...]
@@ -163,7 +134,6 @@ class GroupProtocol:
     is_at_rest: Callable[[Coordinator], bool]
     wrong: Callable[[Coordinator], str]
     fold: LogState = field(default_factory=LogState)
-    assignors: Mapping[str, Assignor] = field(default_factory=dict)
 
     def kind_of(self, session: object) -> MemberKind:
         """Return the kind of the member that has a session."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from msgspec import Struct, field
 
 from kohort.group.assignors import Assignor
 from kohort.simulation.coverage import AnyRow, AnyTable
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.simulation.application import Application
@@ -20,8 +21,7 @@ AnyHandler: TypeAlias = Callable[[Any, Any], None]
 AnyGuard: TypeAlias = Callable[[Any, Any], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bug:
+class Bug(Struct, frozen=True, kw_only=True):
     """A bug written by hand.
 
     Attributes:

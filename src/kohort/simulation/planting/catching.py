@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from msgspec import Struct
+
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.coverage import counted
 from kohort.simulation.drawing import draw
@@ -22,15 +24,14 @@ from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import CRASHED, OK, Outcome, run_world
 from kohort.simulation.scenario import Scenario
 from kohort.simulation.world import NO_CHECKERS, World
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 MINUTES = 10
 # How long positions are kept in the runs that are aimed at what takes them away.
 _SHORT_RETENTION_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Try:
+class Try(Struct, frozen=True, order=True):
     """One run: a seed of a protocol; `aim` says what else is special about it."""
 
     protocol: str
@@ -56,8 +57,7 @@ class Try:
         return replace(drawn, group_max_size=size)
 
 
-@dataclass(frozen=True, slots=True)
-class Catch:
+class Catch(Struct, frozen=True):
     """What became of a planted bug.
 
     Attributes:

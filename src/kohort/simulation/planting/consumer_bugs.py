@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kohort.errors import ErrorCode
+from kohort.group.coordinator.consumer.fold import GROUPS
 from kohort.group.coordinator.events import JobDone, RequestArrived, Tick
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import ShardDecision
@@ -38,7 +39,7 @@ def _first(spoil: Any) -> Plant:  # noqa: ANN401  # a function from event to eve
 
 
 def _member_epoch(decision: ShardDecision, request: Any) -> int:  # noqa: ANN401  # of two kinds
-    group = decision.log.consumer_groups.get(request.group_id)
+    group = GROUPS.of(decision.log).get(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     return member.epoch if member is not None else -3
 
@@ -66,7 +67,7 @@ def _tell_target(decision: ShardDecision, event: RequestArrived[Any]) -> None:
     request = event.request
     if not isinstance(request, ConsumerGroupHeartbeatRequest):
         return
-    group = decision.log.consumer_groups.get(request.group_id)
+    group = GROUPS.of(decision.log).get(request.group_id)
     if group is None:
         return
     topics = tuple(
@@ -129,7 +130,7 @@ def plant_all() -> None:
     bug(
         "target unwritten",
         "a target that was made is not written",
-        afterwards(SHARD, JobDone, "finish_job", _forget_target),
+        afterwards(SHARD, JobDone, "hear", _forget_target),
         _P,
     )
     bug(

@@ -9,7 +9,7 @@ from immutables import Map
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.identity import member_error
+from kohort.group.coordinator.classic.group import member_error
 from kohort.group.coordinator.classic.join import park_join
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.events import (
@@ -43,11 +43,6 @@ def _is_stranger(decision: ClassicDecision, arrived: RequestArrived[Any]) -> boo
     """A guard that looks at the member, and forgets the generation."""
     request = arrived.request
     return member_error(decision.group, request.member_id, request.group_instance_id) is not None
-
-
-def _is_member(decision: ClassicDecision, arrived: RequestArrived[Any]) -> bool:
-    """The same, the other way round."""
-    return not _is_stranger(decision, arrived)
 
 
 def _forget_records(decision: ClassicDecision, _event: object) -> None:
@@ -154,7 +149,7 @@ def _plant_part_1() -> None:
     bug(
         "stale heartbeat",
         "a heartbeat of an older generation is accepted",
-        unguarded(_T, _BEAT, "accept", _is_member),
+        unguarded(_T, _BEAT, "refuse", _is_stranger),
     )
     bug(
         "stale sync",

@@ -15,8 +15,8 @@ from uuid import UUID
 from kohort.errors import KohortError
 from kohort.group.assignors import ClusterView, CooperativeStickyAssignor, RangeAssignor
 from kohort.group.coordinator.consumer.group import Member
-from kohort.group.coordinator.records import LogState
 from kohort.group.coordinator.shard import Lifecycle, Shard
+from kohort.group.coordinator.state import LogState
 from kohort.group.effects import Callback, Send
 from kohort.group.events import GroupEvent
 from kohort.group.member.classic.table import CLASSIC_MEMBER

@@ -10,7 +10,7 @@ from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssig
 from kohort.group.effects import Send
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
-from kohort.group.member.classic import callbacks, join
+from kohort.group.member.classic import calls, join
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import (
@@ -56,7 +56,7 @@ def _revoke_and_join(decision: ClassicMemberDecision, answer: object) -> None:
 
 
 def _lose_nothing(decision: ClassicMemberDecision, answer: HeartbeatAnswered) -> None:
-    join.reset_identity(decision, answer.error_code)
+    join.reset_identity(decision, answer)
     join.send_join(decision)
 
 
@@ -69,7 +69,7 @@ def _spoil(decision: ClassicMemberDecision, done: JobDone, change: Any) -> None:
     read = {m: sorted(decode_assignment(data)[0]) for m, data in sorted(done.assignments.items())}
     change(read)
     spoilt = {member: encode_assignment(partitions) for member, partitions in read.items()}
-    join.hand_over(decision, spoilt)
+    join.hand_over(decision, replace(done, assignments=spoilt))
 
 
 def _give_twice(decision: ClassicMemberDecision, done: JobDone) -> None:
@@ -108,11 +108,11 @@ def _take_up_at_once(decision: ClassicMemberDecision, answer: SyncGroupResponse)
 
 def _settle_without_rejoining(decision: ClassicMemberDecision, done: CallbackDone) -> None:
     decision.session = replace(decision.session, rejoin=None)
-    callbacks.assigned(decision, done)
+    calls.assigned(decision, done)
 
 
 def _settle_and_rejoin(decision: ClassicMemberDecision, done: CallbackDone) -> None:
-    callbacks.assigned(decision, done)
+    calls.assigned(decision, done)
     if decision.state is MemberState.STABLE:
         join.rejoin(decision, "to be sure")
 
@@ -355,7 +355,7 @@ def _plant_part_2() -> None:
     bug(
         "take before give",
         "a cooperative member takes what is new before it gives up what moves",
-        instead(_T, SyncGroupResponse, "accept_assignment", _take_up_at_once),
+        instead(_T, SyncGroupResponse, "take_assignment", _take_up_at_once),
         _COOP,
     )
     bug(

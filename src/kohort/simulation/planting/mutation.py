@@ -7,17 +7,18 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from kohort.group.machine import Decision
 from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
-from kohort.values import dataclass, replace
+from kohort.values import replace
 
 # Handlers that are empty.
 _DOES_NOTHING = frozenset({"ignore", "keep", "pass_over", "spare"})
 Handler: TypeAlias = Callable[[Decision[Enum], object], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
+class Mutant(Struct, frozen=True):
     """One row, changed.
 
     Attributes:

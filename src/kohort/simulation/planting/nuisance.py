@@ -101,7 +101,7 @@ def _answer_heartbeat(client: Client, session: Any, code: ErrorCode, chance: Str
 
 def _answer_join(client: Client, session: Any) -> None:  # noqa: ANN401  # of any protocol
     """A coordinator that chooses an assignor which nobody has named."""
-    request = getattr(session, "request", None)
+    request = session.request
     if request is None or client.machine.state.name not in _WAITS_FOR_JOIN:
         return
     answer: Message = JoinGroupResponse(

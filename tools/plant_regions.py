@@ -1,0 +1,148 @@
+"""Plant bugs into regions by a change of the code, and say what catches each.
+
+`tests/planted/regions.toml` has for each bug the `file`, the text to `find`, which is there once,
+what to put there instead (`replace`), and what `breaks` then. A change is made in a copy of the
+package, never in place; `caught` has the rule and the seed that caught it last, or a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "kohort"
+DATA = ROOT / "tests" / "planted" / "regions.toml"
+_LIMIT_S = 900
+_EXPLORED = "explored "
+_OPTIONS = ("-q", "--tb=no", "-rf", "-n", "0", "-p", "no:cacheprovider")
+# Prints the first rule that a seed breaks, and the seed.
+_EXPLORE = """
+import sys
+from kohort.simulation.exploring.search import explore
+from kohort.simulation.regions.exploring import SmallRegion
+kinds = tuple(sys.argv[4].split(","))
+found = explore(SmallRegion(*map(int, sys.argv[1:4]), kinds=kinds), 20_000)
+print(found.violation, len(found.path)) if found.violation else None
+"""
+_RUN = """
+import sys
+from kohort.simulation.regions.running import run
+from kohort.simulation.regions.scenario import draw
+for seed in map(int, sys.argv[1:]):
+    outcome = run(draw(seed))
+    if not outcome.is_ok:
+        print(outcome.verdict, seed, outcome.complaint[:150])
+        break
+"""
+
+
+class Planted(Struct, frozen=True, kw_only=True):
+    """A bug.
+
+    Attributes:
+        name: Its name.
+        file: Path of the code, from the root.
+        find: What stands there, once.
+        replace: What stands there instead.
+        breaks: What is wrong then.
+        caught: The rule and the seed that catch it, or the test, or a size that is explored and
+            what goes wrong there; empty: nothing does.
+        survives: Why nothing catches it.
+        first: The rule and the seed that caught it when it was new; empty: none did.
+    """
+
+    name: str
+    file: str
+    find: str
+    replace: str
+    breaks: str
+    caught: str = ""
+    survives: str = ""
+    first: str = ""
+
+    @property
+    def is_applicable(self) -> bool:
+        """Whether the text to find is there, once."""
+        return (ROOT / self.file).read_text(encoding="utf-8").count(self.find) == 1
+
+
+def planted() -> dict[str, Planted]:
+    """Return all bugs by name."""
+    entries = tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return {name: Planted(name=name, **entry) for name, entry in entries.items()}
+
+
+def caught(bug: Planted, seeds: Sequence[int], copy: Path) -> str:
+    """Return the rule that the first of the seeds breaks with the bug, the seed and the complaint.
+
+    Args:
+        bug: What is wrong.
+        seeds: Which seeds to run, in this order.
+        copy: Folder of a copy of the package, as it is again afterwards.
+    """
+    original = ROOT / bug.file
+    changed = copy / original.relative_to(PACKAGE.parent)
+    text = original.read_text(encoding="utf-8")
+    changed.write_text(text.replace(bug.find, bug.replace), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", _RUN, *map(str, seeds)]
+    if bug.caught.startswith(_EXPLORED):
+        command = [sys.executable, "-c", _EXPLORE, *bug.caught.split(maxsplit=4)[1:]]
+    elif "::" in bug.caught:
+        command = [sys.executable, "-m", "pytest", *_OPTIONS, bug.caught]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"- - no end within {_LIMIT_S} s"
+    finally:
+        shutil.copy2(original, changed)
+    if "::" in bug.caught:
+        failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+        return f"test {failed[0][7:150]}" if failed else ""
+    return done.stdout.strip() or done.stderr.strip()[-200:]
+
+
+def run(bugs: Sequence[Planted], seeds: Sequence[int]) -> Iterator[tuple[Planted, str]]:
+    """Plant bugs, one after the other, and yield what caught each."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name)
+        for each in bugs:
+            yield each, caught(each, seeds, Path(folder))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Plant bugs; exit with 1 if one is neither caught nor listed as a survivor."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--bug", action="append", help="only this one")
+    parser.add_argument("--seeds", type=int, default=40, help="most seeds for each bug")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    given = parser.parse_args(arguments)
+    bugs = planted()
+    chosen = [bugs[name] for name in given.bug] if given.bug else list(bugs.values())
+    missed = 0
+    for bug, verdict in run(chosen, range(given.first, given.first + given.seeds)):
+        missed += not verdict and not bug.survives
+        print(f"{bug.name:42} {verdict or 'NOT CAUGHT'}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
