@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.errors import (
+    AbortableTransactionError,
     ConfigError,
     KafkaError,
     KohortError,
     LocalProtocolError,
+    ProducerFencedError,
     ProtocolError,
     RecordDeserializationError,
     RemoteProtocolError,
 )
 from kohort.installation import InstallationError
 from kohort.lazy import importer
-from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.broker import EmbeddedBroker
@@ -45,14 +47,17 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     # values
+    "ConsumerGroupMetadata",
     "OffsetAndMetadata",
     "TopicPartition",
     # errors
+    "AbortableTransactionError",
     "ConfigError",
     "InstallationError",
     "KafkaError",
     "KohortError",
     "LocalProtocolError",
+    "ProducerFencedError",
     "ProtocolError",
     "RecordDeserializationError",
     "RemoteProtocolError",

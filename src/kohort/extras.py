@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from kohort.errors import KohortError
 
 # The extra that brings a package, by the name under which it is imported.
-EXTRAS = {"re2": "broker", "rich": "cli", "typer": "cli"}
+EXTRAS = {
+    "cryptography": "tls",
+    "re2": "broker",
+    "rich": "cli",
+    "rocksdict": "streams",
+    "typer": "cli",
+}
 
 
 class MissingExtraError(KohortError, ModuleNotFoundError):

@@ -1,7 +1,7 @@
 """Whether the compiled half of the package is here; found out before anything asks for it.
 
 Spark ships what `--py-files` and `addPyFile` name as an archive, from which Python imports modules
-but no extension modules. Without this the error would name a module that nobody has heard of.
+but no extension modules. Without this the error would name an unfamiliar module.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from kohort.errors import KohortError
 
-# Any of them; this one is needed by everything.
-EXTENSION = "kohort.values"
+# Any of them; to look for this one loads nothing else.
+EXTENSION = "kohort.group.assignors._border"
 
 
 class InstallationError(KohortError, ImportError):

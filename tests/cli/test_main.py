@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,11 +24,58 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", [
-    [], ["demo"], ["broker"], ["groups"], ["groups", "describe"], ["spark"],
+    [], ["demo"], ["broker"], ["groups"], ["groups", "describe"], ["groups", "members"],
+    ["groups", "state"], ["groups", "watch"], ["groups", "reset-offsets"], ["groups", "delete"],
+    ["groups", "delete-offsets"], ["groups", "remove-members"], ["topics"], ["topics", "list"],
+    ["topics", "describe"], ["topics", "create"], ["topics", "alter"], ["topics", "delete"],
+    ["topics", "configs"], ["produce"], ["consume"], ["spark"],
     ["spark", "import-checkpoint"], ["spark", "export-checkpoint"], ["spark", "export-offsets"],
+    ["region"], ["region", "start"],
 ])  # fmt: skip
 def test_every_command_explains_itself(command: list[str]) -> None:
     done = run(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["kohort", "kohort.cli", "kohort.cli.main"])
+def test_every_way_to_start_the_command_is_the_command(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "broker", "--port", "wrong"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--port" in done.stderr
+
+
+def test_commands_and_options_are_completed() -> None:
+    """As the script that --show-completion prints asks for it."""
+    script = Path(sys.executable).with_name("kohort")
+    for words, expected in (
+        ("kohort gro", ["groups"]),
+        ("kohort groups re", ["reset-offsets", "remove-members"]),
+        ("kohort groups reset-offsets --to-d", ["--to-datetime"]),
+    ):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        done = subprocess.run(
+            [str(script)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "_KOHORT_COMPLETE": "complete_bash", **asked},
+        )
+        assert sorted(done.stdout.split()) == sorted(expected)
+
+
+def test_the_installed_script_is_the_command() -> None:
+    script = Path(sys.executable).with_name("kohort")
+    done = subprocess.run(
+        [str(script), "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0
     assert "Usage" in done.stdout
 
@@ -88,7 +136,7 @@ def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> N
             while len(described["members"]) < 2 or described["state"] != "Reconciling":
                 south.poll(20)
                 described = json.loads(run(*describe, "--json").stdout)
-            table = run(*describe, "--members").stdout
+            table = run("groups", "members", "g", "-b", address, "--verbose").stdout
             offsets = run(*describe).stdout
             listed = run("groups", "list", "-b", address).stdout
     has = {member["client_id"]: member for member in described["members"]}
@@ -98,7 +146,7 @@ def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> N
     assert sorted(given) == [[0], [1]]
     assert has["north"]["epoch"] < described["target_assignment_epoch"] == described["epoch"]
     assert "TYPE consumer  STATE Reconciling  ASSIGNMENT-STRATEGY uniform  GROUP-EPOCH" in table
-    assert "CURRENT-EPOCH  CURRENT-ASSIGNMENT  TARGET-ASSIGNMENT  TYPE" in table
+    assert "CURRENT-EPOCH  CURRENT-ASSIGNMENT  TARGET-EPOCH  TARGET-ASSIGNMENT" in table
     assert "north      " in table
     assert "t:0,1 " in table
     assert "CURRENT-OFFSET  LOG-END-OFFSET  LAG" in offsets

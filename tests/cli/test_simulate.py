@@ -208,3 +208,36 @@ def test_wrong_options_are_named(arguments: tuple[str, ...], text: str) -> None:
     result = run(*arguments)
     assert isinstance(result.exception, ConfigError)
     assert text in str(result.exception)
+
+
+def test_regions_are_simulated_too() -> None:
+    done = CliRunner().invoke(app, ["simulate", "--protocol", "region", "--runs", "2", "--json"])
+    assert done.exit_code == 0
+    assert [json.loads(line)["verdict"] for line in done.stdout.splitlines()] == ["ok", "ok"]
+    with pytest.raises(ConfigError, match="the seed decides members"):
+        CliRunner().invoke(
+            app, ["simulate", "--protocol", "region", "--members", "3"], catch_exceptions=False
+        )
+
+
+def test_transactions_are_simulated_too() -> None:
+    args = ["simulate", "--protocol", "transactions"]
+    done = CliRunner().invoke(app, [*args, "--runs", "5"])
+    assert (done.exit_code, done.output) == (0, "5 histories of transactions, 0 broke a rule\n")
+    done = CliRunner().invoke(app, [*args, "--runs", "2", "--json"])
+    assert [json.loads(line)["verdict"] for line in done.output.splitlines()] == ["ok"] * 2
+    done = CliRunner().invoke(app, [*args, "--seed", "7", "--trace"])
+    assert (done.exit_code, done.output.splitlines()[-1]) == (0, "ok")
+    with pytest.raises(ConfigError, match="the seed decides all"):
+        CliRunner().invoke(app, [*args, "--members", "3"], catch_exceptions=False)
+
+
+def test_a_region_can_be_replayed_from_its_file(tmp_path: Path) -> None:
+    from kohort.simulation.regions.scenario import draw, to_json
+
+    path = tmp_path / "region.json"
+    path.write_text(to_json(draw(8)), encoding="utf-8")
+    args = ["simulate", "--protocol", "region", "--replay", str(path)]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0
+    assert "complete/" in done.stdout

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kohort.demo.flights import CarrierFigures, figures_of, in_order, load_table
 from kohort.demo.verdict import TableFacts, judge
+from kohort.values import replace
 
 EXPECTED = {"AA": CarrierFigures(60, 55, 300), "UA": CarrierFigures(40, 40, -20)}
 GOOD = TableFacts(100, 100, EXPECTED, {"north": 60, "south": 20, "west": 20})

@@ -2,66 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from kohort.types import TopicPartition
-from kohort.values import dataclass
+from kohort.cli.command_config import CommandConfig
+from kohort.cli.group_changes import GroupName, delete, delete_offsets, remove_members
+from kohort.cli.group_resets import reset_offsets
+from kohort.cli.group_views import (
+    DISPENSABLE,
+    Position,
+    as_dict,
+    headline,
+    members_as_dict,
+    members_table,
+    offsets_table,
+    positions_of,
+    state_as_dict,
+    state_table,
+)
+from kohort.cli.group_watch import Changes
+from kohort.cli.shared import (
+    AsJson,
+    Bootstrap,
+    admin_client,
+    console,
+    fitted,
+    print_json,
+    print_table,
+    printable,
+    refreshed,
+    tell,
+    until_interrupted,
+    wrong_usage,
+)
+from kohort.errors import KohortError
+from kohort.output import silence_out
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
-    from kohort.client.admin_values import MemberDescription
 
-app = typer.Typer(help="List and describe consumer groups.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at consumer groups, move their offsets, remove them.", no_args_is_help=True
+)
 
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
-_NONE = "-"
-# A person waits for the answer, so not for the minute that a program may.
-_PATIENCE_MS = 10_000
-# The timestamp that stands for the end of a partition in ListOffsets.
-LATEST = -1
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More columns.")]
 
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """One partition of a group, as `kafka-consumer-groups --describe` shows it.
-
-    Attributes:
-        partition: The partition.
-        committed: The group's offset, None when it has none.
-        end: Offset after the last record.
-        member_id: Who owns the partition, empty when nobody does.
-        host: Where the owner runs.
-        client_id: What the owner calls itself.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    end: int
-    member_id: str
-    host: str
-    client_id: str
-
-    @property
-    def lag(self) -> int | None:
-        """Records after the group's offset."""
-        return None if self.committed is None else max(self.end - self.committed, 0)
+_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning",
+           "Reconciling", "NotReady")  # fmt: skip
+_TYPES = ("classic", "consumer", "share", "streams")
 
 
 @app.command("list")
-def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
-    """List all groups with their state."""
-    with _admin(bootstrap_servers) as admin:
-        groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
+def list_groups(
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    state: Annotated[
+        str, typer.Option("--state", metavar="STATE,...", help="Only groups in these states.")
+    ] = "",
+    type_: Annotated[
+        str, typer.Option("--type", metavar="TYPE,...", help="Only groups of these types.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List groups with their type and state.
+
+    Example: kohort groups list -b localhost:9092 --state Stable,Empty --type consumer
+    """
+    states = _chosen(state, _STATES, "--state")
+    types = _chosen(type_, _TYPES, "--type")
+    with admin_client(bootstrap_servers, command_config) as admin:
+        groups = admin.list_groups(states, types)
     if as_json:
         rows = [
             {
@@ -72,175 +89,165 @@ def list_groups(bootstrap_servers: Bootstrap, as_json: AsJson = False) -> None:
             }
             for g in groups
         ]
-        typer.echo(json.dumps({"groups": rows}))
-        return
-    table = Table("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE", box=None, pad_edge=False)
-    for group in groups:
-        shown = (group.type, group.state, group.protocol_type)
-        table.add_row(group.group_id, *(text or _NONE for text in shown))
-    _console().print(table if groups else "no groups")
+        print_json({"groups": rows})
+    elif groups:
+        shown = [(g.group_id, g.type, g.state, g.protocol_type) for g in groups]
+        print_table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), shown, ["PROTOCOL-TYPE"])
+    else:
+        typer.echo("no groups")
+
+
+def _chosen(given: str, known: Sequence[str], option: str) -> list[str]:
+    """Return names from a list with commas, in Kafka's spelling."""
+    spelled = {name.lower(): name for name in known}
+    names = [each.strip().lower() for each in given.split(",") if each.strip()]
+    for name in names:
+        if name not in spelled:
+            raise wrong_usage(f"{option} {name}: it can be {', '.join(known)}")
+    return [spelled[name] for name in names]
 
 
 @app.command()
 def describe(
-    group: str,
+    group: GroupName,
     bootstrap_servers: Bootstrap,
-    members: Annotated[
-        bool, typer.Option("--members", help="Members with what they have, and are to have.")
+    command_config: CommandConfig = None,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's state, its offsets, its lag, and who has which partition.
+
+    Example: kohort groups describe delays -b localhost:9092
+    """
+    with admin_client(bootstrap_servers, command_config) as admin:
+        described = admin.describe_groups([group])[group]
+        positions, unknown = positions_of(admin, described)
+    if unknown is not None:
+        tell(f"the ends of some partitions are not known: {unknown}")
+    if as_json:
+        print_json(as_dict(described, positions))
+        return
+    console().print(Text(printable(headline(described))))
+    columns, rows = offsets_table(described, positions, verbose=verbose)
+    if rows:
+        print_table(columns, rows, DISPENSABLE)
+    else:
+        typer.echo("no committed offsets, and no member has a partition")
+
+
+@app.command()
+def members(
+    group: GroupName,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="What each has, and is to have (KIP-848).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a group's state, its offsets and its lag."""
-    with _admin(bootstrap_servers) as admin:
+    """Show a group's members.
+
+    Example: kohort groups members delays -b localhost:9092 --verbose
+    """
+    with admin_client(bootstrap_servers, command_config) as admin:
         described = admin.describe_groups([group])[group]
-        positions = _positions(admin, described) if as_json or not members else []
     if as_json:
-        typer.echo(json.dumps(_as_dict(described, positions)))
+        print_json(members_as_dict(described))
         return
-    console = _console()
-    console.print(_headline(described), highlight=False)
-    console.print(_members_table(described) if members else _table(positions))
+    console().print(Text(printable(headline(described))))
+    columns, rows = members_table(described, verbose=verbose)
+    if rows:
+        print_table(columns, rows, DISPENSABLE)
+    else:
+        typer.echo("no members")
 
 
-def _headline(described: GroupDescription) -> str:
-    parts = {
-        "GROUP": described.group_id,
-        "TYPE": described.type,
-        "STATE": described.state,
-        "ASSIGNMENT-STRATEGY": described.assignor or _NONE,
-        "GROUP-EPOCH": described.epoch,
-        "TARGET-ASSIGNMENT-EPOCH": described.target_epoch,
-        "#MEMBERS": len(described.members),
-    }
-    return "  ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+@app.command()
+def state(
+    group: GroupName,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's coordinator, type, assignor, state and epochs.
+
+    Example: kohort groups state delays -b localhost:9092
+    """
+    with admin_client(bootstrap_servers, command_config) as admin:
+        described = admin.describe_groups([group])[group]
+    if as_json:
+        print_json(state_as_dict(described))
+    else:
+        print_table(*state_table(described))
 
 
-def _admin(bootstrap_servers: str) -> AdminClient:
-    from kohort.client import AdminClient
+@app.command()
+def watch(
+    group: GroupName,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look.")
+    ] = 1.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, whenever something differs.")
+    ] = False,
+) -> None:
+    """Show a group again and again: since when its state holds, who came and who left.
 
-    return AdminClient(bootstrap_servers=bootstrap_servers, default_api_timeout_ms=_PATIENCE_MS)
+    Ends with exit code 0 upon Ctrl-C or SIGTERM. What happened before it began it cannot know.
 
+    Example: kohort groups watch delays -b localhost:9092
+    """
+    changes = Changes()
+    with admin_client(bootstrap_servers, command_config) as admin:
+        if as_json:
+            try:
+                until_interrupted(_print_changes(admin, group, every))
+            except BrokenPipeError:  # the reader has seen enough
+                silence_out()
+        else:
 
-def _positions(admin: AdminClient, described: GroupDescription) -> list[Position]:
-    committed = admin.list_group_offsets(described.group_id)
-    owners = {partition: member for member in described.members for partition in member.assignment}
-    promised = (tp for member in described.members for tp in member.target_assignment or ())
-    wanted = sorted({*committed, *owners, *promised})
-    ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
-    positions = []
-    for partition in wanted:
-        owner = owners.get(partition)
-        offset = committed.get(partition)
-        positions.append(
-            Position(
-                partition=partition,
-                committed=offset.offset if offset else None,
-                end=ends[partition] or 0,  # a partition always has an end
-                member_id=owner.member_id if owner else "",
-                host=owner.client_host if owner else "",
-                client_id=owner.client_id if owner else "",
-            )
-        )
-    return positions
+            async def look() -> RenderableType:
+                return await asyncio.to_thread(_view, admin, group, changes)
 
-
-def _table(positions: list[Position]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"):
-        table.add_column(heading, justify="left" if heading == "TOPIC" else "right")
-    for heading in ("CONSUMER-ID", "HOST", "CLIENT-ID"):
-        table.add_column(heading)
-    for position in positions:
-        table.add_row(
-            position.partition.topic,
-            str(position.partition.partition),
-            _number(position.committed),
-            str(position.end),
-            _number(position.lag),
-            position.member_id or _NONE,
-            position.host or _NONE,
-            position.client_id or _NONE,
-        )
-    return table
+            until_interrupted(refreshed(look, every))
 
 
-def _members_table(described: GroupDescription) -> Table:
-    table = Table(box=None, pad_edge=False)
-    is_consumer = described.type == "consumer"
-    for heading in ("CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"):
-        table.add_column(heading, justify="right" if heading.startswith("#") else "left")
-    for heading in ("CURRENT-EPOCH",) * is_consumer + ("CURRENT-ASSIGNMENT",):
-        table.add_column(heading)
-    for heading in ("TARGET-ASSIGNMENT", "TYPE") * is_consumer:
-        table.add_column(heading)
-    for member in described.members:
-        row = [member.member_id, member.client_host, member.client_id, str(len(member.assignment))]
-        row += [_number(member.epoch)] * is_consumer + [_listed(member.assignment)]
-        if is_consumer:
-            row += [_listed(member.target_assignment or ()), member.type]
-        table.add_row(*row)
-    return table
+async def _print_changes(admin: AdminClient, group: str, every_s: float) -> None:
+    last = None
+    while True:
+        try:
+            seen = as_dict(*await asyncio.to_thread(_look, admin, group))
+        except KohortError as error:
+            seen = {"error": str(error)}
+        if seen != last:
+            print(json.dumps({"at": time.time(), **seen}), flush=True)
+        last = seen
+        await asyncio.sleep(every_s)
 
 
-def _listed(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as Kafka's tools write them: `flights:0,1;weather:0`."""
-    by_topic = _by_topic(partitions).items()
-    return ";".join(f"{name}:{','.join(map(str, those))}" for name, those in by_topic) or _NONE
+def _look(admin: AdminClient, group: str) -> tuple[GroupDescription, list[Position]]:
+    """Return a group; an end that is not known is left out, and `describe` says why."""
+    described = admin.describe_groups([group])[group]
+    positions, _ = positions_of(admin, described)
+    return described, positions
 
 
-def _console() -> Console:
-    """Return where tables go: whatever is not a terminal gets every column whole."""
-    console = Console()
-    return console if console.is_terminal else Console(width=500)
+def _view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
+    """Return what `watch` shows; a broker that is away is no reason to end."""
+    now = time.time()
+    try:
+        described, positions = _look(admin, group)
+    except KohortError as error:
+        changes.failed(str(error), now)
+        return Group(*map(Text, changes.lines()))
+    changes.saw(described, now)
+    columns, rows = offsets_table(described, positions, verbose=False)
+    made, _ = fitted(console(), columns, rows, DISPENSABLE)
+    head = f"{printable(headline(described))}  SINCE {changes.since()}"
+    return Group(Text(head), made, *map(Text, changes.lines()))
 
 
-def _number(value: int | None) -> str:
-    return _NONE if value is None else str(value)
-
-
-def _as_dict(described: GroupDescription, positions: list[Position]) -> dict[str, object]:
-    return {
-        "group": described.group_id,
-        "type": described.type,
-        "state": described.state,
-        "assignor": described.assignor,
-        "epoch": described.epoch,
-        "target_assignment_epoch": described.target_epoch,
-        "members": [_member_as_dict(member) for member in described.members],
-        "partitions": [
-            {
-                "topic": position.partition.topic,
-                "partition": position.partition.partition,
-                "current_offset": position.committed,
-                "log_end_offset": position.end,
-                "lag": position.lag,
-                "consumer_id": position.member_id or None,
-                "host": position.host or None,
-                "client_id": position.client_id or None,
-            }
-            for position in positions
-        ],
-    }
-
-
-def _member_as_dict(member: MemberDescription) -> dict[str, object]:
-    target = member.target_assignment
-    return {
-        "consumer_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "host": member.client_host,
-        "client_id": member.client_id,
-        "type": member.type,
-        "epoch": member.epoch,
-        "topics": sorted(member.topics),
-        "pattern": member.pattern,
-        "assignment": _by_topic(member.assignment),
-        "target_assignment": None if target is None else _by_topic(target),
-    }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
+for change in (reset_offsets, delete_offsets, delete, remove_members):
+    app.command()(change)

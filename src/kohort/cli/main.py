@@ -16,18 +16,25 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli import groups, simulate, spark
+from kohort.cli import consume, groups, produce, region, simulate, spark, streams, topics
 from kohort.demo.settings import GroupProtocol
 from kohort.errors import KohortError
+from kohort.output import failure_of_out, silence_out
 
 app = typer.Typer(
     name="kohort",
     help="Kafka consumer groups for Python and Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # which joins the lines of a paragraph
 )
 app.add_typer(groups.app, name="groups")
+app.add_typer(topics.app, name="topics")
 app.add_typer(spark.app, name="spark")
+app.add_typer(region.app, name="region")
+app.add_typer(streams.app, name="streams")
+app.command()(produce.produce)
+app.command()(consume.consume)
 app.command()(simulate.simulate)
 
 Bootstrap = Annotated[
@@ -54,11 +61,22 @@ def options(
 @app.command()
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Three plain Python consumers: 25 s, no Java.")
+        bool, typer.Option("--quick", help="Three plain Python applications: 25 s, no Java.")
     ] = False,
+    region: Annotated[
+        bool,
+        typer.Option(
+            "--region/--no-region",
+            help="One consistent region, whose every snapshot is checked; or a group alone, where"
+            " each application appends and commits for itself.",
+        ),
+    ] = True,
     sabotage: Annotated[
         bool,
-        typer.Option("--sabotage", help="Commit before the sink has written: must exit with 1."),
+        typer.Option(
+            "--sabotage",
+            help="Without a region, commit before the sink has written: must exit with 1.",
+        ),
     ] = False,
     group_protocol: Annotated[
         GroupProtocol,
@@ -68,10 +86,11 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything it leaves.")] = Path("demo-out"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, no panel.")] = False,
 ) -> None:
-    """Replay the flights of 2013 through one group of three applications, and judge the result.
+    """Replay the flights of 2013 through three applications of one region, and judge the result.
 
-    An application joins, one is killed, another joins; at the end the table they wrote together
-    must hold every flight exactly once. Exit code 0 when it does, 1 when anything is wrong.
+    An application joins, one is killed, another joins, while a reader checks that every version of
+    the table is a consistent cut; at the end the table they wrote together must hold every flight
+    exactly once. Exit code 0 when it does, 1 when anything is wrong.
 
     Without --bootstrap-servers an embedded broker is started; with it, a topic and a group are
     created on your Kafka and deleted at the end. With the consumer protocol (Kafka 4.0) the session
@@ -82,6 +101,7 @@ def demo(
 
     settings = DemoSettings(
         out=out,
+        region=region and not sabotage,
         quick=quick,
         sabotage=sabotage,
         bootstrap_servers=bootstrap_servers,
@@ -91,6 +111,24 @@ def demo(
     raise typer.Exit(run(settings))
 
 
+_FaultsFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Have the faults of this TOML file (docs/testing.md)."),
+]
+_SecurityFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Demand TLS or passwords, as this TOML file says (docs/broker.md)."
+    ),
+]
+_ClientFiles = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Write files there with which clients connect, for each user."
+    ),
+]
+
+
 @app.command()
 def broker(
     data: Annotated[Path, typer.Option(help="Data directory; made if missing.")],
@@ -98,7 +136,7 @@ def broker(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     allow_remote: Annotated[
         bool,
-        typer.Option(help="Permit an address that other machines reach; there is no security."),
+        typer.Option(help="Permit an address that others reach, without authentication."),
     ] = False,
     advertised: Annotated[
         str | None,
@@ -115,6 +153,9 @@ def broker(
         str,
         typer.Option(metavar="NAMES", help="Group protocols; draft is there to be studied."),
     ] = "classic,consumer",
+    faults: _FaultsFile = None,
+    security: _SecurityFile = None,
+    client_files: _ClientFiles = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, by Kafka's name."),
@@ -125,9 +166,15 @@ def broker(
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
     command += ["--port", str(port), "--host", host, "--protocols", protocols]
     command += ["--allow-remote"] if allow_remote else []
-    command += [] if advertised is None else ["--advertised", advertised]
-    if flush_interval_ms is not None:
-        command += ["--flush-interval-ms", str(flush_interval_ms)]
+    given = {
+        "--advertised": advertised,
+        "--flush-interval-ms": flush_interval_ms,
+        "--faults": faults,
+        "--security": security,
+        "--client-files": client_files,
+    }
+    for name, value in given.items():
+        command += [] if value is None else [name, str(value)]
     for setting in settings or []:
         command += ["--set", setting]
     os.execv(sys.executable, command)  # noqa: S606  # replaces this process, no shell
@@ -137,9 +184,25 @@ def main() -> None:
     """Run the command; an expected error is one line on standard error and exit code 1."""
     logging.getLogger("kohort").addHandler(logging.NullHandler())  # a command says it itself
     try:
+        _run()
+    except OSError:  # that standard output raises, or another that stays what it is
+        error = failure_of_out()
+        if error is None:
+            raise
+        silence_out()
+        typer.echo(f"kohort: standard output cannot be written: {error.strerror}", err=True)
+        sys.exit(1)
+
+
+def _run() -> None:
+    try:
         app()
     except (KohortError, ValueError, TypeError) as error:  # the latter: an argument of a client
+        typer.echo(f"kohort: {error}", err=True)
         if "--json" in sys.argv:
-            sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
-        sys.stderr.write(f"kohort: {error}\n")
+            typer.echo(json.dumps({"error": str(error)}))
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

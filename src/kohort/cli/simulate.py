@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,8 @@ Protocol = Annotated[
     typer.Option(
         metavar="NAME",
         help="classic, cooperative, consumer (KIP-848), client-side (the same, members assign),"
-        " draft, migration, or all in turn.",
+        " draft, migration, or all of these in turn; region: consistent regions; transactions:"
+        " transactional producers.",
     ),
 ]
 Faults = Annotated[
@@ -68,20 +70,65 @@ def simulate(
     when the members of your file are restarted, slow or killed, under each group protocol.
     """
     from kohort.cli import simulating
-    from kohort.simulation.campaign import Choice, parse_faults
+    from kohort.simulation.campaign import REGION, TRANSACTIONS, Choice, parse_faults
 
+    named = bool(members or minutes or scenario or faults != "all")
+    if protocol in (REGION, TRANSACTIONS):
+        others = _regions if protocol == REGION else _transactions
+        raise typer.Exit(others(named, seed, runs, (replay, trace, keep, as_json)))
     if scenario is not None and replay is not None:
         raise ConfigError("either --scenario or --replay")
     if scenario is not None:
-        wanted = runs or _WHAT_IF_RUNS
-        raise typer.Exit(simulating.what_if(scenario, protocol, wanted, as_json))
+        raise typer.Exit(simulating.what_if(scenario, protocol, runs or _WHAT_IF_RUNS, as_json))
     if replay is not None:
         raise typer.Exit(simulating.replay(replay, as_json))
-    choice = Choice(
-        protocol=protocol, members=members, minutes=minutes, faults=parse_faults(faults)
-    )
+    kinds = parse_faults(faults)
+    choice = Choice(protocol=protocol, members=members, minutes=minutes, faults=kinds)
     if trace:
         raise typer.Exit(simulating.trace(choice.scenario(seed), as_json))
+    raise typer.Exit(
+        simulating.seeds(choice, _seeds(seed, runs), _RUNS if runs is None else runs, keep, as_json)
+    )
+
+
+def _seeds(first: int, runs: int | None) -> Iterable[int]:
+    """Return so many seeds; with 0 they do not end."""
     wanted = _RUNS if runs is None else runs
-    seeds = range(seed, seed + wanted) if wanted else count(seed)
-    raise typer.Exit(simulating.seeds(choice, seeds, wanted, keep, as_json))
+    return range(first, first + wanted) if wanted else count(first)
+
+
+def _regions(
+    is_sized: bool,
+    seed: int,
+    runs: int | None,
+    given: tuple[Path | None, bool, Path | None, bool],
+) -> int:
+    """Simulate regions, of which the seed decides all; return the exit code."""
+    from kohort.cli import simulating_regions as regions
+    from kohort.simulation.regions.scenario import draw
+
+    replay, trace, keep, as_json = given
+    if is_sized:
+        raise ConfigError("of a region the seed decides members, minutes and faults")
+    if replay is not None:
+        return regions.replay(replay, as_json)
+    if trace:
+        return regions.trace(draw(seed), as_json)
+    return regions.seeds(_seeds(seed, runs), keep, as_json)
+
+
+def _transactions(
+    is_sized: bool,
+    seed: int,
+    runs: int | None,
+    given: tuple[Path | None, bool, Path | None, bool],
+) -> int:
+    """Simulate transactions, of which the seed decides all; return the exit code."""
+    from kohort.cli import simulating_transactions as transactions
+
+    replay, trace, keep, as_json = given
+    if is_sized or replay is not None:
+        raise ConfigError("of transactions the seed decides all: give --seed, --runs or --trace")
+    if trace:
+        return transactions.trace(seed, as_json=as_json)
+    return transactions.seeds(_seeds(seed, runs), goes_on=keep is not None, as_json=as_json)

@@ -31,7 +31,7 @@ def seeds(
     Args:
         choice: What is not left to the seed.
         numbers: The seeds.
-        total: How many there are; 0: nobody knows.
+        total: How many there are; 0: unknown.
         keep: Folder for the scenarios that fail; None: the first one ends it all.
         as_json: Whether to print an object for each run, and nothing else.
     """
@@ -83,9 +83,9 @@ def _print_run(outcome: Outcome, found: Finding | None) -> None:
 def replay(path: Path, as_json: bool) -> int:
     """Run a scenario from a file with its trace; return the exit code."""
     try:
-        scenario = from_toml(_text(path))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        scenario = from_toml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise ConfigError(f"{path}: {cause_of(error)}") from None
     return trace(scenario, as_json)
 
 
@@ -107,9 +107,9 @@ def trace(scenario: Scenario, as_json: bool) -> int:
 def what_if(path: Path, protocol: str, runs: int, as_json: bool) -> int:
     """Run one scenario under each protocol, and show them side by side; return the exit code."""
     try:
-        scenario = read_scenario(_text(path))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        scenario = read_scenario(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise ConfigError(f"{path}: {cause_of(error)}") from None
     names = tuple(PROTOCOLS) if protocol == ALL else (protocol,)
     if protocol != ALL and protocol not in PROTOCOLS:
         raise ConfigError(f"no protocol {protocol!r}{nearest(protocol, (*PROTOCOLS, ALL))}")
@@ -134,13 +134,9 @@ def _tell(progress: show.Progress, runs: int, protocol: str, number: int) -> Non
     progress.say(f"{protocol}: run {number + 1} of {runs}")
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
+def cause_of(error: Exception) -> str:
+    """Return the text of an error, without the path that an operating system puts there."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def _console(quiet: bool = False) -> Console:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kohort.cli.command_config import CommandConfig, read_command_config
+from kohort.cli.shared import AsJson, Bootstrap
 from kohort.errors import ConfigError
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.spark.history import Offsets
@@ -50,10 +53,6 @@ Checkpoint = Annotated[
 Copy = Annotated[
     str | None, typer.Argument(metavar="[COPY]", help="New folder for the converted checkpoint.")
 ]
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT"),
-]
 InPlace = Annotated[
     bool,
     typer.Option("--in-place", help="Change CHECKPOINT itself, after a backup beside it."),
@@ -82,7 +81,6 @@ Quiet = Annotated[
         help="How old the last batch must be; the command waits, and refuses what is written.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
 @app.command("import-checkpoint")
@@ -90,6 +88,7 @@ def import_checkpoint(
     checkpoint: Checkpoint,
     bootstrap_servers: Bootstrap,
     copy: Copy = None,
+    command_config: CommandConfig = None,
     group: Annotated[
         str | None,
         typer.Option(help="kafka.group.id of the new query; leave it out for groupMode=none."),
@@ -110,6 +109,7 @@ def import_checkpoint(
     from kohort.spark.migrating import import_checkpoint as run
 
     move = _move(checkpoint, copy, in_place, bootstrap_servers, group, open_batch, quiet_seconds)
+    move = replace(move, client=read_command_config(command_config))
     _run(run, _with(move, reset_offsets=reset_offsets), "kohort", as_json)
 
 
@@ -118,6 +118,7 @@ def export_checkpoint(
     checkpoint: Checkpoint,
     bootstrap_servers: Bootstrap,
     copy: Copy = None,
+    command_config: CommandConfig = None,
     group: Annotated[
         str | None, typer.Option(help="Its kafka.group.id; leave it out for groupMode=none.")
     ] = None,
@@ -135,6 +136,7 @@ def export_checkpoint(
     from kohort.spark.migrating import export_checkpoint as run
 
     move = _move(checkpoint, copy, in_place, bootstrap_servers, group, open_batch, quiet_seconds)
+    move = replace(move, client=read_command_config(command_config))
     _run(run, _with(move, positions=positions), "spark", as_json)
 
 
@@ -148,6 +150,7 @@ def export_offsets(
         str | None,
         typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT"),
     ] = None,
+    command_config: CommandConfig = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="Only this topic of the group; may be repeated.")
     ] = None,
@@ -167,15 +170,22 @@ def export_offsets(
     from kohort.spark.migrating import Move, checkpoint_offsets, group_starts
 
     warnings: tuple[str, ...] = ()
+    client = read_command_config(command_config)
     if checkpoint is not None:
         if topic or missing:
             raise ConfigError("--topic and --missing are for a group without --checkpoint")
         servers = bootstrap_servers or ""
-        move = Move(source=checkpoint, target=None, bootstrap_servers=servers, group_id=group)
+        move = Move(
+            source=checkpoint,
+            target=None,
+            bootstrap_servers=servers,
+            client=client,
+            group_id=group,
+        )
         offsets, warnings = checkpoint_offsets(_with(move, positions=positions))
     elif group is not None and bootstrap_servers is not None:
         number = None if missing is None else _MISSING[missing]
-        offsets = group_starts(bootstrap_servers, group, topic or (), number)
+        offsets = group_starts(bootstrap_servers, group, topic or (), number, client)
     else:
         raise ConfigError("give --checkpoint, or --group with --bootstrap-servers")
     _warn(warnings)
@@ -212,8 +222,6 @@ def _move(
 def _with(
     move: Move, *, positions: PositionsChoice | None = None, reset_offsets: bool = False
 ) -> Move:
-    from kohort.values import replace
-
     return replace(
         move,
         positions=None if positions is None else positions.value,

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 
 import psutil
+from msgspec import Struct, field
 
 from kohort.errors import KohortError
-from kohort.values import dataclass
 
 # Marks the lines of an actor's output that are meant for the demo.
 PREFIX = "kohort-demo "
@@ -29,8 +29,7 @@ class ActorError(KohortError):
     """An application of the demo ended or failed to answer when it should not have."""
 
 
-@dataclass(slots=True)
-class ActorState:
+class ActorState(Struct):
     """What an actor has said so far.
 
     Attributes:
@@ -39,6 +38,9 @@ class ActorState:
         opened: Batches it has begun.
         open_batch: Records of the batch it has begun but not yet finished.
         fatal: Its own account of why it gave up.
+        snapshots: Snapshots of the table that it has checked, as a reader.
+        visible: Flights in the last one.
+        wrong: What was wrong with a snapshot.
     """
 
     said: list[str] = field(default_factory=list)
@@ -46,6 +48,9 @@ class ActorState:
     opened: int = 0
     open_batch: int = 0
     fatal: str | None = None
+    snapshots: int = 0
+    visible: int = 0
+    wrong: str | None = None
 
 
 class Actor:
@@ -62,7 +67,8 @@ class Actor:
         """
         self.name = name
         self.state = ActorState()
-        self._log_path = log
+        self.log_path = log
+        self._was_killed = False
         self._changed = threading.Condition()
         self._log = log.open("wb")
         self._process = subprocess.Popen(
@@ -84,6 +90,11 @@ class Actor:
         """Whether the process is running."""
         return self._process.poll() is None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the process ended, and was neither told to nor killed."""
+        return self._gone() and not self._was_killed and "drained" not in self.state.said
+
     def tell(self, command: str) -> None:
         """Send a command.
 
@@ -96,7 +107,7 @@ class Actor:
             self._process.stdin.write(command.encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise ActorError(f"{self.name} is gone: {error}; see {self._log_path}") from error
+            raise ActorError(f"{self.name} is gone: {error}; see {self.log_path}") from error
 
     def wait_for(self, event: str, timeout_s: float) -> None:
         """Wait until the actor has said `event`.
@@ -109,7 +120,7 @@ class Actor:
             if event in self.state.said:
                 return
         why = self.state.fatal or ("it ended" if self._gone() else f"nothing in {timeout_s:.0f} s")
-        raise ActorError(f"{self.name} never said {event!r}: {why}; see {self._log_path}")
+        raise ActorError(f"{self.name} never said {event!r}: {why}; see {self.log_path}")
 
     def wait_for_open_batch(self, timeout_s: float) -> None:
         """Wait until the actor opens its next batch.
@@ -121,7 +132,7 @@ class Actor:
             before = self.state.opened
             self._changed.wait_for(lambda: self.state.opened > before or self._gone(), timeout_s)
             if self.state.opened == before:
-                raise ActorError(f"{self.name} opened no batch; see {self._log_path}")
+                raise ActorError(f"{self.name} opened no batch; see {self.log_path}")
 
     def kill(self) -> None:
         """Kill the process and everything it started at the same instant.
@@ -129,6 +140,7 @@ class Actor:
         Spark's Python workers lead process groups of their own, so one signal to a group would
         leave some of them alive to say goodbye to the broker.
         """
+        self._was_killed = True
         family = [psutil.Process(self.pid)] if self.alive else []
         family += family[0].children(recursive=True) if family else []
         for process in family:
@@ -176,6 +188,11 @@ class Actor:
                 self.state.open_batch = 0
             elif event["event"] == "fatal":
                 self.state.fatal = str(event.get("why"))
+            elif event["event"] == "snapshot" and isinstance(records, int):
+                self.state.snapshots += 1
+                self.state.visible = records
+            elif event["event"] == "wrong":
+                self.state.wrong = str(event.get("why"))
             self._changed.notify_all()
 
 
@@ -183,3 +200,16 @@ def say(event: str, **values: object) -> None:
     """Tell the demo something; called inside an application."""
     sys.stdout.write(PREFIX + json.dumps({"event": event, **values}) + "\n")
     sys.stdout.flush()
+
+
+def commands() -> queue.Queue[str]:
+    """Return a queue of the lines that the demo sends; called inside an application."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line.strip())
+        lines.put("drain")
+
+    threading.Thread(target=read, name="commands", daemon=True).start()
+    return lines

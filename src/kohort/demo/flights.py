@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.errors import ConfigError
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +25,7 @@ TOPIC_FIELDS = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay")
 DAYS_IN_2013 = 365
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(Struct, frozen=True):
     """One flight as it is published.
 
     Attributes:
@@ -39,8 +39,7 @@ class Flight:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CarrierFigures:
+class CarrierFigures(Struct, frozen=True):
     """What the demo compares for one carrier; integers, so that equal means equal.
 
     Attributes:

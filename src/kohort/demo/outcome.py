@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -12,17 +13,15 @@ from rich.table import Table
 from kohort.demo.flights import CarrierFigures
 from kohort.demo.panel import carrier_table
 from kohort.demo.settings import APPLICATIONS, DemoSettings, GroupProtocol
-from kohort.demo.verdict import TableFacts, Verdict
+from kohort.demo.verdict import SnapshotFacts, TableFacts, Verdict
 from kohort.errors import ConfigError
 from kohort.observe.rebalances import Rebalance, describe_moves
 from kohort.observe.report import Section, render
 from kohort.observe.svg import Marker, draw
 from kohort.observe.timeline import OwnershipTimeline
-from kohort.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
+class GroupOffset(Struct, frozen=True):
     """What another client reads of one partition of the group.
 
     Attributes:
@@ -41,8 +40,7 @@ class GroupOffset:
         return self.end - self.committed
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Everything that is told at the end."""
 
     settings: DemoSettings
@@ -58,16 +56,20 @@ class Outcome:
     seconds: float
     table_read_by: str
     ownership_seen_by: str
+    snapshots: SnapshotFacts | None = None
 
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
         if not self.verdict.passed:
             return "Failed: " + "; ".join(self.verdict.reasons) + "."
-        return (
+        said = (
             f"Exactly once: {self.facts.distinct:,} flights, lost 0, twice in the table 0, "
             f"re-read after the kill {self.reread:,}."
         )
+        if self.snapshots is not None:
+            said += f" All {self.snapshots.snapshots:,} snapshots were consistent cuts."
+        return said
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -79,10 +81,20 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print(f"\nGroup as confluent-kafka reads it: committed {committed:,}, lag {lag:,}")
     for name in APPLICATIONS:
         console.print(f"  {name} wrote {outcome.facts.read_by.get(name, 0):,} flights")
+    if outcome.snapshots is not None:
+        console.print(f"{_told_snapshots(outcome.snapshots)}")
     style = "bold green" if outcome.verdict.passed else "bold red"
     console.print(f"\n{outcome.sentence}", style=style, highlight=False)
     console.print(f"{outcome.seconds:.0f} s. Report: {outcome.settings.out / 'report.html'}\n")
     _next_steps(outcome, console)
+
+
+def _told_snapshots(seen: SnapshotFacts) -> str:
+    resets = "1 reset" if seen.resets == 1 else f"{seen.resets} resets"
+    return (
+        f"Region: {seen.checkpoints:,} checkpoints, {resets}; "
+        f"a reader checked {seen.snapshots:,} snapshots of the table meanwhile"
+    )
 
 
 def _rebalance_table(outcome: Outcome) -> Table:
@@ -102,11 +114,18 @@ def _next_steps(outcome: Outcome, console: Console) -> None:
     console.print("Try next:")
     for line in (
         f"open {outcome.settings.out / 'report.html'}",
+        *_without_region(outcome),
         "kohort demo --quick --sabotage   # commits too early: watch it lose flights, exit 1",
         *_other_protocol(outcome.settings.group_protocol),
         "kohort broker --data ./data      # an empty broker of your own on a free port",
     ):
         console.print(f"  {line}", highlight=False)
+
+
+def _without_region(outcome: Outcome) -> list[str]:
+    if outcome.snapshots is None:
+        return []
+    return ["kohort demo --quick --no-region   # a group alone: each commits for itself"]
 
 
 def _other_protocol(shown: GroupProtocol) -> list[str]:
@@ -139,6 +158,16 @@ def as_dict(outcome: Outcome) -> dict[str, object]:
             for rebalance in outcome.rebalances
         ],
         "lag": sum(offset.lag for offset in outcome.offsets),
+        "region": None if outcome.snapshots is None else _as_dict(outcome.snapshots),
+    }
+
+
+def _as_dict(seen: SnapshotFacts) -> dict[str, object]:
+    return {
+        "snapshots": seen.snapshots,
+        "wrong": seen.wrong or None,
+        "checkpoints": seen.checkpoints,
+        "resets": seen.resets,
     }
 
 
@@ -150,7 +179,7 @@ def write_files(outcome: Outcome) -> None:
 
 
 def _page(outcome: Outcome, svg: str) -> str:
-    kind = "plain Python consumers" if outcome.settings.quick else "Spark applications"
+    kind = "Python applications" if outcome.settings.quick else "Spark applications"
     sections = [
         Section(
             "Who owned which partition",
@@ -177,12 +206,26 @@ def _page(outcome: Outcome, svg: str) -> str:
             [(str(o.partition), str(o.committed), str(o.end), str(o.lag)) for o in outcome.offsets],
         ),
     ]
+    if outcome.snapshots is not None:
+        sections.insert(2, _snapshot_section(outcome.snapshots))
     protocol = outcome.settings.group_protocol.description
+    what = "group" if outcome.snapshots is None else "consistent region"
     subtitle = (
-        f"336,776 flights of 2013, one group, three {kind}; {protocol}; {outcome.seconds:.0f} s"
+        f"336,776 flights of 2013, one {what}, three {kind}; {protocol}; {outcome.seconds:.0f} s"
     )
-    title = "kohort demo: one group, three applications"
+    title = f"kohort demo: one {what}, three applications"
     return render(title, subtitle, outcome.sentence, outcome.verdict.passed, sections)
+
+
+def _snapshot_section(seen: SnapshotFacts) -> Section:
+    return Section(
+        "Snapshots of the table while it was written",
+        "Each version of the table was compared with the topic and the CSV: of each partition the "
+        "flights from the first one on, each once, with the minutes that its aircraft had left "
+        f"late until then. {seen.wrong or 'All were consistent cuts'}.",
+        ("#checkpoints", "#resets", "#snapshots looked at", "#flights in the last one"),
+        [(str(seen.checkpoints), str(seen.resets), str(seen.snapshots), f"{seen.last:,}")],
+    )
 
 
 def _figures(outcome: Outcome) -> dict[str, tuple[int, float, int, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, timedelta
 
+from msgspec import Struct
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -13,15 +14,13 @@ from rich.text import Text
 
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 NEW_YEAR = date(2013, 1, 1)
 NOBODY = "·"
 COLORS = ("blue", "yellow", "green")
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """The figures at the top of the panel.
 
     Attributes:
@@ -30,6 +29,9 @@ class Counters:
         read: Flights the applications say they have read.
         committed: Sum of the group's committed offsets.
         total: Flights there will be in all.
+        visible: Flights that a reader of the table sees.
+        snapshots: Snapshots of the table that it has checked; None without a region.
+        is_wrong: Whether one was no consistent cut.
     """
 
     day: int
@@ -37,6 +39,9 @@ class Counters:
     read: int
     committed: int
     total: int
+    visible: int = 0
+    snapshots: int | None = None
+    is_wrong: bool = False
 
     @property
     def lag(self) -> int:
@@ -47,15 +52,19 @@ class Counters:
 class DemoPanel:
     """Renders the state of the demo; holds no state of its own but the width."""
 
-    def __init__(self, applications: tuple[str, ...], protocol: str, console: Console) -> None:
+    def __init__(
+        self, applications: tuple[str, ...], what: str, protocol: str, console: Console
+    ) -> None:
         """Prepare a panel.
 
         Args:
             applications: Their names, in the order of their colours.
+            what: What they are together.
             protocol: How they share the partitions, in a line.
             console: Where it will be shown.
         """
         self._console = console
+        self._what = what
         self._protocol = protocol
         self._letters = {
             name: Text(name[0].upper(), style=f"bold {COLORS[i % len(COLORS)]}")
@@ -68,7 +77,7 @@ class DemoPanel:
         """Return what is to be seen now."""
         return Panel(
             Group(self._head(act, counters), Text(), self._rows(timeline, now_ms), self._legend()),
-            title="kohort: one group, three applications",
+            title=f"kohort: one {self._what}, three applications",
             subtitle=self._protocol,
             border_style="dim",
         )
@@ -82,7 +91,10 @@ class DemoPanel:
             f"read {counters.read:>7,}",
             f"lag {counters.lag:>6,}",
         )
-        return Group(grid, Text(act, style="italic"))
+        lines: list[RenderableType] = [grid]
+        if counters.snapshots is not None:
+            lines.append(_reader(counters))
+        return Group(*lines, Text(act, style="italic"))
 
     def _rows(self, timeline: OwnershipTimeline, now_ms: int) -> RenderableType:
         grid = Table.grid(padding=(0, 1))
@@ -110,6 +122,15 @@ class DemoPanel:
         parts.append(NOBODY, style="red")
         parts.append(" no owner", style="dim")
         return parts
+
+
+def _reader(counters: Counters) -> Text:
+    text = Text(f"a reader sees {counters.visible:,} flights in the table; ", style="dim")
+    if counters.is_wrong:
+        text.append("its next snapshot was no consistent cut", style="bold red")
+    else:
+        text.append(f"{counters.snapshots:,} snapshots checked, all consistent cuts", style="green")
+    return text
 
 
 def carrier_table(rows: Mapping[str, tuple[int, float, int, float]]) -> Table:

@@ -1,68 +1,55 @@
-"""One plain Python application of `kohort demo --quick`: a Consumer in, one Delta table out."""
+"""One plain Python application of `kohort demo --quick`: flights in, one Delta table out.
+
+It is an operator of a consistent region, or with `--no-region` a plain Consumer that appends.
+"""
 
 from __future__ import annotations
 
 import argparse
-import queue
-import sys
+import logging
 import threading
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from kohort.demo.actors import say
-from kohort.demo.settings import GroupProtocol
+from kohort.demo.actors import commands, say
+from kohort.demo.settings import QUICK_PERIOD_MS, GroupProtocol
+from kohort.demo.totals import columns, flight_fields, with_totals
 from kohort.errors import CommitFailedError, RebalanceInProgressError
-from kohort.spark.parquet import TaskReport
+from kohort.tables.parquet import TaskReport
 
 if TYPE_CHECKING:
+    import queue
+
     import pyarrow as pa
 
-    from kohort.client import Consumer
-    from kohort.spark.parquet import ArrowTask
+    from kohort.client import Consumer, ConsumerRecord
+    from kohort.region import KeyedState, RegionConsumer, RegionPartition
+    from kohort.tables.parquet import ArrowTask
     from kohort.types import TopicPartition
 
 BATCH_RECORDS = 20_000
+REGION_BATCH_RECORDS = 4_000
 POLL_MS = 200
 
 
-def commands() -> queue.Queue[str]:
-    """Return a queue of the lines that the demo sends."""
-    lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line.strip())
-        lines.put("drain")
-
-    threading.Thread(target=read, name="commands", daemon=True).start()
-    return lines
-
-
-def parse(batch: pa.RecordBatch, application: str) -> pa.Table:
-    """Turn fetched records into rows of the table: the JSON's fields and the record's place."""
+def parse(values: Sequence[bytes], application: str) -> pa.Table:
+    """Turn the values of records into rows, and add who has read them."""
     import pyarrow as pa
     import pyarrow.json
 
-    lines = b"\n".join(batch.column("value").to_pylist())
-    fields = pa.schema(
-        [
-            ("id", pa.int64()),
-            ("carrier", pa.string()),
-            ("flight", pa.int32()),
-            ("tailnum", pa.string()),
-            ("origin", pa.string()),
-            ("dest", pa.string()),
-            ("dep_delay", pa.int64()),
-            ("month", pa.int32()),
-            ("day", pa.int32()),
-        ]
-    )
-    options = pyarrow.json.ParseOptions(explicit_schema=fields)
-    table = pyarrow.json.read_json(pa.BufferReader(lines), parse_options=options)
+    options = pyarrow.json.ParseOptions(explicit_schema=flight_fields())
+    lines = pa.BufferReader(b"\n".join(values))
+    table = pyarrow.json.read_json(lines, parse_options=options)
+    return table.append_column("application", pa.array([application] * table.num_rows, pa.string()))
+
+
+def placed(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    """Return rows with the places of the records that they were made of."""
+    import pyarrow as pa
+
     for name in ("topic", "partition", "offset"):
-        table = table.append_column(name, pa.chunked_array([batch.column(name)]))
-    names = pa.array([application] * table.num_rows, pa.string())
-    return table.append_column("application", names)
+        rows = rows.append_column(name, pa.chunked_array([batch.column(name)]))
+    return rows
 
 
 class _ArrowRows:
@@ -122,7 +109,7 @@ class Application:
         """Do nothing: others read again what was not committed, and the table drops it."""
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        rows = parse(batch, self._name)
+        rows = placed(parse(batch.column("value").to_pylist(), self._name), batch)
         self._table.append(_ArrowRows(rows), rows.schema, self._batch_id)
         self._batch_id += 1
 
@@ -137,20 +124,10 @@ class Application:
         self._uncommitted = False
 
 
-def main() -> None:
-    """Run the application until it is told to drain, or killed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
-        parser.add_argument(f"--{option}", required=True)
-    parser.add_argument("--group-protocol", required=True)
-    parser.add_argument("--sabotage", action="store_true")
-    arguments = parser.parse_args()
+def run_alone(arguments: argparse.Namespace, orders: queue.Queue[str]) -> None:
+    """Be a member of a group, and append to the table."""
     from kohort.client import Consumer
 
-    orders = commands()
-    say("ready")
-    if orders.get() != "go":
-        return
     protocol = GroupProtocol(arguments.group_protocol)
     settings = {
         "bootstrap.servers": arguments.bootstrap,
@@ -166,6 +143,81 @@ def main() -> None:
         say("going")
         while orders.empty():
             application.step()
+
+
+def operator(arguments: argparse.Namespace) -> RegionConsumer:
+    """Return the application as an operator of a region."""
+    import deltalake  # noqa: F401  # the first checkpoint shall not wait for it
+    import pyarrow.json  # noqa: F401  # nor the first records
+
+    from kohort.region import DeltaSink, RegionConsumer
+
+    def function(
+        partition: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
+    ) -> pa.Table:
+        import pyarrow as pa
+
+        say("batch-open", records=len(records))
+        rows = parse([record.value or b"" for record in records], arguments.name)
+        count = len(records)
+        places = {
+            "topic": pa.array([partition.topic] * count),
+            "partition": pa.array([partition.partition] * count, pa.int32()),
+            "offset": pa.array([record.offset for record in records], pa.int64()),
+        }
+        rows = with_totals(placed(rows, pa.record_batch(places)), state)
+        say("batch-done")
+        return rows
+
+    protocol = GroupProtocol(arguments.group_protocol)
+    member = protocol.client_settings(int(arguments.session_timeout_ms))
+    settings: dict[str, Any] = {key.replace(".", "_"): value for key, value in member.items()}
+    return RegionConsumer(
+        arguments.region,
+        arguments.topic,
+        function=function,
+        sink=DeltaSink(arguments.table, columns()),
+        operator=arguments.name,
+        group_id=arguments.group,
+        bootstrap_servers=arguments.bootstrap,
+        period_ms=QUICK_PERIOD_MS,
+        max_poll_records=REGION_BATCH_RECORDS,
+        **settings,
+    )
+
+
+def run_in_region(worker: RegionConsumer, orders: queue.Queue[str]) -> None:
+    """Be an operator of a region until told to end."""
+
+    def stop() -> None:
+        orders.get()
+        worker.stop()
+
+    threading.Thread(target=stop, name="orders", daemon=True).start()
+    say("going")
+    worker.run()
+
+
+def main() -> None:
+    """Run the application until it is told to drain, or killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
+        parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--group-protocol", required=True)
+    parser.add_argument("--region", help="name of a region to be an operator of")
+    parser.add_argument("--sabotage", action="store_true")
+    arguments = parser.parse_args()
+    orders = commands()
+    worker = operator(arguments) if arguments.region else None
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kohort.region").setLevel(logging.INFO)
+    say("ready")
+    if orders.get() != "go":
+        return
+    if worker is None:
+        run_alone(arguments, orders)
+    else:
+        run_in_region(worker, orders)
     say("drained")
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.demo.flights import Flight, in_order
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from kohort.client.producer import RecordMetadata
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """How far the replay has come; written by its thread, read by the panel's."""
 
     day: int = 0

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.console import Console
 from rich.live import Live
 
@@ -20,11 +21,13 @@ from kohort.demo.replay import Replay
 from kohort.demo.script import Script
 from kohort.demo.settings import APPLICATIONS, Calendar, DemoSettings
 from kohort.demo.stage import Stage
+from kohort.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _WARM_UP_S = 120.0
+_LAST_LOOK_S = 60.0
 
 
 def run(settings: DemoSettings) -> int:
@@ -39,10 +42,11 @@ def run(settings: DemoSettings) -> int:
     table = flights.load_table()
     with ExitStack() as stack:
         stage = stack.enter_context(Stage(settings))
-        actors = _cast(settings, stage, stack, console)
+        cast = _start(settings, stage, stack, console)
         stage.curtain()
-        script = _perform(settings, stage, actors, table, console)
-        result = _judge(settings, stage, script, table, time.monotonic() - started)
+        script = _perform(settings, stage, cast, table, console)
+        result = _judge(settings, stage, script, cast, table)
+    result = replace(result, seconds=time.monotonic() - started)
     outcome.write_files(result)
     if settings.as_json:
         sys.stdout.write(json.dumps(outcome.as_dict(result)) + "\n")
@@ -51,18 +55,30 @@ def run(settings: DemoSettings) -> int:
     return 0 if result.verdict.passed else 1
 
 
-def _cast(
-    settings: DemoSettings, stage: Stage, stack: ExitStack, console: Console
-) -> dict[str, Actor]:
-    """Start the applications all at once and wait until each is warm."""
-    kind = "Python consumers" if settings.quick else "Spark applications (a JVM each)"
+class _Cast(Struct, frozen=True):
+    """The processes of the demo.
+
+    Attributes:
+        applications: Those that read and write, by name.
+        reader: Looks at the table meanwhile; None without a region.
+    """
+
+    applications: dict[str, Actor]
+    reader: Actor | None
+
+
+def _start(settings: DemoSettings, stage: Stage, stack: ExitStack, console: Console) -> _Cast:
+    """Start all processes at once and wait until each is warm."""
+    kind = "Python applications" if settings.quick else "Spark applications (a JVM each)"
     with console.status(f"Starting three {kind} and letting them warm up ..."):
         actors = {name: _actor(settings, stage, name) for name in APPLICATIONS}
-        for actor in actors.values():
+        reader = _reader(settings, stage) if settings.region else None
+        started = [*actors.values(), *([reader] if reader else [])]
+        for actor in started:
             stack.callback(actor.close)
-        for actor in actors.values():
+        for actor in started:
             actor.wait_for("ready", _WARM_UP_S)
-    return actors
+    return _Cast(actors, reader)
 
 
 def _actor(settings: DemoSettings, stage: Stage, name: str) -> Actor:
@@ -71,6 +87,7 @@ def _actor(settings: DemoSettings, stage: Stage, name: str) -> Actor:
     arguments += ["--group", stage.group, "--table", str(out / "table")]
     arguments += ["--session-timeout-ms", str(settings.session_timeout_ms)]
     arguments += ["--group-protocol", settings.group_protocol.value]
+    arguments += ["--region", stage.region] if settings.region else []
     if settings.quick:
         arguments += ["--sabotage"] if settings.sabotage else []
         module = "kohort.demo.python_app"
@@ -81,32 +98,41 @@ def _actor(settings: DemoSettings, stage: Stage, name: str) -> Actor:
     return Actor(name, module, arguments, log=Path(out / f"{name}.log"))
 
 
+def _reader(settings: DemoSettings, stage: Stage) -> Actor:
+    out = settings.out.absolute()
+    arguments = ["--bootstrap", stage.bootstrap_servers, "--topic", stage.topic]
+    arguments += ["--table", str(out / "table")]
+    return Actor("reader", "kohort.demo.reader", arguments, log=out / "reader.log")
+
+
 def _perform(
-    settings: DemoSettings,
-    stage: Stage,
-    actors: dict[str, Actor],
-    table: pa.Table,
-    console: Console,
+    settings: DemoSettings, stage: Stage, cast: _Cast, table: pa.Table, console: Console
 ) -> Script:
-    pace = settings.days_per_second
-    replay = Replay(table, stage.producer, stage.topic, pace)
-    panel = DemoPanel(APPLICATIONS, settings.group_protocol.description, console)
+    replay = Replay(table, stage.producer, stage.topic, settings.days_per_second)
+    what = "consistent region" if settings.region else "group"
+    panel = DemoPanel(APPLICATIONS, what, settings.group_protocol.description, console)
     try:
         if settings.as_json or not console.is_terminal:
-            script = Script(actors, stage, replay, _announcer(console), Calendar())
-            script.play()
-            return script
+            return _play(cast, stage, replay, _announcer(console))
         with Live(console=console, refresh_per_second=4, transient=False) as live:
 
             def draw(act: str) -> None:
-                counters = _counters(stage, actors, replay, table.num_rows)
+                counters = _counters(stage, cast, replay, table.num_rows)
                 live.update(panel.render(act, counters, stage.timeline, stage.now_ms()))
 
-            script = Script(actors, stage, replay, draw, Calendar())
-            script.play()
-            return script
+            return _play(cast, stage, replay, draw)
     finally:
         replay.stop()
+
+
+def _play(cast: _Cast, stage: Stage, replay: Replay, draw: Callable[[str], None]) -> Script:
+    script = Script(cast.applications, stage, replay, draw, Calendar())
+    script.play()
+    if cast.reader is not None:
+        cast.reader.tell("drain")  # it looks a last time
+        cast.reader.wait_for("drained", _LAST_LOOK_S)
+    draw("done")
+    return script
 
 
 def _announcer(console: Console) -> Callable[[str], None]:
@@ -121,23 +147,38 @@ def _announcer(console: Console) -> Callable[[str], None]:
     return announce
 
 
-def _counters(stage: Stage, actors: dict[str, Actor], replay: Replay, total: int) -> Counters:
+def _counters(stage: Stage, cast: _Cast, replay: Replay, total: int) -> Counters:
+    reader = cast.reader
     return Counters(
         day=replay.progress.day,
         published=replay.progress.published,
-        read=sum(actor.state.read for actor in actors.values()),
+        read=sum(actor.state.read for actor in cast.applications.values()),
         committed=stage.committed(),
         total=total,
+        visible=0 if reader is None else reader.state.visible,
+        snapshots=None if reader is None else reader.state.snapshots,
+        is_wrong=reader is not None and reader.state.wrong is not None,
     )
 
 
 def _judge(
-    settings: DemoSettings, stage: Stage, script: Script, table: pa.Table, seconds: float
+    settings: DemoSettings, stage: Stage, script: Script, cast: _Cast, table: pa.Table
 ) -> outcome.Outcome:
+    snapshots = None if cast.reader is None else _snapshots(stage, cast.reader)
     path = settings.out / "table"
     facts = verdict.read_table(path) if settings.quick else verdict.read_table_with_spark(path)
     expected = flights.figures_of(table)
     judged = verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load)
+    if snapshots is None:
+        # What the killed application had read but not committed came again, unless it was lost.
+        reread = script.open_at_kill - judged.lost
+    else:
+        judged = replace(
+            judged, reasons=judged.reasons + verdict.judge_snapshots(snapshots, facts.rows)
+        )
+        # All applications went back behind the last checkpoint.
+        states = [actor.state for actor in cast.applications.values()]
+        reread = sum(each.read + each.open_batch for each in states) - facts.rows
     return outcome.Outcome(
         settings=settings,
         verdict=judged,
@@ -148,9 +189,20 @@ def _judge(
         markers=tuple(script.markers),
         end_ms=script.end_ms,
         offsets=stage.offsets_by_another_client(),
-        # What the killed application had read but not committed came again, unless it was lost.
-        reread=max(script.open_at_kill - judged.lost, 0),
-        seconds=seconds,
+        reread=max(reread, 0),
+        seconds=0.0,
         table_read_by="deltalake" if settings.quick else "Spark SQL",
         ownership_seen_by=stage.seen_by,
+        snapshots=snapshots,
+    )
+
+
+def _snapshots(stage: Stage, reader: Actor) -> verdict.SnapshotFacts:
+    seen, region = reader.state, stage.region_state()
+    return verdict.SnapshotFacts(
+        snapshots=seen.snapshots,
+        last=seen.visible,
+        wrong=seen.wrong or "",
+        checkpoints=region.completed,
+        resets=max(region.attempt - 1, 0),
     )

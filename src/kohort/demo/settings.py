@@ -5,15 +5,18 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8
 HEARTBEAT_INTERVAL_MS = 500
+# From the end of a checkpoint of the region to the next: of Python applications, and of Spark's.
+QUICK_PERIOD_MS = 500
+SPARK_PERIOD_MS = 1_000
 
 
 class GroupProtocol(Enum):
-    """How the applications of the demo agree who reads what."""
+    """How the applications of the demo share the partitions."""
 
     CLASSIC = "classic"
     COOPERATIVE = "cooperative"
@@ -45,13 +48,14 @@ class GroupProtocol(Enum):
         return own
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSettings:
+class DemoSettings(Struct, frozen=True):
     """The options of `kohort demo`.
 
     Attributes:
         out: Folder for the table, the report and the logs; it is emptied first.
-        quick: Three plain Python consumers instead of three Spark applications.
+        region: The applications are operators of a consistent region; else members of a group
+            that append to the table and commit, each for itself.
+        quick: Three plain Python applications instead of three Spark applications.
         sabotage: Commit before the sink has written, so that the verdict must be bad.
         bootstrap_servers: The reader's own Kafka; None starts the embedded broker.
         as_json: Print one JSON object at the end and no panel.
@@ -59,6 +63,7 @@ class DemoSettings:
     """
 
     out: Path
+    region: bool = True
     quick: bool = False
     sabotage: bool = False
     bootstrap_servers: str | None = None
@@ -76,8 +81,7 @@ class DemoSettings:
         return 3_000 if self.quick and self.bootstrap_servers is None else 6_000
 
 
-@dataclass(frozen=True, slots=True)
-class Calendar:
+class Calendar(Struct, frozen=True):
     """The days of 2013 at which the acts turn.
 
     The replay waits at a day until the act before it has happened, so that a slow machine sees the

@@ -1,5 +1,7 @@
 """One Spark application of the demo: the kohort source in, one Delta table out.
 
+It is an operator of a consistent region, or with `--no-region` a member of a group that appends.
+
 Started by the demo as a process of its own. It warms its JVM up, says `ready`, and waits.
 """
 
@@ -8,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.demo.actors import say
-from kohort.demo.settings import GroupProtocol
+from kohort.demo.settings import SPARK_PERIOD_MS, GroupProtocol
 from kohort.spark.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -69,12 +72,39 @@ def flights(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
         .option("maxOffsetsPerTrigger", "60000")
         .option("kafka.group.id", arguments.group)
         .option("kafka.client.id", arguments.name)
+        .options(**of_region(arguments))
         .load()
     )
     parsed = from_json(col("value").cast("string"), SCHEMA).alias("flight")
     return stream.select("topic", "partition", "offset", parsed).select(
         "topic", "partition", "offset", "flight.*", lit(arguments.name).alias("application")
     )
+
+
+def of_region(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the source's options that make the query an operator of a region; none without."""
+    if not arguments.region:
+        return {}
+    return {
+        "maxOffsetsPerTrigger": "15000",
+        "consistentRegion": arguments.region,
+        "regionPeriod": f"{SPARK_PERIOD_MS}ms",
+        # A checkpoint waits for the open batch, so batches are short; three JVMs share the machine.
+        "regionDrainTimeout": "60s",
+    }
+
+
+def writer(arguments: argparse.Namespace) -> Callable[[DataFrame, int], None]:
+    """Return what writes a batch to the table."""
+    if not arguments.region:
+        from kohort.spark import DeltaAppend
+
+        return DeltaAppend(arguments.table, group_id=arguments.group)
+    from kohort.demo.totals import columns, totals_of_batches
+    from kohort.region import DeltaSink
+    from kohort.spark import region_sink
+
+    return region_sink(DeltaSink(arguments.table, columns()), totals_of_batches)
 
 
 def records_of_open_batch(checkpoint: Path, batch_id: int) -> int:
@@ -86,18 +116,18 @@ def records_of_open_batch(checkpoint: Path, batch_id: int) -> int:
 
 def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     """Start the query that appends to the table."""
-    from kohort.spark import DeltaAppend
-
-    append = DeltaAppend(arguments.table, group_id=arguments.group)
+    append = writer(arguments)
 
     def write(frame: DataFrame, batch_id: int) -> None:
         say("batch-open", records=records_of_open_batch(Path(arguments.checkpoint), batch_id))
         append(frame, batch_id)
         say("batch-done")
 
+    frame = flights(spark, arguments)
+    if arguments.region:
+        frame = frame.coalesce(1)  # one file a batch: readers see a table of many small batches
     return (
-        flights(spark, arguments)
-        .writeStream.foreachBatch(write)
+        frame.writeStream.foreachBatch(write)
         .trigger(processingTime="1 second")
         .option("checkpointLocation", arguments.checkpoint)
         .queryName(arguments.name)
@@ -111,6 +141,7 @@ def main() -> None:
     names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
     for option in (*names, "session-timeout-ms", "group-protocol"):
         parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--region", help="name of a region to be an operator of")
     arguments = parser.parse_args()
     spark = session(arguments.name)
     if arguments.source != "kohort":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import uuid
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient, GroupDescription, NewTopic, Producer
@@ -19,11 +20,17 @@ from kohort.demo.settings import (
     GroupProtocol,
 )
 from kohort.errors import KafkaError
-from kohort.group.events import GroupEvent, OffsetsCommitted
+from kohort.group.events import GroupEvent, MemberJoined, OffsetsCommitted
 from kohort.observe.rebalances import Rebalance
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.observe.watch import EventWatch, GroupSnapshot, SnapshotWatch
+from kohort.region.control_log import control_topic
+from kohort.region.inspecting import look
 from kohort.types import TopicPartition
+from kohort.values import replace
+
+if TYPE_CHECKING:
+    from kohort.region.machines.state import RegionState
 
 _DESCRIBE_INTERVAL_S = 0.25
 
@@ -39,6 +46,7 @@ class Stage:
         mark = "" if own else f"-kohort-demo-{uuid.uuid4().hex[:8]}"
         self.topic = f"flights{mark}"
         self.group = f"delays{mark}"
+        self.region = self.group
         self.bootstrap_servers = settings.bootstrap_servers or ""
         self.partitions = tuple(TopicPartition(self.topic, n) for n in range(PARTITIONS))
         self._committed: dict[TopicPartition, int] = {}
@@ -91,6 +99,8 @@ class Stage:
             for partition, position in event.offsets:
                 self._committed[partition] = position.offset
         if isinstance(self._watch, EventWatch):
+            if isinstance(event, MemberJoined):
+                event = replace(event, client_id=_application(event.client_id))
             self._watch.on_event(event)
 
     # ------------------------------------------------------------------------------- the reader's
@@ -109,12 +119,17 @@ class Stage:
 
     def _clean_up(self) -> None:
         with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
-            admin.delete_topics([self.topic])
-            try:
-                admin.delete_groups([self.group])
-            except KafkaError as error:
-                if error.name != "GROUP_ID_NOT_FOUND":
-                    raise
+            admin.delete_topics([self.topic, *self._topics_of_region(admin)])
+            for group in (self.group, f"{control_topic(self.region)}-controller"):
+                try:
+                    admin.delete_groups([group])
+                except KafkaError as error:
+                    if error.name != "GROUP_ID_NOT_FOUND":
+                        raise
+
+    def _topics_of_region(self, admin: AdminClient) -> list[str]:
+        control = control_topic(self.region)
+        return sorted({control, f"{control}-state"} & {*admin.list_topics()})
 
     def _follow(self, admin: AdminClient) -> None:
         while not self._stopping.wait(_DESCRIBE_INTERVAL_S):
@@ -130,9 +145,11 @@ class Stage:
     def _snapshot(self, described: GroupDescription) -> GroupSnapshot:
         stable = described.state == "Stable"
         if self._settings.group_protocol is GroupProtocol.COOPERATIVE and not stable:
-            # Who has what is not told then, and it is not nobody.
+            # The coordinator does not report the owners then; that does not mean there are none.
             return GroupSnapshot(stable, None)
-        assignments = {one.client_id: tuple(one.assignment) for one in described.members}
+        assignments = {
+            _application(one.client_id): tuple(one.assignment) for one in described.members
+        }
         return GroupSnapshot(stable, assignments)
 
     # ------------------------------------------------------------------------------- what is seen
@@ -179,6 +196,11 @@ class Stage:
         """Return the sum of the group's committed offsets."""
         return sum(self._committed.values())
 
+    def region_state(self) -> RegionState:
+        """Return what the log of the region says."""
+        settings = {"bootstrap_servers": self.bootstrap_servers}
+        return asyncio.run(look(self.region, settings))
+
     def offsets_by_another_client(self) -> tuple[GroupOffset, ...]:
         """Return the group's offsets and the partitions' ends as confluent-kafka reads them."""
         from confluent_kafka import Consumer
@@ -196,3 +218,8 @@ class Stage:
             return tuple(found)
         finally:
             reader.close()
+
+
+def _application(client_id: str) -> str:
+    """Return the name of an application; an operator's client id has its incarnation behind it."""
+    return client_id.partition(".")[0]

@@ -9,19 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.demo.flights import CarrierFigures, figures_of
 from kohort.errors import KohortError
-from kohort.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Below this share of the flights an application was decoration, not part of the group.
 SMALLEST_SHARE = 0.10
+# With fewer snapshots a reader has seen nothing of the acts.
+FEWEST_SNAPSHOTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class TableFacts:
+class TableFacts(Struct, frozen=True):
     """What stands in the table.
 
     Attributes:
@@ -37,8 +39,25 @@ class TableFacts:
     read_by: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class SnapshotFacts(Struct, frozen=True):
+    """What a reader saw of the table while the applications of a region wrote it.
+
+    Attributes:
+        snapshots: How many snapshots it has looked at, each one a version of the table.
+        last: Flights in the last one.
+        wrong: Why one was no consistent cut; empty when all were.
+        checkpoints: Checkpoints that the region has completed.
+        resets: How often it went back to the last one.
+    """
+
+    snapshots: int
+    last: int
+    wrong: str
+    checkpoints: int
+    resets: int
+
+
+class Verdict(Struct, frozen=True):
     """The outcome.
 
     Attributes:
@@ -107,6 +126,22 @@ def judge(
     if not moved_under_load:
         reasons.append("no partition moved while records were flowing")
     return Verdict(lost=lost, twice=twice, reasons=tuple(reasons))
+
+
+def judge_snapshots(seen: SnapshotFacts, rows: int) -> tuple[str, ...]:
+    """Say what is wrong with what a reader saw of the table while it was written.
+
+    Args:
+        seen: What it saw.
+        rows: Rows of the table at the end.
+    """
+    if seen.wrong:
+        return (f"a reader saw no consistent cut: {seen.wrong}",)
+    if seen.last != rows:
+        return (f"the reader saw {seen.last:,} flights at the end, the table has {rows:,}",)
+    if seen.snapshots < FEWEST_SNAPSHOTS:
+        return (f"the reader saw {seen.snapshots} snapshots, fewer than {FEWEST_SNAPSHOTS}",)
+    return ()
 
 
 def _wrong_carriers(

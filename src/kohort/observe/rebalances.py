@@ -1,16 +1,16 @@
-"""The rebalances of one group: who caused them, why, what moved, and how long nobody owned it."""
+"""The rebalances of one group: their causes, what moved, and how long it had no owner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A partition that changed hands.
 
     Attributes:
@@ -24,8 +24,7 @@ class Move:
     target: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(Struct, frozen=True):
     """One change of the group's assignment, from its cause to the new owners.
 
     Attributes:

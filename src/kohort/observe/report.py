@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from kohort.values import dataclass
+from msgspec import Struct
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1c1f23; --dim: #5c6570; --line: #dfe3e8; --good: #0b7a4b;
@@ -24,8 +24,7 @@ figure { margin: 8px 0; overflow-x: auto; } svg { width: 100%; height: auto; min
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part of a report: a heading, a sentence, and a table or a picture.
 
     Attributes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from msgspec import Struct
+
 from kohort.observe.timeline import OwnershipTimeline, Span
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 # Distinguishable with the common forms of colour blindness (Okabe and Ito, 2008).
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -15,8 +16,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 _LEFT, _TOP, _ROW, _WIDTH = 96, 40, 26, 860
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """A moment worth a vertical line.
 
     Attributes:

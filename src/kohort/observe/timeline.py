@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A stretch of time in which one partition had one owner, or none.
 
     Attributes:
         partition: The partition.
-        owner: Label of the member that owned it; None when nobody did.
+        owner: Label of the member that owned it; None: it had no owner.
         start_ms: Start, in milliseconds of the clock the observer used.
         end_ms: End, exclusive.
     """
@@ -38,7 +38,7 @@ class OwnershipTimeline:
     """The owners of a fixed set of partitions over time."""
 
     def __init__(self, partitions: Iterable[TopicPartition], start_ms: int) -> None:
-        """Start with nobody owning anything.
+        """Start without any owner.
 
         Args:
             partitions: The partitions to follow; facts about others are ignored.
@@ -51,7 +51,7 @@ class OwnershipTimeline:
         }
 
     def own(self, partition: TopicPartition, owner: str | None, now_ms: int) -> None:
-        """Note that `owner` owns the partition from now on; None: nobody does."""
+        """Note that `owner` owns the partition from now on; None: no member does."""
         changes = self._changes.get(partition)
         if changes is None or changes[-1][1] == owner:
             return

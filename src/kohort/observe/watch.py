@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from kohort.group import events
 from kohort.group.assignors import BUILTIN_ASSIGNORS, RebalanceProtocol
 from kohort.observe.rebalances import Rebalance, RebalanceLog
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
-from kohort.values import dataclass
 
 
 class EventWatch:
@@ -82,7 +83,7 @@ class EventWatch:
         self._log.begin(event.now, self._label(event.member), event.cause.value)
 
     def _all_joined(self, event: events.GenerationStarted) -> None:
-        """Release what nobody has any more, as all members have joined again.
+        """Release what no member has any more, because all have joined again.
 
         Eager: each gave up everything before. Cooperative (KIP-429): what the last generation gave
         to nobody, and until now was being given up.
@@ -127,8 +128,7 @@ def _is_cooperative(assignor: str) -> bool:
     return known is not None and RebalanceProtocol.COOPERATIVE in known.supported_protocols
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(Struct, frozen=True):
     """A group as one description of it says.
 
     Attributes:

@@ -1,9 +1,40 @@
-"""For your own tests: your listener or your assignor in simulated groups, under faults."""
+"""For your own tests: a Kafka with faults, and your listener or assignor in simulated groups.
+
+`kohort.testing.plugin` has the fixtures of pytest, `kohort.testing.strategies` what Hypothesis
+draws.
+"""
 
 from __future__ import annotations
 
-from kohort.testing.calls import NotSimulatedError
-from kohort.testing.consumer import SimulatedConsumer
-from kohort.testing.simulated import SimulationFailedError, simulate
+from typing import TYPE_CHECKING
 
-__all__ = ["NotSimulatedError", "SimulatedConsumer", "SimulationFailedError", "simulate"]
+from kohort.lazy import importer
+
+if TYPE_CHECKING:
+    from kohort.testing.calls import NotSimulatedError
+    from kohort.testing.consumer import SimulatedConsumer
+    from kohort.testing.harness import HarnessError, KafkaHarness, KafkaProcess
+    from kohort.testing.simulated import SimulationFailedError, simulate
+
+__all__ = [
+    "HarnessError",
+    "KafkaHarness",
+    "KafkaProcess",
+    "NotSimulatedError",
+    "SimulatedConsumer",
+    "SimulationFailedError",
+    "simulate",
+]
+
+__getattr__ = importer(
+    __name__,
+    {
+        "HarnessError": ".harness",
+        "KafkaHarness": ".harness",
+        "KafkaProcess": ".harness",
+        "NotSimulatedError": ".calls",
+        "SimulatedConsumer": ".consumer",
+        "SimulationFailedError": ".simulated",
+        "simulate": ".simulated",
+    },
+)

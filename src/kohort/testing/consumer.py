@@ -24,7 +24,7 @@ from kohort.errors import CommitFailedError, ErrorCode, KohortError, LocalProtoc
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.testing.calls import CallLog, shown
 from kohort.testing.positions import SimulatedPositions
-from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.testing.listening import ListeningApplication
@@ -41,7 +41,7 @@ class SimulatedConsumer(SimulatedPositions):
     what is known before: that the member is in no group any more, or is joining one.
 
     Args:
-        application: Who uses the member.
+        application: The user of the member.
         log: Where calls are written down.
 
     Attributes:
@@ -204,6 +204,11 @@ class SimulatedConsumer(SimulatedPositions):
         return self._application.topics
 
     @property
+    def client_id(self) -> str:
+        """What the client calls itself: here its place in the simulation."""
+        return self._client.name
+
+    @property
     def member_id(self) -> str:
         """Its id in the group, empty when it has none."""
         return self._client.machine.member_id
@@ -212,6 +217,27 @@ class SimulatedConsumer(SimulatedPositions):
     def generation_id(self) -> int:
         """Present generation or member epoch, -1 when it is in none."""
         return self._client.machine.generation_id
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return as whom it is in its group.
+
+        Raises:
+            CommitFailedError: It is in none now.
+        """
+        machine = self._client.machine
+        if not machine.session.is_member:
+            raise CommitFailedError(
+                ErrorCode.UNKNOWN_MEMBER_ID, "the consumer is not a member of its group"
+            )
+        config = machine.config
+        return ConsumerGroupMetadata(
+            config.group_id, machine.generation_id, machine.member_id, config.group_instance_id
+        )
+
+    @property
+    def why_out(self) -> str:
+        """Why the member is out of its group without having left; never told in a simulation."""
+        return ""
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Have the group rebalance (KIP-568).

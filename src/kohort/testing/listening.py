@@ -96,7 +96,7 @@ class ListeningApplication(Application):
         return super().takes_ms(change) + slept_ms
 
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
-        """Forget what was stored for partitions that are somebody else's."""
+        """Forget what was stored for partitions of other members."""
         super().let_go(partitions)
         self._consumer.forget(partitions)
 
@@ -108,7 +108,7 @@ class ListeningApplication(Application):
                 self._lives[partition] += 1
 
     def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
-        """Nobody knows yet what a commit that waits for its answer has changed."""
+        """The effect of a commit without an answer yet is unknown."""
         committing = self._consumer.committing
         self.look_up_again([each for each in lives if committing[each]])
         super()._found(lives, response)

@@ -25,7 +25,7 @@ class SimulatedPositions:
     """The calls of `SimulatedConsumer` about positions and offsets.
 
     Args:
-        application: Who uses the member.
+        application: The user of the member.
         log: Where calls are written down.
 
     Attributes:

@@ -1,0 +1,403 @@
+"""`kohort region`: look at a consistent region, ask it for something, run a controller of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+
+from kohort.cli.command_config import CommandConfig, read_command_config
+from kohort.cli.shared import (
+    NONE,
+    PATIENCE_MS,
+    AsJson,
+    Bootstrap,
+    refreshed,
+    until_interrupted,
+)
+from kohort.client.security_config import without_aliases
+from kohort.errors import KohortError
+
+if TYPE_CHECKING:
+    from kohort.region.candidate import Candidate
+    from kohort.region.machines.state import Operator, RegionState
+    from kohort.region.settings import ClientSettings
+    from kohort.region.sinks import Publisher
+
+app = typer.Typer(help="Look at consistent regions and control them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="REGION", help="Name of the region.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait until it has happened.")]
+Why = Annotated[str, typer.Option("--why", help="A reason, for the region's history.")]
+Milliseconds = Annotated[int | None, typer.Option(min=1, max=2**31 - 1, metavar="MS")]
+_MODES = ("periodic", "operator-driven")
+_EVERY_S = 0.5
+
+
+@app.command()
+def status(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again whenever it changes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the phase, the last checkpoint, the operators, and whom the region waits for.
+
+    Exit code 0: it is processing; 3: it waits for somebody; 4: it gave up or nothing runs.
+    """
+    from kohort.region.inspecting import look
+
+    settings = client_settings(bootstrap_servers, command_config)
+    if watch:
+        _watch(region, settings)
+        return
+    state = asyncio.run(look(region, settings))
+    if as_json:
+        typer.echo(json.dumps(as_dict(region, state)))
+    else:
+        Console().print(shown(region, state))
+    sys.exit(_exit_code(state))
+
+
+def _watch(region: str, settings: ClientSettings) -> None:
+    from kohort.region.inspecting import opened
+
+    async def follow() -> None:
+        async with opened(region, settings) as control:
+
+            async def look_again() -> Group:
+                return shown(region, await control.caught_up())
+
+            await refreshed(look_again, _EVERY_S)
+
+    until_interrupted(follow())
+
+
+@app.command()
+def drain(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    why: Why = "",
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a checkpoint now, and wait until it is complete."""
+    state = _ask(region, "drain", bootstrap_servers, command_config, why, timeout)
+    _tell(as_json, region, state, f"checkpoint {state.completed} is complete")
+
+
+@app.command()
+def reset(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when too many resets in a row stopped the region.")
+    ] = False,
+    why: Why = "",
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to the last complete checkpoint, and wait until every operator has."""
+    state = _ask(region, "reset", bootstrap_servers, command_config, why, timeout, force=force)
+    done = f"attempt {state.attempt} goes on from checkpoint {state.completed}"
+    _tell(as_json, region, state, done)
+
+
+@app.command()
+def stop(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    why: Why = "",
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have all operators end with a last checkpoint, and wait until they have."""
+    state = _ask(region, "stop", bootstrap_servers, command_config, why, timeout)
+    done = f"all operators have left; checkpoint {state.completed} is the last"
+    _tell(as_json, region, state, done)
+
+
+@app.command()
+def checkpoints(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the positions and states of the last complete checkpoint."""
+    from kohort.region.inspecting import look
+
+    state = asyncio.run(look(region, client_settings(bootstrap_servers, command_config)))
+    if as_json:
+        typer.echo(json.dumps({"completed": state.completed, "partitions": _partitions(state)}))
+        return
+    table = Table("TOPIC", "PARTITION", "OFFSET", "START", "STATE-BYTES", "OWNER", box=None)
+    for each in _partitions(state):
+        shown_values = (each["offset"], each["start"], each["state_bytes"], each["owner"])
+        texts = (NONE if value is None else str(value) for value in shown_values)
+        table.add_row(each["topic"], str(each["partition"]), *texts)
+    console = Console()
+    console.print(f"CHECKPOINT {state.completed}", highlight=False)
+    console.print(table if state.partitions else "no partitions")
+
+
+@app.command()
+def history(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what happened, as far as the control topic still has it."""
+    from kohort.region.inspecting import history as read
+    from kohort.region.machines.describing import told_record
+
+    entries = asyncio.run(read(region, client_settings(bootstrap_servers, command_config)))
+    for each in entries:
+        if each.record is None:
+            continue
+        at = datetime.fromtimestamp(each.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+        text = told_record(each.record)
+        if as_json:
+            typer.echo(json.dumps({"offset": each.offset, "at": at, "what": text}))
+        else:
+            typer.echo(f"{at}  {each.offset:>7}  {text}")
+
+
+@app.command()
+def start(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    sink: Annotated[
+        str,
+        typer.Option(
+            metavar="parquet:PATH|delta:TABLE", help="Where the operators' output becomes visible."
+        ),
+    ],
+    command_config: CommandConfig = None,
+    group_id: Annotated[
+        str | None,
+        typer.Option(help="Group of the operators; needed only to make a region that is new."),
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="periodic, or operator-driven: checkpoints on demand.")
+    ] = None,
+    period_ms: Milliseconds = None,
+    drain_timeout_ms: Milliseconds = None,
+    reset_timeout_ms: Milliseconds = None,
+    max_resets: Annotated[int | None, typer.Option(min=1)] = None,
+    replication_factor: Annotated[
+        int, typer.Option(help="Copies of the control topic if it is made; -1: the broker's.")
+    ] = -1,
+) -> None:
+    """Run a controller candidate without an operator, until SIGTERM or Ctrl-C.
+
+    It takes no partitions and is no member of the operators' group. It begins checkpoints and
+    resets, evicts operators that are gone, and makes output visible, whenever the brokers choose
+    it among all candidates; every operator carries one, too. A region that exists has its settings
+    in its log: one that is given and differs is refused.
+    """
+    from kohort.region.candidate import Candidate
+
+    given = {
+        "group_id": group_id,
+        "mode": mode,
+        "period_ms": period_ms,
+        "drain_timeout_ms": drain_timeout_ms,
+        "reset_timeout_ms": reset_timeout_ms,
+        "max_resets": max_resets,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if mode is not None and mode not in _MODES:
+        raise KohortError(f"--mode must be {' or '.join(_MODES)}, not {mode}")
+    publisher, settings = _publisher(sink), client_settings(bootstrap_servers, command_config)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kohort.region").setLevel(logging.INFO)
+
+    async def run() -> None:
+        candidate = Candidate(region, publisher, wanted, settings, replication_factor)
+        await _until_signal(candidate)
+
+    asyncio.run(run())
+
+
+async def _until_signal(candidate: Candidate) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, candidate.stop)
+    await candidate.run()
+
+
+def _publisher(sink: str) -> Publisher:
+    """Return what makes output visible where `--sink` says."""
+    kind, _, place = sink.partition(":")
+    if not place or kind not in ("parquet", "delta"):
+        raise KohortError(f"--sink must be parquet:PATH or delta:TABLE, not {sink}")
+    if kind == "delta":
+        from kohort.region.delta import DeltaPublisher
+
+        return DeltaPublisher(place)
+    from kohort.region.sinks import ParquetDirectory
+
+    return ParquetDirectory(place)
+
+
+@app.command()
+def ui(
+    region: Name,
+    bootstrap_servers: Bootstrap,
+    command_config: CommandConfig = None,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on; one that other machines reach needs a token."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 8080,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that opens the page; by default one is made."),
+    ] = None,
+) -> None:
+    """Show a web page with the region's state and history, and buttons for drain and reset."""
+    from kohort.region.inspecting import look
+
+    try:
+        from kohort.region.ui.guard import token_of
+        from kohort.region.ui.page import Serving
+    except ModuleNotFoundError as error:
+        raise KohortError(
+            f'the page needs the package {error.name}: pip install "kohort[ui]"'
+        ) from error
+    settings = client_settings(bootstrap_servers, command_config)
+    token = token_of(host, token_file)
+    asyncio.run(look(region, settings))  # a region that is not there is told at once
+    serving = Serving(region, settings, host, port, token)
+    typer.echo(f"region {region}: {serving.address}")
+    try:
+        asyncio.run(serving.run())
+    except KeyboardInterrupt:
+        return
+
+
+# ------------------------------------------------------------------------------------------ helpers
+
+
+def _ask(
+    region: str,
+    what: str,
+    bootstrap_servers: str,
+    command_config: Path | None,
+    why: str,
+    timeout: float,
+    *,
+    force: bool = False,
+) -> RegionState:
+    from kohort.region.inspecting import ask
+
+    settings = client_settings(bootstrap_servers, command_config)
+    return asyncio.run(ask(region, settings, what, force=force, why=why, timeout_s=timeout))
+
+
+def _tell(as_json: bool, region: str, state: RegionState, done: str) -> None:
+    typer.echo(json.dumps(as_dict(region, state)) if as_json else f"region {region}: {done}")
+
+
+def client_settings(bootstrap_servers: str, command_config: Path | None) -> ClientSettings:
+    """Return the settings of the clients, in snake_case."""
+    found = read_command_config(command_config)
+    given = {name.replace(".", "_"): value for name, value in found.items()}
+    own = {"default_api_timeout_ms": PATIENCE_MS, **without_aliases(given)}
+    return {**own, "bootstrap_servers": bootstrap_servers}
+
+
+def _exit_code(state: RegionState) -> int:
+    if state.exhausted or not state.operators:
+        return 4
+    return 3 if state.phase.name not in ("PROCESSING", "CHECKPOINT_PENDING", "DRAINING") else 0
+
+
+def as_dict(region: str, state: RegionState) -> dict[str, object]:
+    """Return a region as JSON has it."""
+    from kohort.region.machines.describing import what_it_waits_for
+
+    settings = state.settings
+    return {
+        "region": region,
+        "group": settings.group_id if settings else None,
+        "phase": state.phase.name,
+        "waits_for": what_it_waits_for(state),
+        "attempt": state.attempt,
+        "checkpoint": state.checkpoint,
+        "completed": state.completed,
+        "unpublished": [each.checkpoint for each in state.unpublished],
+        "resets_in_a_row": state.resets,
+        "controller_epoch": state.epoch,
+        "operators": [_operator(each) for _, each in sorted(state.operators.items())],
+        "partitions": _partitions(state),
+    }
+
+
+def _operator(operator: Operator) -> dict[str, Any]:
+    return {
+        "name": operator.id.name,
+        "incarnation": operator.id.incarnation,
+        "host": operator.host,
+        "process": operator.process,
+        "attempt": operator.attempt,
+        "unhealthy": operator.unhealthy or None,
+        "partitions": [str(each) for each in sorted(operator.owned)],
+    }
+
+
+def _partitions(state: RegionState) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": partition.topic,
+            "topic_id": partition.topic_id,
+            "partition": partition.partition,
+            "offset": known.position,
+            "start": known.start,
+            "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
+            "owner": str(known.owner) if known.owner else None,
+        }
+        for partition, known in sorted(state.partitions.items())
+    ]
+
+
+def shown(region: str, state: RegionState) -> Group:
+    """Return a region as a person reads it."""
+    from kohort.region.machines.describing import what_it_waits_for
+
+    table = Table("OPERATOR", "HOST", "PROCESS", "PARTITIONS", "STATE", box=None, pad_edge=False)
+    for name, each in sorted(state.operators.items()):
+        condition = each.unhealthy or ("behind" if each.attempt < state.attempt else "ok")
+        owned = ", ".join(str(partition) for partition in sorted(each.owned)) or NONE
+        table.add_row(name, each.host, each.process, owned, condition)
+    group = state.settings.group_id if state.settings else NONE
+    head = (
+        f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state)}  "
+        f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
+    )
+    at = time.strftime("%H:%M:%S")
+    return Group(head, f"{at}  {what_it_waits_for(state)}", table if state.operators else "")
+
+
+def _shown_phase(state: RegionState) -> str:
+    """Return the phase; before the first operator and after the last one it is the same."""
+    phase = state.phase
+    return phase.name if state.operators else f"{phase.name} ({phase.value})"

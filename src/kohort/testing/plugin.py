@@ -1,0 +1,120 @@
+"""The pytest plugin: a Kafka for tests, without a container.
+
+pytest finds it by its entry point. What it needs is imported when a test asks for a fixture, so
+that it costs nothing in sessions that use none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kohort.testing.harness import KafkaHarness, KafkaProcess
+
+_PROTOCOLS = ("classic", "consumer")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("kohort", "Kafka for tests (kohort)")
+    group.addoption(
+        "--kohort-bootstrap-servers",
+        metavar="HOST:PORT",
+        help="use this Kafka instead of an embedded broker",
+    )
+    group.addoption(
+        "--kohort-protocols",
+        metavar="NAMES",
+        default=",".join(_PROTOCOLS),
+        help="group protocols that tests with the fixture kohort_protocol run with"
+        " (default: %(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say which markers there are."""
+    config.addinivalue_line(
+        "markers",
+        "kohort_topic(partitions=1, configs={...}): how the fixture kohort_topic makes its topic",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that ask for a group protocol with each."""
+    if "kohort_protocol" not in metafunc.fixturenames:
+        return
+    given = str(metafunc.config.getoption("--kohort-protocols"))
+    names = [name.strip() for name in given.split(",")]
+    unknown = set(names) - set(_PROTOCOLS)
+    if unknown:
+        raise pytest.UsageError(
+            f"--kohort-protocols={given}: {', '.join(sorted(unknown))} is not one of"
+            f" {', '.join(_PROTOCOLS)}"
+        )
+    metafunc.parametrize("kohort_protocol", names)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Take back the faults that a test has left: the next one has the same broker."""
+    harness = getattr(item, "funcargs", {}).get("kohort_broker")
+    if harness is not None and harness.is_embedded:
+        harness.faults.clear()
+
+
+@pytest.fixture(scope="session")
+def kohort_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaHarness]:
+    """A Kafka for the whole session: an embedded broker, or that of --kohort-bootstrap-servers.
+
+    Each worker of pytest-xdist has an embedded broker of its own.
+    """
+    from kohort.broker import EmbeddedBroker
+    from kohort.testing.harness import KafkaHarness
+
+    servers = request.config.getoption("--kohort-bootstrap-servers")
+    if servers:
+        yield KafkaHarness(servers)
+        return
+    folder = tmp_path_factory.mktemp("kohort")
+    with EmbeddedBroker(folder, group_initial_rebalance_delay_ms=0) as broker:
+        yield KafkaHarness(broker.bootstrap_servers, broker)
+
+
+@pytest.fixture
+def kohort_topic(request: pytest.FixtureRequest, kohort_broker: KafkaHarness) -> Iterator[str]:
+    """The name of a topic of the test's own, deleted at its end; see the marker kohort_topic."""
+    marker = request.node.get_closest_marker("kohort_topic")
+    wanted = dict(marker.kwargs) if marker is not None else {}
+    unknown = wanted.keys() - {"partitions", "configs"}
+    if unknown or (marker is not None and marker.args):
+        raise pytest.UsageError("the marker kohort_topic takes partitions= and configs=")
+    name = kohort_broker.create_topic(**wanted)
+    yield name
+    kohort_broker.delete_topic(name)
+
+
+@pytest.fixture
+def kohort_group(kohort_broker: KafkaHarness) -> Iterator[str]:
+    """The id of a group of the test's own; at its end the group is deleted with all members."""
+    name = f"group-{uuid.uuid4().hex[:12]}"
+    yield name
+    kohort_broker.delete_group(name)
+
+
+@pytest.fixture
+def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
+    """A broker of the test's own in a process of its own, which the test may kill and start again.
+
+    It runs when the test begins.
+    """
+    from kohort.testing.harness import KafkaProcess
+
+    with KafkaProcess(tmp_path / "kohort-data") as process:
+        yield process

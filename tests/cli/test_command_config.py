@@ -1,0 +1,33 @@
+"""`--command-config`: what it reads, and that its errors show nothing of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.command_config import read_command_config
+from kohort.errors import ConfigError
+
+
+def test_a_file_of_kafkas_own_tools(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\n\nsecurity.protocol = SASL_SSL\n! another\n"
+        'sasl.jaas.config=Module required \\\n   username="a=b" \\\n   password="#c";\n'
+    )
+    assert read_command_config(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": 'Module required username="a=b" password="#c";',
+    }
+    assert read_command_config(None) == {}
+
+
+def test_an_error_shows_nothing_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("a=1\ns3cret\n")
+    with pytest.raises(ConfigError, match="line 2: not name=value") as caught:
+        read_command_config(file)
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="No such file"):
+        read_command_config(tmp_path / "none")
