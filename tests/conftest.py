@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,13 +20,21 @@ TESTS = Path(__file__).parent
 LONGEST = tuple(
     TESTS / name
     for name in (
-        "simulation/test_seeds.py",
-        "simulation/test_determinism.py",
-        "simulation/test_planted_bugs.py",
-        "real_kafka/test_java_clients.py",
-        "dialogues/test_dialogues.py",
-        "member_dialogues/test_member_dialogues.py",
         "usage/test_usage.py",
+        "region/test_seeds.py",
+        "spark/test_nothing_skipped.py",
+        "spark/differential/test_differential.py",
+        "spark/test_spark_writer.py",
+        "wire/test_bad_bytes.py",
+        "spark/test_spark_cluster.py",
+        "simulation/test_seeds.py",
+        "broker/test_interrupted_broker.py",
+        "wire/test_oracle.py",
+        "simulation/test_exploring.py",
+        "real_kafka/test_migration.py",
+        "spark/test_restored_and_added.py",
+        "spark/test_connect.py",
+        "region/test_planted.py",
     )
 )
 
@@ -34,13 +45,14 @@ settings.load_profile("kohort")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--leave-out PART` deselects the tests in tests/PART and those that use the fixture PART."""
-    parts = ["real_kafka", "real_kafka/assignors", "spark"]
+    parts = ["real_kafka", "real_kafka/assignors", "spark", "sphinx"]
     parser.addoption("--leave-out", action="append", default=[], choices=parts)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what was asked to be left out, so that the closing line counts it."""
-    parts: list[str] = config.getoption("--leave-out")
+    assert all(path.is_file() for path in LONGEST), "LONGEST names a file that is gone"
+    parts: list[str] = [*config.getoption("--leave-out"), *not_installed()]
     out = [item for item in items if any(belongs_to(item, part) for part in parts)]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -48,10 +60,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path not in LONGEST)
 
 
+def not_installed() -> list[str]:
+    """The parts whose extra is missing: that of the documentation is no need of any other test."""
+    return [] if find_spec("sphinx") else ["sphinx"]
+
+
+def pytest_report_header() -> list[str]:
+    """Say what is left out, and why."""
+    return [
+        f"left out: tests that need {part} (pip install kohort[docs])" for part in not_installed()
+    ]
+
+
 def belongs_to(item: pytest.Item, part: str) -> bool:
     """Whether the test is in the part's folder or uses the fixture that has its name."""
     fixtures: list[str] = getattr(item, "fixturenames", [])
     return (TESTS / part) in item.path.parents or part in fixtures
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Collect what a file may leave open, by its marks, at its end: else a later test is blamed."""
+    yield
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and any(
+        "ResourceWarning" in str(m.args) for m in item.iter_markers("filterwarnings")
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.hookimpl(trylast=True)

@@ -48,7 +48,7 @@ def test_each_consumer_of_the_page_joins_its_group(
         names = names_of(code.replace("localhost:9092", broker.bootstrap_servers))
         gets_everything(names["consumer"])
     said = capsys.readouterr().out
-    assert ("mine now:" in said) == ("Listener" in names)
+    assert ("assigned:" in said) == ("Listener" in names)
 
 
 def test_the_assignor_of_the_page_assigns() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import mutations
 import rules
+from tests.commits import number_of_commits
 
 # Of the changes each commit tries one part, in turn; `make mutations` tries them all.
 PARTS = 64
@@ -42,16 +43,9 @@ def test_the_test_of_a_change_is_one_of_the_rules() -> None:
 
 
 def test_this_commits_part_is_noticed() -> None:
-    number = int(git("rev-list", "--count", "HEAD"))
-    outcomes = mutations.run(mutations.part(list(EVERY.values()), number, PARTS))
+    part = mutations.part(list(EVERY.values()), number_of_commits(), PARTS)
+    outcomes = mutations.run(part)
     assert [outcome for outcome in outcomes if not outcome.noticed] == []
-
-
-def git(*words: str) -> str:
-    command = ["git", *words]
-    return subprocess.run(
-        command, cwd=mutations.ROOT, capture_output=True, text=True, check=True
-    ).stdout
 
 
 def test_the_parts_are_all_and_none_is_tried_twice() -> None:

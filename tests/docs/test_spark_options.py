@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 
 from kohort.spark.options import OPTIONS, SPARK_ONLY, OptionError, parse_options
+from kohort.spark.region_options import REGION_OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-OWN = {"groupMode", "positions", "exclusive", "checkpointLocation", "columns", "commitMetadata"}
+OWN = {
+    "groupMode",
+    "positions",
+    "exclusive",
+    "checkpointLocation",
+    "columns",
+    "table",
+    "commitMetadata",
+}
+OWN |= {*REGION_OPTIONS}
 SPARKS_SETTINGS = {"kafka.bootstrap.servers", "kafka.group.id"}
 SETTINGS = SPARKS_SETTINGS | {"kafka.client.id", "kafka.group.instance.id", "kafka.*"}
 

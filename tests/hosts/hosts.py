@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
@@ -19,10 +18,10 @@ from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient, AsyncConsumer, NewTopic, membership
 from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.topics import TopicsImage, TopicView
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, TopicsChanged
 from kohort.group.coordinator.events import Tick as ShardTick
 from kohort.group.coordinator.shard import Shard
+from kohort.group.coordinator.topics import TopicsImage, TopicView
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.group.member import leader
@@ -47,6 +46,7 @@ from kohort.simulation.ledger import GROUP
 from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.simulation.world import World
 from kohort.types import OffsetAndMetadata
+from kohort.values import replace
 
 TOPIC, PARTITIONS = "flights", 2
 # Long enough that nobody expires who only has to wait for a processor.
@@ -346,7 +346,7 @@ def over_tcp(protocol: str) -> Iterator[OverTcp]:
         group_consumer_session_timeout_ms=SESSION_MS,
     )
     with broker, asyncio.Runner() as runner, pytest.MonkeyPatch.context() as as_alone:
-        # Who beats sooner than the machines alone may be given in two steps what they get in one.
+        # With earlier heartbeats a member may get in two steps what the machines alone get in one.
         as_alone.setattr(membership, "FIRST_HEARTBEAT_PART", 1)
         as_alone.setattr(membership, "_wall_clock_ahead_ms", lambda: None)
         with AdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:

@@ -8,13 +8,15 @@ addresses, numbers of requests, ids (which become names), and heartbeats that ch
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.events import RequestArrived
@@ -23,6 +25,7 @@ from kohort.group.machine import Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -198,19 +201,18 @@ def _watched(
 
         return handle
 
-    rows = [dataclasses.replace(line, handler=watch(line.handler)) for line in table.rows]
+    rows = [replace(line, handler=watch(line.handler)) for line in table.rows]
     with table.substituted(rows):
         yield
 
 
 def _plain(value: object, ids: Mapping[str, str], topics: dict[uuid.UUID, str]) -> object:
     """Return a value as plain tuples, without what hosts cannot share."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         kept = [
-            (field.name, _plain(getattr(value, field.name), ids, topics))
-            for field in dataclasses.fields(value)
-            if field.name not in _NOT_SHARED
-            and (type(value).__name__, field.name) not in _OF_BROKERS
+            (name, _plain(each, ids, topics))
+            for name, each in asdict(value).items()
+            if name not in _NOT_SHARED and (type(value).__name__, name) not in _OF_BROKERS
         ]
         return (type(value).__name__, *kept)
     if isinstance(value, Enum):

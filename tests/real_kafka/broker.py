@@ -29,7 +29,6 @@ FAST_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshar
 
 SETTINGS: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     # one node holds the only copy of everything
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
@@ -58,6 +57,7 @@ class RealKafka:
 
     Attributes:
         bootstrap_servers: where it listens, `127.0.0.1:port`; a restart keeps it.
+        addresses: where its other listeners are, by their names.
         controller: the cluster's controller, `node@127.0.0.1:port`.
         log_dir: its data; a partition's segments are in `log_dir/<topic>-<partition>`.
         output: what it printed, over all its starts.
@@ -70,6 +70,8 @@ class RealKafka:
         jvm_options: Sequence[str] = FAST_START,
         node_id: int = 1,
         controller: str | None = None,
+        listeners: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         """Write the settings; `settings` are by Kafka's names and win over SETTINGS.
 
@@ -80,6 +82,8 @@ class RealKafka:
             node_id: which node of its cluster it is.
             controller: the cluster's controller, of which it becomes a broker; it is its own if
                 there is none.
+            listeners: listeners beside the one without security, by name, and their protocols.
+            format_options: options for `kafka-storage format`.
         """
         self.log_dir = folder / "log"
         self.output = folder / "kafka.out"
@@ -87,16 +91,23 @@ class RealKafka:
         self._node_id = node_id
         self._cluster = controller
         self._settings = settings or {}
+        self._listeners = listeners or {}
+        self._format_options = format_options
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._choose_ports()
 
     def _choose_ports(self) -> None:
-        port, controller_port = free_ports(2)
+        port, controller_port, *others = free_ports(2 + len(self._listeners))
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.controller = self._cluster or f"{self._node_id}@127.0.0.1:{controller_port}"
-        listener = f"PLAINTEXT://{self.bootstrap_servers}"
+        self.addresses = {
+            name: f"localhost:{other}" for name, other in zip(self._listeners, others, strict=True)
+        }
+        more = [f"{name}://{address}" for name, address in self.addresses.items()]
+        listener = ",".join((f"PLAINTEXT://{self.bootstrap_servers}", *more))
+        protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **self._listeners}
         both = f"{listener},CONTROLLER://127.0.0.1:{controller_port}"
         addresses = {
             "node.id": str(self._node_id),
@@ -105,6 +116,10 @@ class RealKafka:
             "advertised.listeners": listener,
             "controller.quorum.voters": self.controller,
             "log.dirs": str(self.log_dir),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in protocols.items()
+            ),
         }
         lines = {**SETTINGS, **addresses, **self._settings}
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
@@ -176,6 +191,7 @@ class RealKafka:
 
     def _format(self) -> None:
         options = ["-t", CLUSTER_ID, "-c", str(self._properties), "--ignore-formatted"]
+        options += self._format_options
         self.run_tool("kafka.tools.StorageTool", "format", *options)
 
     def _read(self, process: subprocess.Popen[bytes], settled: threading.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ForeignPartition
@@ -32,9 +33,12 @@ def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> 
 def produce(bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0) -> None:
     """Produce values into one partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    failed: list[object] = []
+    told: dict[str, Any] = {"on_delivery": lambda error, _: failed.append(error) if error else None}
     for value in values:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, partition=partition, **told)
     assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
 
 
 def delete_before(bootstrap: str, topic: str, offset: int) -> None:

@@ -59,3 +59,15 @@ def test_first_records_are_deleted(real_kafka: RealKafka) -> None:
 
 def test_offsets_are_set_for_a_topic_made_anew(real_kafka: RealKafka) -> None:
     scenarios.offsets_are_set_for_a_topic_made_anew(real_kafka.bootstrap_servers)
+
+
+@pytest.mark.parametrize("instance", [None, "an-instance"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_taken_out_of_their_group(
+    real_kafka: RealKafka, protocol: str, instance: str | None
+) -> None:
+    scenarios.members_are_taken_out_of_their_group(real_kafka.bootstrap_servers, protocol, instance)
+
+
+def test_offsets_are_reset_to_what_the_partition_has(real_kafka: RealKafka) -> None:
+    scenarios.offsets_are_reset_to_what_the_partition_has(real_kafka.bootstrap_servers)

@@ -28,7 +28,7 @@ from kohort.wire.messages.list_offsets import (
 from kohort.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually
-from tests.clients.test_admin import give_a_group_another_interval
+from tests.foreign_clients.test_admin import give_a_group_another_interval
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import new_topic, produce
 

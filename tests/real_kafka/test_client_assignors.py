@@ -28,9 +28,9 @@ from kohort.wire.messages.consumer_group import (
 )
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
-from tests.clients.local_assignor import ByRank
-from tests.group.assignor_dialogue import AssignorDialogue
-from tests.group.dialogue import GROUP
+from tests.foreign_clients.local_assignor import ByRank
+from tests.group.coordinator.consumer.assignor_dialogue import AssignorDialogue
+from tests.group.coordinator.dialogue import GROUP
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import SETTINGS, RealKafka
 from tests.real_kafka.test_group_log import commit_in_a_group

@@ -18,7 +18,7 @@ from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.client.group_scenarios import Notes
 from tests.client.loops import on_a_loop_for
 from tests.client.watched_group import PROTOCOLS
-from tests.clients.ours import settings_of
+from tests.foreign_clients.ours import settings_of
 from tests.real_kafka.cluster import RealCluster
 
 PARTITIONS, NODES = 6, 3

@@ -17,13 +17,13 @@ from confluent_kafka.cimpl import NewTopic
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.group import ConsumerGroup
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.coordinator.shard import Shard
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.wire.group_log import decode_record, encode_record
 from kohort.wire.messages.consumer_group_records import KINDS, ConsumerGroupMetadataValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.records import Record, encode_batch
-from tests.group.consumer_dialogue import ConsumerDialogue
+from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.test_group_log import dumped, group_log, raw_group_log
 
@@ -176,6 +176,6 @@ def test_k31_what_was_written_for_a_member_can_be_taken_back(log: list[GroupReco
             shard.apply(tombstone)
     left = shard.log.consumer_groups[GROUP]
     assert (dict(left.members), dict(left.owners), dict(left.static)) == ({}, {}, {})
-    for tombstone in log_records.group_tombstones(left):
+    for tombstone in left.tombstones():
         shard.apply(tombstone)
     assert GROUP not in shard.log.consumer_groups

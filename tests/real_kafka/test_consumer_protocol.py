@@ -478,8 +478,7 @@ async def test_a_group_with_librdkafka(hasty_kafka: RealKafka, ours_first: bool)
     bootstrap, group = hasty_kafka.bootstrap_servers, uuid.uuid4().hex
     topic = foreign.new_topic(bootstrap, 4)
     everything = {b"%d" % number for number in range(40)}
-    ours, seen = member(hasty_kafka, group), list[bytes]()
-    other: Librdkafka | None = None
+    ours, seen, other = member(hasty_kafka, group), list[bytes](), None
     try:
         if not ours_first:
             other = Librdkafka(bootstrap, group, topic)
@@ -487,8 +486,9 @@ async def test_a_group_with_librdkafka(hasty_kafka: RealKafka, ours_first: bool)
         await poll_until(lambda: len(ours.assignment()) >= 2, ours)
         other = stranger = other or Librdkafka(bootstrap, group, topic)
         await poll_until(lambda: len(ours.assignment()) == 2, ours)
-        for number in range(40):
-            foreign.produce(bootstrap, topic, [b"%d" % number], number % 4)
+        for number in range(4):
+            some = [b"%d" % each for each in range(number, 40, 4)]
+            await asyncio.to_thread(foreign.produce, bootstrap, topic, some, number)
         await poll_until(lambda: {*seen, *stranger.seen} == everything, ours, seen=seen)
         assert len(seen) + len(stranger.seen) == 40
         await asyncio.to_thread(stranger.stop)

@@ -13,7 +13,7 @@ from kohort.wire.messages.group_config_records import (
     GroupConfigKey,
     GroupConfigValue,
 )
-from tests.group.draft_dialogue import DraftDialogue
+from tests.group.coordinator.draft.draft_dialogue import DraftDialogue
 from tests.real_kafka.broker import SETTINGS, RealKafka
 from tests.real_kafka.test_group_log import commit_in_a_group
 

@@ -189,11 +189,12 @@ def group_log(kafka: RealKafka) -> list[GroupRecord]:
 
 
 def raw_group_log(kafka: RealKafka) -> list[Record]:
-    """All records of `__consumer_offsets`, as they are on Kafka's disk."""
+    """All records of `__consumer_offsets` on Kafka's disk, without the markers of transactions."""
     segments = sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log"))
     return [
         record
         for segment in segments
-        for _, batch in iter_batches(segment.read_bytes())
+        for header, batch in iter_batches(segment.read_bytes())
+        if not header.is_control
         for record in decode_records(batch)
     ]

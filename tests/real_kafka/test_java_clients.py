@@ -13,7 +13,13 @@ from functools import partial
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.clients.group import ConfluentMember, ConsumerProtocolMember, Driver, Member, produce
+from tests.foreign_clients.group import (
+    ConfluentMember,
+    ConsumerProtocolMember,
+    Driver,
+    Member,
+    produce,
+)
 from tests.real_kafka.broker import FAST_START, java_command
 from tests.real_kafka.java_clients import DEADLINE_S, JavaGroup, Seen, Tool
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.clients.group import Seen
-from tests.clients.migration import (
+from tests.foreign_clients.group import Seen
+from tests.foreign_clients.migration import (
     OUR_CONSUMER,
     OUR_RANGE,
     PAIRS,

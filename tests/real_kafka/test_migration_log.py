@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.group.subscription import Subscription, encode_assignment, encode_subscription
 from kohort.types import TopicPartition
 from kohort.wire.group_log import decode_record
@@ -34,9 +34,9 @@ from kohort.wire.messages.offsets import (
 )
 from kohort.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.peer import Peer
-from tests.clients.group import eventually
-from tests.group.dialogue import GROUP
-from tests.group.migration.dialogue import MixedDialogue
+from tests.foreign_clients.group import eventually
+from tests.group.coordinator.dialogue import GROUP
+from tests.group.coordinator.migration.dialogue import MixedDialogue
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.test_group_log import raw_group_log
 

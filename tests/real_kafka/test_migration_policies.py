@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.dialogues import script
-from tests.dialogues.runner import Outcome, run_all
-from tests.dialogues.script import Dialogue
-from tests.dialogues.settings import kafka_settings, our_settings
+from tests.coordinator_dialogues import script
+from tests.coordinator_dialogues.runner import Outcome, run_all
+from tests.coordinator_dialogues.script import Dialogue
+from tests.coordinator_dialogues.settings import kafka_settings, our_settings
 from tests.real_kafka.broker import RealKafka
 
 # These begin with members of one protocol, so they get to what is forbidden under every policy.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.group import Driver, Seen, produce
-from tests.clients.ours import OurMember
+from tests.foreign_clients.group import Driver, Seen, produce
+from tests.foreign_clients.ours import OurMember
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 

@@ -1,4 +1,4 @@
-"""What becomes of each record when a topic is small, missing, deleted, made anew or grows.
+"""What becomes of each record when a topic is small, missing, deleted, recreated or grows.
 
 On both brokers; every record is counted: its future is done once, with a result or an error.
 """
@@ -181,6 +181,7 @@ class FullDisk(CuttingProxy):
         answers = tuple(
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=tuple(
                     PartitionProduceResponse(
                         index=each.index,

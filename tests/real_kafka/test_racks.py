@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
-from kohort.group.coordinator.consumer.topics import NO_TOPICS, TopicsImage, TopicView
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.wire.messages.cluster import DescribeClusterRequest
 from kohort.wire.messages.consumer_group_records import ConsumerGroupMetadataValue
 from kohort.wire.messages.metadata import MetadataRequest

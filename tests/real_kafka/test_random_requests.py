@@ -43,7 +43,7 @@ from kohort.wire.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.dialogues.client import coordinators_ready
+from tests.coordinator_dialogues.client import coordinators_ready
 from tests.real_kafka.alike import Asked, differences
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.test_admin_apis import prepare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -111,7 +111,7 @@ def cython_function_length(lines: list[str], indent: int) -> int:
 
 
 def unfinished_work(text: str) -> Iterator[str]:
-    """What is not done is in an issue or in the documentation, where somebody looks for it."""
+    """Open work belongs in an issue or in the documentation, where it is looked for."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := UNFINISHED.search(line):
             yield f"line {number}: {found[0]}"
@@ -171,17 +171,21 @@ def impure_core(text: str) -> Iterator[str]:
             yield f"line {node.lineno}: calls {ast.unparse(node.func)}"
 
 
-SLOW_DATACLASSES = frozenset({"dataclasses.dataclass", "dataclasses.replace"})
+VALUES_ARE = {
+    "dataclasses.dataclass": "msgspec.Struct",
+    "dataclasses.replace": "kohort.values.replace",
+    "msgspec.structs.replace": "kohort.values.replace",
+}
 
 
 def slow_dataclasses(text: str) -> Iterator[str]:
-    """Values are made and copied all the time, and the standard library's way of it is slow."""
+    """Values are made and copied all the time, and `dataclasses` is slow at it."""
     tree = ast.parse(text)
     used = imported_modules(tree) | {
         ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
     }
-    for name in sorted(SLOW_DATACLASSES & used):
-        yield f"{name} instead of kohort.values.{name.partition('.')[2]}"
+    for name in sorted(VALUES_ARE.keys() & used):
+        yield f"{name} instead of {VALUES_ARE[name]}"
 
 
 def imported_modules(tree: ast.Module) -> set[str]:
@@ -245,3 +249,45 @@ def misnamed_fragment(name: str) -> Iterator[str]:
     """A change's fragment is called `<what>.<kind>.md`, so that the release can sort them."""
     if not re.fullmatch(rf"[a-z0-9-]+\.({'|'.join(FRAGMENT_KINDS)})\.md", name):
         yield f"{name}: expected <what>.<{'|'.join(FRAGMENT_KINDS)}>.md"
+
+
+# ----------------------------------------------------------------------------------- import circles
+
+
+def import_circles(modules: Mapping[str, str]) -> list[list[str]]:
+    """Return the modules that import each other in a circle, for types alone or not.
+
+    Args:
+        modules: The text of each module, by its dotted name; empty where only its name is known.
+    """
+    imports = {name: _imported(text, modules) - {name} for name, text in modules.items()}
+    reached = {name: _reached(name, imports) for name in modules}
+    circles = {
+        tuple(sorted(each for each in reached[name] if name in reached[each]))
+        for name in modules
+        if name in reached[name]
+    }
+    return [list(circle) for circle in sorted(circles)]
+
+
+def _imported(text: str, modules: Mapping[str, str]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            whole = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in modules else node.module for name in whole}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & modules.keys()
+
+
+def _reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    """Return all modules that the imports of one lead to."""
+    found: set[str] = set()
+    ahead = [*imports[start]]
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead += imports[name]
+    return found

@@ -54,7 +54,7 @@ sys.meta_path.insert(0, Missing())
     ("statement", "extra"),
     [
         ("from kohort import EmbeddedBroker", "broker"),
-        ("import kohort.testing", "broker"),
+        ("from kohort.testing import simulate", "broker"),
         ("from kohort.cli import run; run()", "cli"),
     ],
 )

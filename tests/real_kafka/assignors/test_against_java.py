@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -22,6 +21,7 @@ from kohort.group.assignors import (
 )
 from kohort.group.assignors.sticky import encode_user_data
 from kohort.types import TopicPartition
+from kohort.values import replace
 from tests.group.assignors.cases import Case, large_case, random_case, score, settled
 from tests.real_kafka.assignors.driver import JavaAssignors
 
@@ -93,7 +93,7 @@ def sane_case(rng: random.Random) -> Case:
     """A group without what Kafka 4.3's sticky assignors do not stand.
 
     They give out partitions that do not exist, or raise, when a member claims partitions beyond the
-    present size of a topic (one that was made anew, smaller); they may leave partitions with a
+    present size of a topic (one that was recreated, smaller); they may leave partitions with a
     member that does not subscribe to their topic any more; and some subscriptions to topics that do
     not exist make them raise.
     """

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from kohort.client import Consumer
 from kohort.errors import KafkaError
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     DEADLINE_S,
     AiokafkaMember,
     ConfluentMember,

@@ -13,7 +13,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import Cause, GroupEvent, MemberLeft
 from tests.broker.processes import BrokerProcess
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     DEADLINE_S,
     AiokafkaMember,
     ConfluentMember,
@@ -39,7 +39,7 @@ MEMBERS: list[type[ConfluentMember | KafkaPythonMember | AiokafkaMember]] = [
 VICTIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.clients import group
+from tests.foreign_clients import group
 make = getattr(group, sys.argv[2])
 member = make(sys.argv[3], "g", "t", session_timeout_ms=1000)
 said = False

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, _acl, _listoffsets, _resource
 from confluent_kafka.admin._config import ConfigResource
 
 from kohort.broker import EmbeddedBroker
-from tests.clients.group import DEADLINE_S, kafka, produce
+from tests.foreign_clients.group import DEADLINE_S, kafka, produce
 
 RECORDS = 20
 

@@ -10,7 +10,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent, RebalanceStarted
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     AiokafkaMember,
     ConfluentMember,
     Driver,
@@ -20,6 +20,9 @@ from tests.clients.group import (
     Member,
     produce,
 )
+
+# aiokafka leaves connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 PARTITIONS = 6
 RECORDS = 1_000

@@ -11,7 +11,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent, ProtocolChanged
 from tests.broker.processes import BrokerProcess
-from tests.clients.migration import (
+from tests.foreign_clients.migration import (
     OUR_CONSUMER,
     PAIRS,
     PARTITIONS,

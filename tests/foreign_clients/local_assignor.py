@@ -10,7 +10,7 @@ from kohort.group.assignors import Assignor, ClusterView, Subscription
 from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.events import GroupEvent
 from kohort.types import TopicPartition
-from tests.clients.group import Seen
+from tests.foreign_clients.group import Seen
 
 
 class ByRank(Assignor):

@@ -16,7 +16,7 @@ from kohort.broker import EmbeddedBroker
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.peer import Peer
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     DEADLINE_S,
     Driver,
     KafkaPythonMember,

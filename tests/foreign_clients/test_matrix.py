@@ -16,7 +16,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent, RebalanceStarted
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     AiokafkaMember,
     ConfluentMember,
     ConsumerProtocolMember,
@@ -26,7 +26,7 @@ from tests.clients.group import (
     Member,
     produce,
 )
-from tests.clients.ours import OurMember
+from tests.foreign_clients.ours import OurMember
 from tests.real_kafka import foreign
 
 # kafka-python drops sockets without closing them; they are collected before each test ends.
@@ -41,7 +41,7 @@ STICKY = "cooperative-sticky"
 VICTIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.clients.test_matrix import KINDS
+from tests.foreign_clients.test_matrix import KINDS
 member = KINDS[sys.argv[2]](*sys.argv[3:], session_timeout_ms=1000)
 said = False
 while True:

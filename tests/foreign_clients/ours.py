@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kohort.client import AsyncConsumer, Consumer
 from kohort.client.listener import Listens
 from kohort.client.reading import Records
-from tests.clients.group import DEADLINE_S, Seen
+from tests.foreign_clients.group import DEADLINE_S, Seen
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent
-from tests.clients.group import Driver
+from tests.foreign_clients.group import Driver
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from kohort.group.events import (
     MemberLeft,
 )
 from kohort.types import TopicPartition
-from tests.clients.group import ConsumerProtocolMember, Driver, produce, quick_broker
-from tests.clients.local_assignor import OurMember
+from tests.foreign_clients.group import ConsumerProtocolMember, Driver, produce, quick_broker
+from tests.foreign_clients.local_assignor import OurMember
 
 PARTITIONS = 6
 RECORDS = 600
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 VICTIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.clients.local_assignor import ByRank, OurMember
+from tests.foreign_clients.local_assignor import ByRank, OurMember
 ByRank.assign = lambda self, cluster, subscriptions: self.computes.set() or self.hangs.wait()
 import threading
 ByRank.hangs = threading.Event()

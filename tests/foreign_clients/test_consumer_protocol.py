@@ -22,7 +22,7 @@ from kohort.group.events import (
     MemberLeft,
     RebalanceStarted,
 )
-from tests.clients.group import (
+from tests.foreign_clients.group import (
     DEADLINE_S,
     ConsumerProtocolMember,
     Driver,
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 VICTIM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.clients.group import ConsumerProtocolMember
+from tests.foreign_clients.group import ConsumerProtocolMember
 member = ConsumerProtocolMember(sys.argv[2], "g", "t")
 said = False
 while True:

@@ -14,7 +14,10 @@ from kohort.broker import EmbeddedBroker
 from kohort.types import TopicPartition
 from kohort.wire.records import iter_batches
 from tests.broker.peer import Peer
-from tests.clients.group import DEADLINE_S, kafka
+from tests.foreign_clients.group import DEADLINE_S, kafka
+
+# aiokafka leaves connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 20 for number in range(500)]
