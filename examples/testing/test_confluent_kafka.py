@@ -1,0 +1,65 @@
+"""A service written with confluent-kafka, tested with the fixtures of kohort.
+
+pip install "kohort[broker]" confluent-kafka pytest
+pytest examples/testing/test_confluent_kafka.py
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, Message
+
+if TYPE_CHECKING:
+    from kohort.testing import KafkaHarness
+
+
+def book(servers: str, topic: str, group: str, ledger: dict[str, int], orders: int) -> None:
+    """Add each order to a ledger, by its id; commit each when it is booked."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    while len(ledger) < orders:
+        message: Message | None = consumer.poll(0.1)
+        if message is None or message.error():
+            continue
+        order = json.loads(message.value() or b"")
+        ledger[order["id"]] = order["amount"]  # booked twice is booked once
+        consumer.commit(message, asynchronous=False)
+    consumer.close()
+
+
+def order(number: int) -> bytes:
+    """Return an order as it is in the topic."""
+    return json.dumps({"id": f"order-{number}", "amount": number}).encode()
+
+
+def test_each_order_is_booked(
+    kohort_broker: KafkaHarness, kohort_topic: str, kohort_group: str
+) -> None:
+    kohort_broker.produce(kohort_topic, *map(order, range(20)))
+    ledger: dict[str, int] = {}
+    book(kohort_broker.bootstrap_servers, kohort_topic, kohort_group, ledger, 20)
+    assert sum(ledger.values()) == sum(range(20))
+    assert sum(kohort_broker.committed(kohort_group).values()) == 20
+
+
+def test_a_coordinator_that_is_gone_for_a_moment_loses_no_order(
+    kohort_broker: KafkaHarness, kohort_topic: str, kohort_group: str
+) -> None:
+    kohort_broker.produce(kohort_topic, *map(order, range(20)))
+    ledger: dict[str, int] = {}
+    with kohort_broker.fault(
+        "error", api="OffsetCommit", error="NOT_COORDINATOR", group=kohort_group, nth=5, times=2
+    ) as fault:
+        book(kohort_broker.bootstrap_servers, kohort_topic, kohort_group, ledger, 20)
+    assert fault.hits == 2
+    assert sum(ledger.values()) == sum(range(20))
+    assert sum(kohort_broker.committed(kohort_group).values()) == 20
