@@ -4,19 +4,24 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
-BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance assignors simulation
+BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: torture-spark simulate mutants explore help demo test record bench lint types imports clean
+.PHONY: docs explore-regions plant-regions sweep-regions torture-regions torture-mixed torture-spark simulate mutants explore help demo test record bench lint types imports clean
 
 help:
-	@echo 'make demo     real flights, one consumer group, three Spark applications (ARGS=--quick: no Java)'
+	@echo 'make demo     real flights, one region of three Spark applications (ARGS=--quick: no Java; --no-region)'
 	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
 	@echo 'make mutations  break each rule in turn, and see that its test notices (ARGS="--rule C24")'
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make simulate groups under faults in virtual time, until stopped; also: make mutants, make explore'
+	@echo 'make torture-regions  kill workers of a region at random, each record counted (ARGS="--minutes 10")'
+	@echo 'make torture-mixed  kill Spark applications, a worker, controllers and the broker of one region'
+	@echo 'make sweep-regions  every pair of faults at every pair of moments in a small simulated region'
+	@echo 'make explore-regions  every order of events of small regions; also: make plant-regions'
 	@echo 'make torture-spark  random histories of Spark queries on Apache Kafka, each record counted'
+	@echo 'make docs     the documentation as a site, with the API reference, in build/site'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
 
@@ -34,12 +39,32 @@ mutations:
 
 record:
 	@$(SETUP) test
-	@.venv/bin/python -m tests.dialogues.record $(ARGS)
+	@.venv/bin/python -m tests.coordinator_dialogues.record $(ARGS)
 	@.venv/bin/python -m tests.member_dialogues.record $(ARGS)
 
 simulate:
 	@$(SETUP) test
 	@.venv/bin/kohort simulate --runs 0 --keep tests/seeds $(ARGS)
+
+torture-regions:
+	@$(SETUP) test
+	@.venv/bin/python -m tests.region.torture $(ARGS)
+
+torture-mixed:
+	@$(SETUP) test
+	@.venv/bin/python -m tests.region.mixed_torture $(ARGS)
+
+sweep-regions:
+	@$(SETUP) test
+	@.venv/bin/python tools/sweep_regions.py $(ARGS)
+
+explore-regions:
+	@$(SETUP) test
+	@.venv/bin/python tools/explore_regions.py $(ARGS)
+
+plant-regions:
+	@$(SETUP) test
+	@.venv/bin/python tools/plant_regions.py $(ARGS)
 
 torture-spark:
 	@$(SETUP) test
@@ -48,6 +73,10 @@ torture-spark:
 mutants explore:
 	@$(SETUP) test
 	@.venv/bin/python tools/$@.py $(ARGS)
+
+docs:
+	@$(SETUP) quick
+	@.venv/bin/python tools/documentation.py
 
 lint:
 	@$(CHECK) style format

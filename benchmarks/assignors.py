@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from kohort.group.assignors import (  # noqa: E402  # as above
     UniformAssignor,
 )
 from kohort.group.assignors.problem import build, solve  # noqa: E402  # as above
+from kohort.values import replace  # noqa: E402  # as above
 from tests.real_kafka.assignors.driver import JavaAssignors  # noqa: E402  # as above
 from tests.real_kafka.broker import KAFKA_LIBS  # noqa: E402  # as above
 

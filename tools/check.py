@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import install
 
 BIN = Path(sys.executable).parent
 WORKERS = min((os.cpu_count() or 1) + 1, 6)
+AT_MOST_S = 75 * 60  # then what has failed so far is told, and what has not run counts as failed
 CHECKS = {
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
@@ -53,6 +55,8 @@ def parts_absent() -> dict[str, str]:
         absent["real_kafka"] = "no Java 17 or newer, or no Maven to fetch Apache Kafka"
     elif not install.has_javac():
         absent["real_kafka/assignors"] = "no Java compiler"
+    if find_spec("sphinx") is None:
+        absent["sphinx"] = "the extra `docs` is not installed"
     return absent
 
 
@@ -83,7 +87,8 @@ def run_tests(absent: dict[str, str], arguments: list[str]) -> int:
     """
     left_out = [f"--leave-out={part}" for part in absent]
     at_once = [f"--numprocesses={WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
-    command = [sys.executable, "-m", "pytest", *at_once, *left_out, *arguments]
+    limit = f"--session-timeout={AT_MOST_S}"
+    command = [sys.executable, "-m", "pytest", *at_once, limit, *left_out, *arguments]
     return subprocess.run(command, cwd=install.ROOT, check=False).returncode
 
 

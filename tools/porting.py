@@ -17,24 +17,24 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
-from kohort.client.config import ConsumerConfig, ProducerConfig
+from kohort.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from kohort.values import defaults
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "porting.md"
 DATA = ROOT / "docs" / "porting.toml"
 PEERS = ("kafka-python", "confluent-kafka", "aiokafka")
-CLIENTS = {"consumer": ConsumerConfig, "producer": ProducerConfig}
+CLIENTS: dict[str, type[ClientConfig]] = {"consumer": ConsumerConfig, "producer": ProducerConfig}
 MISSING = object()  # the peer has no such setting
 
 HEAD = """# Coming from another client
 
-What differs from kafka-python, confluent-kafka and aiokafka **without an error**: the program runs,
-and does something else. Settings that are not listed have the same default or exist on one side
-only; a setting that ours does not know is refused by name.
+The differences from kafka-python, confluent-kafka and aiokafka that cause **no error**: the program
+runs, and does something else. Settings that are not listed have the same default or exist on one
+side only; ours refuses an unknown setting by name.
 
-Written by `python tools/porting.py` from `docs/porting.toml` and the defaults of the installed
-clients.
+`python tools/porting.py` writes this page from `docs/porting.toml` and the defaults of the
+installed clients.
 """
 
 

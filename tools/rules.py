@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from urllib.parse import quote_plus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,10 +23,11 @@ PAGE = ROOT / "docs" / "rules.md"
 DATA = ROOT / "docs" / "rules"
 SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors", "bugs")
 # Folders of tests whose data files are tests, too.
-DIALOGUES = ("dialogues", "member_dialogues")
-# The numbers in there are those of the simulator's checkers.
-OTHER_NUMBERS = ROOT / "tests" / "simulation"
+DIALOGUES = ("coordinator_dialogues", "member_dialogues")
+# The numbers in there are those of the simulator's checkers, and of docs/region-rules.md.
+OTHER_NUMBERS = {ROOT / "tests" / "simulation", ROOT / "tests" / "region"}
 
+WIDTH = 112
 WIKI = "https://cwiki.apache.org/confluence/display/KAFKA/"
 TICKET = "https://issues.apache.org/jira/browse/"
 CODE = "https://github.com/apache/kafka/blob/4.3.0/"
@@ -36,13 +38,16 @@ NAMED_ID = re.compile(r"(?<=_)[cklab]\d{1,2}(?=_)")
 
 HEAD = """# The rules
 
-What Kafka's coordinator, members and assignors do, rule by rule, in our words: where each comes
-from, and the tests that hold us to it. Where a live Kafka 4.3 differs from its proposals, Kafka
-wins. `tests/mutations` has for each rule with tests a change of our code that one of them notices.
-{dialogues} of the {rules} are dialogues: what is said and done is in data files, what comes of it
-was recorded from Kafka's broker and its own consumer, and ours are held to it (`make record`).
+What Kafka's coordinator, members and assignors do, rule by rule and in our own words, with the
+source of each rule and the tests that check ours. Where Kafka 4.3 differs from its proposals,
+Kafka wins.
 
-Written by `python tools/rules.py` from `docs/rules/`.
+{dialogues} of the {rules} rules have dialogues. Their data files say what is sent and done; the
+answers were recorded from Kafka's broker and its own consumer, and ours are compared with them
+(`make record`). For each rule with tests, `tests/mutations` has a change of the code that one of
+them notices.
+
+`python tools/rules.py` writes this page from `docs/rules/`.
 """
 
 
@@ -75,8 +80,15 @@ def sections() -> dict[str, list[Rule]]:
     for name in SECTIONS:
         data = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
         title = data.pop("title")
-        found[title] = [Rule(rule_id, **data[rule_id]) for rule_id in sorted(data, key=number)]
+        found[title] = [
+            Rule(rule_id, **joined(data[rule_id])) for rule_id in sorted(data, key=number)
+        ]
     return found
+
+
+def joined(texts: dict[str, str]) -> dict[str, str]:
+    """Return the texts of a rule as one line each; the file wraps them."""
+    return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 def number(rule_id: str) -> int:
@@ -90,7 +102,7 @@ def proofs() -> dict[str, set[Proof]]:
     folder = ROOT / "tests"
     dialogues = (each for name in DIALOGUES for each in sorted((folder / name).rglob("*.toml")))
     for path in (*sorted(folder.rglob("*.py")), *dialogues):
-        if OTHER_NUMBERS in path.parents:
+        if not OTHER_NUMBERS.isdisjoint(path.parents):
             continue
         text = path.read_text(encoding="utf-8")
         ids = ids_in_tests(text) if path.suffix == ".py" else ids_in_dialogues(text)
@@ -150,18 +162,29 @@ def page() -> str:
         parts += [entry(rule, sorted(found.get(rule.id, ()))) for rule in rules]
         named |= {name for rule in rules for name in rule.sources}
     links = [f"[{name}]: {address(name, sources)}" for name in sorted(named)]
+    paths = sorted({proof.path for tests in found.values() for proof in tests})
+    links += [
+        f"[{short(path)}]: ../{path}" for path in paths if f"[{short(path)}]" in "".join(parts)
+    ]
     return "\n".join([*parts, *links, ""])
 
 
 def entry(rule: Rule, tests: list[Proof]) -> str:
-    """Return a rule as Markdown, with an anchor; the page's end tells where its sources are."""
+    """Return a rule as Markdown, with an anchor; the page's end tells where its links lead."""
     sources = ", ".join(f"[{name}]" for name in rule.sources)
-    lines = [f'<a id="{rule.id.lower()}"></a>**{rule.id}** {rule.says}', f"*From* {sources}."]
+    anchor = f'<a id="{rule.id.lower()}"></a>'
+    says = wrapped(f"{anchor}**{rule.id}** {rule.says}")
+    parts = [says, wrapped(f"*From* {sources}.")]
     if tests:
-        lines.append(f"*Tests* {'; '.join(test_links(tests))}.")
+        parts.append(wrapped(f"*Tests* {'; '.join(test_links(tests))}."))
     if rule.decision or not tests:
-        lines.append(f"*Decision* {rule.decision or 'none'}.")
-    return "  \n".join(lines) + "\n"
+        parts.append(wrapped(f"*Decision* {rule.decision or 'none'}."))
+    return "  \n".join(parts) + "\n"
+
+
+def wrapped(text: str) -> str:
+    """Return a text in lines of at most `WIDTH`, where its words allow that."""
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def address(name: str, sources: dict[str, dict[str, str]]) -> str:
@@ -174,11 +197,15 @@ def address(name: str, sources: dict[str, dict[str, str]]) -> str:
 
 
 def test_links(tests: list[Proof]) -> Iterator[str]:
-    """Return for each file of tests its link and the names of the tests."""
+    """Return for each file of tests the names of the tests and its link."""
     for path, group in groupby(tests, key=lambda proof: proof.path):
         names = ", ".join(f"`{proof.name}`" for proof in group if proof.name)
-        short = path.removeprefix("tests/")
-        yield f"[{short}](../{path}){': ' if names else ''}{names}"
+        yield f"{names} in [{short(path)}]" if names else f"[{short(path)}]"
+
+
+def short(path: str) -> str:
+    """Return the path of a test file as the page names it."""
+    return path.removeprefix("tests/")
 
 
 def main() -> None:

@@ -29,12 +29,14 @@ class Page:
         source: The module with the classes of settings.
         kinds: Name of each class, what its settings are for, and the class it extends.
         imports: What their types need.
+        before: A class that the first extends, and its module.
     """
 
     path: str
     source: str
     kinds: tuple[tuple[str, str, str], ...]
     imports: tuple[str, ...]
+    before: tuple[str, str] = ("", "")
 
     @property
     def file(self) -> Path:
@@ -47,35 +49,39 @@ PAGES = (
         "client/settings.py",
         "kohort.client.config",
         (
-            ("ClientConfig", "every client", ""),
+            ("SecurityConfig", "TLS and SASL, of every client", ""),
+            ("ClientConfig", "every client", "SecurityConfig"),
             ("ConsumerConfig", "`Consumer` and `AsyncConsumer`", "ClientConfig"),
             ("ProducerConfig", "`Producer` and `AsyncProducer`", "ClientConfig"),
             ("AdminConfig", "`AdminClient` and `AsyncAdminClient`", "ClientConfig"),
         ),
         (
             "from collections.abc import Callable, Sequence",
+            "from ssl import SSLContext",
             "from typing import Literal, TypedDict",
             "",
-            "from kohort.client.config import OnCommit, Partitioner",
-            "from kohort.group.assignors.interface import Assignor",
+            "from kohort.client.config import AssignorsGiven, OnCommit, Partitioner",
+            "from kohort.client.security_config import TokenProvider",
             "from kohort.group.events import GroupEvent",
         ),
+        ("SecurityConfig", "kohort.client.security_config"),
     ),
     Page(
         "broker/settings.py",
         "kohort.broker.config",
         (("BrokerConfig", "`EmbeddedBroker`", ""),),
-        ("from typing import TypedDict",),
+        ("from typing import TypedDict", "", "from kohort.broker.security import Security"),
     ),
 )
 
 
 def page(wanted: Page) -> str:
     """Return the text of a module."""
-    source = (ROOT / "src" / Path(*wanted.source.split("."))).with_suffix(".py")
+    sources = [each for each in (wanted.before[1], wanted.source) if each]
     classes = {
         each.name: each
-        for each in ast.parse(source.read_text(encoding="utf-8")).body
+        for source in sources
+        for each in ast.parse(_file(source).read_text(encoding="utf-8")).body
         if isinstance(each, ast.ClassDef)
     }
     module = import_module(wanted.source)
@@ -92,6 +98,10 @@ def page(wanted: Page) -> str:
             lines += ["", f"    {field}: {annotation}", _docstring(texts[field], shown[field])]
         parts.append("\n".join(lines))
     return "\n\n\n".join(parts) + "\n"
+
+
+def _file(module: str) -> Path:
+    return (ROOT / "src" / Path(*module.split("."))).with_suffix(".py")
 
 
 def typed(name: str) -> str:
