@@ -7,11 +7,12 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: docs explore-regions plant-regions sweep-regions torture-regions torture-mixed torture-spark simulate mutants explore help demo test record bench lint types imports clean
+.PHONY: docs explore-regions plant-regions sweep-regions torture-regions torture-mixed torture-spark simulate mutants explore help demo test test-system record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one region of three Spark applications (ARGS=--quick: no Java; --no-region)'
-	@echo 'make test     style, types, import contracts and every test (ARGS: options of pytest)'
+	@echo 'make test     style, types, import contracts and the steady tests (ARGS: options of pytest)'
+	@echo 'make test-system  the tests with Spark, Apache Kafka, other clients and kills (ARGS=--failed)'
 	@echo 'make mutations  break each rule in turn, and see that its test notices (ARGS="--rule C24")'
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
@@ -32,6 +33,10 @@ demo:
 test:
 	@$(SETUP) test
 	@$(CHECK) $(ARGS)
+
+test-system:
+	@$(SETUP) test
+	@$(CHECK) system $(ARGS)
 
 mutations:
 	@$(SETUP) test
@@ -68,7 +73,7 @@ plant-regions:
 
 torture-spark:
 	@$(SETUP) test
-	@.venv/bin/python -m tests.spark.torture $(ARGS)
+	@.venv/bin/python -m tests.system.spark.torture $(ARGS)
 
 mutants explore:
 	@$(SETUP) test

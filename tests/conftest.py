@@ -12,52 +12,63 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import tiers
 from tests.real_kafka.broker import RealKafka
+from tests.reporting import TRIED_AGAIN, Reporting
 
 TESTS = Path(__file__).parent
 
-# One process runs all tests of a file; these begin first, so that nobody waits for one at the end.
+# One process runs all tests of a file; these begin first, so that nothing waits for one at the end.
 LONGEST = tuple(
     TESTS / name
     for name in (
         "usage/test_usage.py",
         "region/test_seeds.py",
-        "spark/test_nothing_skipped.py",
-        "spark/differential/test_differential.py",
-        "spark/test_spark_writer.py",
-        "wire/test_bad_bytes.py",
-        "spark/test_spark_cluster.py",
         "simulation/test_seeds.py",
-        "broker/test_interrupted_broker.py",
-        "wire/test_oracle.py",
-        "simulation/test_exploring.py",
-        "real_kafka/test_migration.py",
-        "spark/test_restored_and_added.py",
-        "spark/test_connect.py",
-        "region/test_planted.py",
     )
 )
 
-# A property test has as long as the whole test has: the machine may be busy with something else.
-settings.register_profile("kohort", deadline=None, print_blob=True)
-settings.load_profile("kohort")
+# The first tier is a function of the tree, so its examples are the same each time; the second tier
+# draws others. A property test has as long as the whole test has: the machine may be busy.
+settings.register_profile("same", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("fresh", deadline=None, print_blob=True)
+settings.load_profile("same")
+
+# What may be absent: tests use a fixture of that name, or are in a folder that `tiers` names.
+PARTS = ("real_kafka", "spark", "javac", "sphinx")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--leave-out PART` deselects the tests in tests/PART and those that use the fixture PART."""
-    parts = ["real_kafka", "real_kafka/assignors", "spark", "sphinx"]
-    parser.addoption("--leave-out", action="append", default=[], choices=parts)
+    """`--tier` chooses tests, `--leave-out` deselects those that need something absent."""
+    group = parser.getgroup("kohort's own tests")
+    group.addoption("--tier", choices=tiers.TIERS, default="both")
+    group.addoption("--leave-out", action="append", default=[], choices=PARTS)
+    group.addoption("--files", choices=["slowest", "all"], default="")
+    group.addoption("--failures", type=Path, default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the mark, and have the process that sees every result add them up."""
+    config.addinivalue_line("markers", "counts_records: a failure may be a record lost or repeated")
+    if not hasattr(config, "workerinput"):
+        reporting = Reporting(config.getoption("--files"), config.getoption("--failures"))
+        config.pluginmanager.register(reporting, "kohort-reporting")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what was asked to be left out, so that the closing line counts it."""
+    """Deselect what the tier or `--leave-out` does not want, so that the closing line counts it."""
     assert all(path.is_file() for path in LONGEST), "LONGEST names a file that is gone"
+    tier: str = config.getoption("--tier")
     parts: list[str] = [*config.getoption("--leave-out"), *not_installed()]
-    out = [item for item in items if any(belongs_to(item, part) for part in parts)]
-    if out:
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in out]
-    items.sort(key=lambda item: item.path not in LONGEST)
+    chosen = [
+        item
+        for item in items
+        if tiers.is_chosen(item, tier) and not any(tiers.needs(item, part) for part in parts)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = sorted(chosen, key=lambda item: item.path not in LONGEST)
+    for item in items:
+        item.user_properties.append((TRIED_AGAIN, tiers.may_be_tried_again(item)))
 
 
 def not_installed() -> list[str]:
@@ -70,12 +81,6 @@ def pytest_report_header() -> list[str]:
     return [
         f"left out: tests that need {part} (pip install kohort[docs])" for part in not_installed()
     ]
-
-
-def belongs_to(item: pytest.Item, part: str) -> bool:
-    """Whether the test is in the part's folder or uses the fixture that has its name."""
-    fixtures: list[str] = getattr(item, "fixturenames", [])
-    return (TESTS / part) in item.path.parents or part in fixtures
 
 
 @pytest.hookimpl(wrapper=True)

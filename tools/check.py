@@ -1,8 +1,9 @@
-"""Run every check and test of the project: `make test`.
+"""Run the checks and the first tier of tests (`make test`), or the second (`make test-system`).
 
 The order is from fast to slow: style, types, import contracts, tests. Spark needs Java and Apache
 Kafka needs Java and Maven; where one is missing, the tests that need it are left out, which is said
 before and after the run. With KOHORT_REQUIRE_ALL=1 leaving out, like a skipped test, is a failure.
+CONTRIBUTING.md says what is in which tier.
 """
 
 from __future__ import annotations
@@ -15,10 +16,27 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import install
+import unsteady
 
 BIN = Path(sys.executable).parent
 WORKERS = min((os.cpu_count() or 1) + 1, 6)
-AT_MOST_S = 75 * 60  # then what has failed so far is told, and what has not run counts as failed
+# Then what has failed so far is told, and what has not run counts as failed.
+AT_MOST_S = {"first": 60 * 60, "system": 4 * 60 * 60}
+OPTIONS = {
+    # a fixed order, and the same examples and random numbers each time
+    "first": [
+        "--files=slowest",
+        "--randomly-dont-reorganize",
+        "--randomly-seed=1",
+        f"--failures={unsteady.FAILURES}",
+    ],
+    "system": [
+        "--files=all",
+        "--hypothesis-profile=fresh",
+        f"--override-ini=cache_dir={install.ROOT / 'build' / 'system-cache'}",
+    ],
+}
+TESTS_FAILED = 1  # pytest's exit code when tests ran and some failed
 CHECKS = {
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
@@ -28,20 +46,26 @@ CHECKS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the checks named, or all of them and the tests; further arguments go to pytest."""
+    """Run the checks named, or a tier; further arguments go to pytest."""
+    if arguments[:1] == ["system"]:
+        return run_tier("system", arguments[1:])
     named = [name for name in arguments if name in CHECKS]
     if named:
         return max(run_check(name) for name in named)
-    absent = parts_absent()
-    if absent and os.environ.get("KOHORT_REQUIRE_ALL"):
-        announce(absent)
-        return 1
     failed = [name for name in CHECKS if run_check(name)]
     if failed:
         print(f"failed: {', '.join(failed)}")
         return 1
+    return run_tier("first", arguments)
+
+
+def run_tier(tier: str, arguments: list[str]) -> int:
+    """Run the tests of one tier, and say before and after what is left out."""
+    absent = parts_absent()
     announce(absent)
-    status = run_tests(absent, arguments)
+    if absent and os.environ.get("KOHORT_REQUIRE_ALL"):
+        return 1
+    status = run_tests(tier, absent, arguments)
     announce(absent)
     return status
 
@@ -54,7 +78,7 @@ def parts_absent() -> dict[str, str]:
     if not install.has_java() or not install.stamp_of(install.KAFKA_LIBS):
         absent["real_kafka"] = "no Java 17 or newer, or no Maven to fetch Apache Kafka"
     elif not install.has_javac():
-        absent["real_kafka/assignors"] = "no Java compiler"
+        absent["javac"] = "no Java compiler"
     if find_spec("sphinx") is None:
         absent["sphinx"] = "the extra `docs` is not installed"
     return absent
@@ -79,17 +103,23 @@ def run_check(name: str) -> int:
     return done.returncode
 
 
-def run_tests(absent: dict[str, str], arguments: list[str]) -> int:
-    """Run pytest; the last line it prints is the result.
+def run_tests(tier: str, absent: dict[str, str], arguments: list[str]) -> int:
+    """Run pytest on a tier; 0 when all passed, in the first tier perhaps when tried again.
 
     Several tests run at once, each file's in one process: half of the time they wait for session
-    time-outs and for brokers to start.
+    time-outs and for brokers to start. `--failed` repeats what failed last.
     """
+    given = ["--last-failed" if each == "--failed" else each for each in arguments]
     left_out = [f"--leave-out={part}" for part in absent]
     at_once = [f"--numprocesses={WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
-    limit = f"--session-timeout={AT_MOST_S}"
-    command = [sys.executable, "-m", "pytest", *at_once, limit, *left_out, *arguments]
-    return subprocess.run(command, cwd=install.ROOT, check=False).returncode
+    limits = [f"--tier={tier}", f"--session-timeout={AT_MOST_S[tier]}"]
+    command = [sys.executable, "-m", "pytest", *at_once, *limits, *OPTIONS[tier]]
+    unsteady.forget()
+    status = subprocess.run([*command, *left_out, *given], cwd=install.ROOT, check=False).returncode
+    if tier == "first" and status == TESTS_FAILED and unsteady.are_accidents():
+        unsteady.tell()
+        return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from kohort.errors import BrokerUnavailableError
 from kohort.types import TopicPartition
 from tests.client.loops import on_a_loop
 from tests.client.watched_group import PROTOCOLS
-from tests.foreign_clients.ours import settings_of
+from tests.system.clients.ours import settings_of
 
 SEED = int(os.environ.get("KOHORT_CUTS_SEED", "7"))
 TURNS = int(os.environ.get("KOHORT_CUTS_TURNS", "300"))

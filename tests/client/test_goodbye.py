@@ -21,7 +21,7 @@ from kohort.wire.schema import Message, Request
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import RefusingProxy
 from tests.client.watched_group import PROTOCOLS, every_protocol
-from tests.foreign_clients.ours import settings_of
+from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
 
 # A member that waits this long before it looks for the coordinator leaves without having found it.

@@ -16,7 +16,7 @@ from kohort.errors import CommitFailedError, ErrorCode, KafkaError
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
 from tests.client.watched_group import case
-from tests.foreign_clients.ours import settings_of
+from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
 
 SHORT_MS = 700

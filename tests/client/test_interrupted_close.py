@@ -15,7 +15,7 @@ from kohort.errors import LocalProtocolError
 from kohort.wire import frame as frames
 from tests.broker.processes import eventually
 from tests.client.cutting_proxy import CuttingProxy
-from tests.foreign_clients.ours import settings_of
+from tests.system.clients.ours import settings_of
 
 OFFSET_COMMIT, LEAVE_GROUP, CONSUMER_GROUP_HEARTBEAT = 8, 13, 68
 PROTOCOLS: dict[str, dict[str, object]] = {

@@ -14,7 +14,7 @@ from kohort.wire.messages.offsets import OffsetFetchRequest
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import Offsets, RefusingProxy
 from tests.client.watched_group import PARTITIONS, RECORDS, case, every_protocol
-from tests.foreign_clients.ours import settings_of
+from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
 
 TIMES = 3

@@ -19,8 +19,8 @@ from kohort.client import AsyncConsumer, Consumer, RebalanceListener
 from kohort.client.listener import Listens, Told
 from kohort.errors import CommitFailedError, KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
-from tests.foreign_clients.group import DEADLINE_S, Driver, Seen, produce
-from tests.foreign_clients.ours import OurAsyncMember, OurMember
+from tests.system.clients.group import DEADLINE_S, Driver, Seen, produce
+from tests.system.clients.ours import OurAsyncMember, OurMember
 from tests.real_kafka import foreign
 
 PARTITIONS = 4

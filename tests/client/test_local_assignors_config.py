@@ -10,7 +10,7 @@ from kohort.client import AsyncConsumer
 from kohort.client.config import ConsumerConfig, make
 from kohort.errors import ConfigError
 from kohort.group.assignors import RangeAssignor, StickyAssignor
-from tests.foreign_clients.local_assignor import ByRank
+from tests.system.clients.local_assignor import ByRank
 
 
 def config(**settings: object) -> ConsumerConfig:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from tests.real_kafka.assignors.driver import tool
+from tests.system.kafka.assignors.driver import tool
 from tests.real_kafka.broker import FAST_START, KAFKA_LIBS
 
 SOURCE = Path(__file__).with_name("Members.java")

@@ -28,7 +28,7 @@ def real_kafka() -> None:
     """
 
 
-@pytest.fixture(name="real_kafka/assignors")
+@pytest.fixture(name="javac")
 def java_compiler() -> None:
     """Marks what needs a Java compiler as well."""
 
@@ -44,7 +44,7 @@ def test_our_consumer_on_kafka(real_kafka: None, tmp_path: Path) -> None:
     check(lambda some: ours_on_kafka(some, tmp_path), EVERY, of_kafka=False)
 
 
-@pytest.mark.usefixtures("real_kafka/assignors")
+@pytest.mark.usefixtures("javac")
 def test_kafkas_consumer_on_our_broker(real_kafka: None, tmp_path: Path) -> None:
     """It sees there what it saw on Kafka."""
     steady = [dialogue for dialogue in EVERY if dialogue.name not in RACES_OF_JAVA]

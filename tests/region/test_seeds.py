@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -16,11 +15,9 @@ from kohort.simulation.regions.scenario import (
     to_json,
 )
 from kohort.values import replace
-from tests.commits import number_of_commits
 
-# A part by `make test`; where everything has to pass two commits together run all.
-IS_THOROUGH = bool(os.environ.get("KOHORT_REQUIRE_ALL"))
-SEEDS = range(number_of_commits() % 2, 1_000, 2) if IS_THOROUGH else range(120)
+# tests/system/simulation/test_seeds.py runs others each time.
+SEEDS = range(64)
 BLOCKS = 8
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 from kohort.simulation.transactions.planting import bugs, caught_by
 from kohort.simulation.transactions.world import OK, drawn, run
 from tests.simulation.planted_transactions import FILE
-from tests.simulation.size import IS_THOROUGH
 
-SEEDS = 600 if IS_THOROUGH else 300
+# tests/system/simulation/test_seeds.py runs others each time.
+SEEDS = 300
 
 _ALIKE = "what the producer asks instead is answered so that it ends in the same place"
 _SOONER = "it tells the application sooner what the abort tells it all the same"
@@ -18,7 +18,7 @@ _SOONER = "it tells the application sooner what the abort tells it all the same"
 # Bugs that 2,500 histories did not show, by the end of their names, with what is thought of them.
 SURVIVE = {
     "InitProducer [timeout_error] -> refuse (removed)": "no simulated producer asks for a time-out"
-    " that is refused; tests/real_kafka/test_transactions.py does",
+    " that is refused; tests/system/kafka/test_transactions.py does",
     "InitProducer [is_repeated] -> tell_again (removed)": "a later epoch is as good",
     "COMMITTING Refused -> fail (ignored)": "this coordinator never asks for an abort at the end;"
     " tests/client/test_transactions.py does",

@@ -1,0 +1,21 @@
+"""Every bug planted in the machines is caught by a named checker, in groups and in regions."""
+
+from __future__ import annotations
+
+import pytest
+
+import mutants
+from kohort.simulation.planting.catching import every
+
+PARTS = 12
+EVERY = list(every())
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(PARTS))
+def test_every_bug_is_caught(number: int) -> None:
+    """First by the run that caught it last; then by other runs."""
+    outcomes = mutants.run(mutants.known(mutants.part(EVERY, number, PARTS)), at_once=1)
+    left = [each.name for each in outcomes if each.by is None]
+    found = {each.name for each in mutants.search(left, 12, 60) if each.by is not None}
+    assert [name for name in left if name not in found] == []
