@@ -1,9 +1,9 @@
 """The two tiers of the tests, and which of them a test is in.
 
-The first tier is what `make test` runs: tests that are steady, beside one Apache Kafka and one Spark
-session in `tests/smoke`. The second is what `make test-system` runs: `tests/system`, and the half on
-Apache Kafka of those tests elsewhere that run on both brokers. It also draws the examples of every
-property test anew, where the first tier takes the same ones each time.
+The first tier is what `make test` runs: tests that are steady, beside one Apache Kafka and one
+Spark session in `tests/smoke`. The second is what `make test-system` runs: `tests/system`, and the
+half on Apache Kafka of those tests elsewhere that run on both brokers. It also draws fresh examples
+for every property test, where the first tier takes the same ones each time.
 """
 
 from __future__ import annotations

@@ -25,7 +25,11 @@ SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors
 # Folders of tests whose data files are tests, too.
 DIALOGUES = ("coordinator_dialogues", "member_dialogues")
 # The numbers in there are those of the simulator's checkers, and of docs/region-rules.md.
-OTHER_NUMBERS = {ROOT / "tests" / "simulation", ROOT / "tests" / "region"}
+OTHER_NUMBERS = {
+    ROOT / "tests" / "simulation",
+    ROOT / "tests" / "system" / "simulation",
+    ROOT / "tests" / "region",
+}
 
 WIDTH = 112
 WIKI = "https://cwiki.apache.org/confluence/display/KAFKA/"

@@ -1,8 +1,8 @@
 """Try a failed test of the first tier again, where its failure may be an accident of the machine.
 
 Only tests that start processes or wait for the network, and count no records, are tried again
-(`tests/tiers.py` says which): in three fresh processes, one after the other. If each passes, the run
-passes and names the test as unsteady, with the output of its failure, here and in
+(`tests/tiers.py` says which): in three fresh processes, one after the other. If each passes, the
+run passes and names the test as unsteady, with the output of its failure, here and in
 `build/unsteady.json`. Its cause then gets a line in `tests/unsteady.toml`, and is mended.
 """
 

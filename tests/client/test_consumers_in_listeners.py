@@ -17,8 +17,8 @@ from kohort.errors import LocalProtocolError
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
 from tests.client.reading_cases import COUNT
-from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
+from tests.system.clients.ours import settings_of
 
 PROTOCOLS: dict[str, dict[str, object]] = {
     "eager": {},

@@ -21,8 +21,8 @@ from kohort.wire.schema import Message, Request
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import RefusingProxy
 from tests.client.watched_group import PROTOCOLS, every_protocol
-from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
+from tests.system.clients.ours import settings_of
 
 # A member that waits this long before it looks for the coordinator leaves without having found it.
 LATE = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}

@@ -16,8 +16,8 @@ from kohort.errors import CommitFailedError, ErrorCode, KafkaError
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
 from tests.client.watched_group import case
-from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
+from tests.system.clients.ours import settings_of
 
 SHORT_MS = 700
 NEVER_MS = 3_600_000

@@ -14,8 +14,8 @@ from kohort.wire.messages.offsets import OffsetFetchRequest
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import Offsets, RefusingProxy
 from tests.client.watched_group import PARTITIONS, RECORDS, case, every_protocol
-from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
+from tests.system.clients.ours import settings_of
 
 TIMES = 3
 

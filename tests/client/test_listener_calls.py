@@ -19,9 +19,9 @@ from kohort.client import AsyncConsumer, Consumer, RebalanceListener
 from kohort.client.listener import Listens, Told
 from kohort.errors import CommitFailedError, KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
+from tests.real_kafka import foreign
 from tests.system.clients.group import DEADLINE_S, Driver, Seen, produce
 from tests.system.clients.ours import OurAsyncMember, OurMember
-from tests.real_kafka import foreign
 
 PARTITIONS = 4
 RECORDS = 40

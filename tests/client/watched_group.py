@@ -16,8 +16,8 @@ from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 from tests.client.group_scenarios import Notes, is_shared, partitions_of
 from tests.client.refusing_proxy import RefusingProxy
-from tests.system.clients.ours import settings_of
 from tests.real_kafka import foreign
+from tests.system.clients.ours import settings_of
 
 PARTITIONS, RECORDS = 4, 10
 NEVER_MS = 3_600_000

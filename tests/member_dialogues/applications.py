@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from tests.system.kafka.assignors.driver import tool
 from tests.real_kafka.broker import FAST_START, KAFKA_LIBS
+from tests.system.kafka.assignors.driver import tool
 
 SOURCE = Path(__file__).with_name("Members.java")
 END_S = 20.0

@@ -8,7 +8,7 @@ import mutants
 from kohort.simulation.planting.bug import Bug
 from kohort.simulation.planting.catching import Try, bugs, every, is_sound
 
-# Of the bugs one part is planted here; tests/system/simulation/test_planted_bugs.py plants them all.
+# One part of the bugs is planted here, all in tests/system/simulation/test_planted_bugs.py.
 PARTS = 24
 # What survives is listed by name with the reason; five in a hundred may.
 MOST_SURVIVORS = 0.05

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from kohort.client import Consumer
 from kohort.errors import KafkaError
+from tests.real_kafka import foreign
 from tests.system.clients.group import (
     DEADLINE_S,
     AiokafkaMember,
@@ -24,7 +25,6 @@ from tests.system.clients.group import (
     Seen,
     produce,
 )
-from tests.real_kafka import foreign
 
 PARTITIONS = 6
 RECORDS = 300

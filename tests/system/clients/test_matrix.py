@@ -16,6 +16,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent, RebalanceStarted
+from tests.real_kafka import foreign
 from tests.system.clients.group import (
     AiokafkaMember,
     ConfluentMember,
@@ -27,7 +28,6 @@ from tests.system.clients.group import (
     produce,
 )
 from tests.system.clients.ours import OurMember
-from tests.real_kafka import foreign
 
 # kafka-python drops sockets without closing them; they are collected before each test ends.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

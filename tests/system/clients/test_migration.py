@@ -11,6 +11,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.group.events import GroupEvent, ProtocolChanged
 from tests.broker.processes import BrokerProcess
+from tests.real_kafka import foreign
 from tests.system.clients.migration import (
     OUR_CONSUMER,
     PAIRS,
@@ -21,7 +22,6 @@ from tests.system.clients.migration import (
     librdkafka_leads_a_group_that_stays,
     there_and_back,
 )
-from tests.real_kafka import foreign
 
 # kafka-python drops sockets without closing them; they are collected before each test ends.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

@@ -14,9 +14,9 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from tests.broker.processes import eventually
-from tests.system.clients.group import DEADLINE_S, kafka
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.transactional import read
+from tests.system.clients.group import DEADLINE_S, kafka
 
 # aiokafka leaves connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

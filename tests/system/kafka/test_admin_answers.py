@@ -28,9 +28,9 @@ from kohort.wire.messages.list_offsets import (
 from kohort.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually
-from tests.system.clients.test_admin import give_a_group_another_interval
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import new_topic, produce
+from tests.system.clients.test_admin import give_a_group_another_interval
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 INTERVAL = "consumer.assignment.interval.ms"

@@ -93,6 +93,13 @@ def ours() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
+@pytest.fixture(scope="module")
+def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    """One without the open transactions of other tests, which some requests list."""
+    with RealKafka(tmp_path_factory.mktemp("kafka")) as kafka:
+        yield kafka
+
+
 def prepare(bootstrap: str, topic: str) -> None:
     """Make a topic of three partitions with ten records, and a compacted one."""
     partition = TopicPartition(topic, 0)

@@ -28,11 +28,11 @@ from kohort.wire.messages.consumer_group import (
 )
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
-from tests.system.clients.local_assignor import ByRank
 from tests.group.coordinator.consumer.assignor_dialogue import AssignorDialogue
 from tests.group.coordinator.dialogue import GROUP
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import SETTINGS, RealKafka
+from tests.system.clients.local_assignor import ByRank
 from tests.system.kafka.test_group_log import commit_in_a_group
 
 ASSIGNORS = (ClientAssignor(name="mine", version=1, maximum_version=1, metadata=b"load"),)

@@ -18,8 +18,8 @@ from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.client.group_scenarios import Notes
 from tests.client.loops import on_a_loop_for
 from tests.client.watched_group import PROTOCOLS
-from tests.system.clients.ours import settings_of
 from tests.real_kafka.cluster import RealCluster
+from tests.system.clients.ours import settings_of
 
 PARTITIONS, NODES = 6, 3
 A_MINUTE_MS = 60_000

@@ -13,6 +13,8 @@ from functools import partial
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from tests.real_kafka.broker import FAST_START, java_command
+from tests.real_kafka.java_clients import DEADLINE_S, JavaGroup, Seen, Tool
 from tests.system.clients.group import (
     ConfluentMember,
     ConsumerProtocolMember,
@@ -20,8 +22,6 @@ from tests.system.clients.group import (
     Member,
     produce,
 )
-from tests.real_kafka.broker import FAST_START, java_command
-from tests.real_kafka.java_clients import DEADLINE_S, JavaGroup, Seen, Tool
 
 PARTITIONS = 9
 RECORDS = 5_000

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from tests.real_kafka.broker import RealKafka
+from tests.real_kafka.java_clients import JavaMember
 from tests.system.clients.group import Seen
 from tests.system.clients.migration import (
     OUR_CONSUMER,
@@ -25,8 +27,6 @@ from tests.system.clients.migration import (
     librdkafka_leads_a_group_that_stays,
     there_and_back,
 )
-from tests.real_kafka.broker import RealKafka
-from tests.real_kafka.java_clients import JavaMember
 
 # kafka-python drops sockets without closing them; they are collected before each test ends.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

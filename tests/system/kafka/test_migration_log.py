@@ -34,12 +34,14 @@ from kohort.wire.messages.offsets import (
 )
 from kohort.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.peer import Peer
-from tests.system.clients.group import eventually
 from tests.group.coordinator.dialogue import GROUP
 from tests.group.coordinator.migration.dialogue import MixedDialogue
 from tests.real_kafka.broker import RealKafka
+from tests.system.clients.group import eventually
 from tests.system.kafka.test_group_log import raw_group_log
 
+# No member is to be thrown out while the cleaner is waited for.
+LONG_MS = 300_000
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": str(1 << 20),
@@ -47,8 +49,13 @@ SETTINGS = {
     "log.cleaner.min.cleanable.ratio": "0.01",
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.session.timeout.ms": str(LONG_MS),
+    "group.consumer.max.session.timeout.ms": str(LONG_MS),
 }
 MOVED_BACK, MOVED_TWICE = "moved-back", "moved-twice"
+
+# The cleaner needs seconds; what it has not done by then it does not do.
+CLEANING_S = 120.0
 
 
 class Script:
@@ -66,8 +73,8 @@ class Script:
         protocol = JoinGroupRequestProtocol(name="range", metadata=encode_subscription(asked))
         request = JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=30_000,
-            rebalance_timeout_ms=30_000,
+            session_timeout_ms=LONG_MS,
+            rebalance_timeout_ms=LONG_MS,
             member_id=self.member_id,
             group_instance_id="i-a",
             protocol_type="consumer",
@@ -105,7 +112,7 @@ class Script:
 
     def consumer_joins(self) -> None:
         self.consumer(
-            0, rebalance_timeout_ms=30_000, subscribed_topic_names=("t",), topic_partitions=()
+            0, rebalance_timeout_ms=LONG_MS, subscribed_topic_names=("t",), topic_partitions=()
         )
 
     def commit(self, count: int = 1, metadata: str = "") -> None:
@@ -150,7 +157,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
             twice.consumer_joins()
             fill_a_segment(peer)
         checkpoint = running.log_dir / "cleaner-offset-checkpoint"
-        eventually(lambda: is_compacted(checkpoint), "the group log is compacted")
+        pause = threading.Event()  # the cleaner tells nobody but this file
+        eventually(
+            lambda: is_compacted(checkpoint) or pause.wait(0.1),
+            "the group log is compacted",
+            CLEANING_S,
+        )
         running.stop()
         yield running
 
@@ -176,7 +188,6 @@ def fill_a_segment(peer: Peer) -> None:
 
 
 def is_compacted(checkpoint: Path) -> bool:
-    threading.Event().wait(0.1)  # the cleaner tells nobody but this file
     lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
     return any(line.startswith("__consumer_offsets 0 ") for line in lines)
 

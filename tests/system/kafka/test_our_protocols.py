@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.clients.group import Driver, Seen, produce
-from tests.system.clients.ours import OurMember
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
+from tests.system.clients.group import Driver, Seen, produce
+from tests.system.clients.ours import OurMember
 
 PARTITIONS = 4
 RECORDS = 80

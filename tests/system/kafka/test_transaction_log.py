@@ -17,8 +17,8 @@ from kohort.broker.settings import BrokerSettings
 from kohort.broker.transactions import TRANSACTIONS_TOPIC
 from kohort.types import TopicPartition
 from tests.real_kafka.broker import RealKafka
-from tests.system.kafka.test_group_log import dumped
 from tests.real_kafka.transaction_histories import PARTITIONS, Player, history, played
+from tests.system.kafka.test_group_log import dumped
 
 STATES = (
     "Empty",

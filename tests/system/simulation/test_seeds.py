@@ -33,7 +33,9 @@ def fresh(count: int) -> range:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_rule_of_groups_is_broken(block: int) -> None:
     summary = run_all(scenarios(fresh(GROUPS)))
-    found = [(each.scenario.protocol, each.scenario.seed, each.complaint) for each in summary.failed]
+    found = [
+        (each.scenario.protocol, each.scenario.seed, each.complaint) for each in summary.failed
+    ]
     assert found == []
 
 

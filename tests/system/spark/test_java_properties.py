@@ -58,7 +58,9 @@ def as_java(java: Any, path: Path) -> dict[str, str]:
     reader = java.java.io.FileReader(str(path), java.java.nio.charset.StandardCharsets.UTF_8)
     read.load(reader)
     reader.close()
-    found = {name: str(read.getProperty(name)) for name in read.stringPropertyNames()}
+    # as an array: the end of Py4J's iterator is an error that PySpark, once imported, cannot read
+    names = read.stringPropertyNames().toArray()
+    found = {str(name): str(read.getProperty(name)) for name in names}
     return {name: value if "password" in name else value.rstrip() for name, value in found.items()}
 
 

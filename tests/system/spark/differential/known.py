@@ -86,7 +86,8 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     same = sum(known(scenario) is None for scenario in SCENARIOS)
     yield (
-        f"Of {len(SCENARIOS)} scenarios (`tests/system/spark/differential/scenarios.txt`), run against "
+        f"Of {len(SCENARIOS)} scenarios (`tests/system/spark/differential/scenarios.txt`), run "
+        "against "
         f"Apache Kafka with both\nsources, {same} end alike: the same rows, columns and errors at "
         "the same moment. The others, each with\nthe reason:\n\n"
     )

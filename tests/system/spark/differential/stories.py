@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kohort.spark.placing import MISSING_GRACE_S
-from tests.system.spark.differential.world import World
 from tests.spark.playing import PROTOCOLS
 from tests.spark.sessions import TRIGGERS
+from tests.system.spark.differential.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real_kafka.broker import RealKafka
+from tests.spark.sessions import MARKS, connector_jars, small_session
 from tests.system.spark.differential.changes import CHANGES
 from tests.system.spark.differential.comparing import differences
 from tests.system.spark.differential.known import PAGE, known, page
 from tests.system.spark.differential.scenarios import PARTS, SCENARIOS, Scenario, part
 from tests.system.spark.differential.stories import OURS, SPARKS, Outcome, Story
 from tests.system.spark.differential.world import World
-from tests.spark.sessions import MARKS, connector_jars, small_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,9 @@ def test_the_parts_are_all() -> None:
 
 
 def test_the_page_has_the_differences() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.system.spark.differential.known"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "python -m tests.system.spark.differential.known"
+    )
 
 
 @pytest.mark.parametrize("scenario", played(), ids=lambda each: each.id)

@@ -15,8 +15,8 @@ from typing import Self
 import psutil
 from deltalake import DeltaTable
 
-from tests.system.spark.differential.world import World
 from tests.spark.playing import options
+from tests.system.spark.differential.world import World
 from tests.system.spark.torture.counting import Batch, Record, Setback, problems
 from tests.system.spark.torture.plan import FIRST_PARTITIONS, QUERIES, Plan, Step
 
