@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import threading
@@ -26,7 +27,7 @@ Client: TypeAlias = Consumer | Producer | AdminClient
 Kind: TypeAlias = type[Consumer] | type[Producer] | type[AdminClient]
 M = TypeVar("M", bound=Message)
 
-# For what must not happen: nothing waits for it if it does.
+# For what must not happen, with no event after it: a short watch misses faults, but makes none.
 WATCHED_S = 1.0
 HOUR_MS = 3_600_000
 FETCH = 1
@@ -82,17 +83,21 @@ class Recorder(CuttingProxy):
         response = replace(response, brokers=brokers)
         return bytes(frames.encode_response(response, version, number))
 
-
-def more_than(count: int, counted: Callable[[], int], step: Callable[[], object]) -> bool:
-    """Whether something is counted more often; after `WATCHED_S` it is not."""
-    end = time.monotonic() + WATCHED_S
-    while counted() <= count and time.monotonic() < end:
-        step()
-    return counted() > count
+    def more_than(self, count: int, kind: type[Message]) -> Callable[[], bool]:
+        """Tells whether more was asked of one kind."""
+        return lambda: len(self.asked(kind)) > count
 
 
 def idle() -> None:
     threading.Event().wait(0.02)
+
+
+def happens(is_due: bool, condition: Callable[[], bool], step: Callable[[], object] = idle) -> bool:
+    """Whether something happens: what is due has long to do so, what is not a little."""
+    end = time.monotonic() + (DEADLINE_S if is_due else WATCHED_S)
+    while not condition() and time.monotonic() < end:
+        step()
+    return condition()
 
 
 @contextmanager
@@ -128,6 +133,20 @@ def error_of(call: Callable[[], object]) -> str:
     except (KohortError, ValueError, TimeoutError) as error:
         return str(error)
     return ""
+
+
+@contextmanager
+def logged() -> Iterator[Callable[[], str]]:
+    """What the client logs meanwhile."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # one line instead of a class
+    logger = logging.getLogger("kohort.client")
+    logger.addHandler(handler)
+    try:
+        yield lambda: "\n".join(lines)
+    finally:
+        logger.removeHandler(handler)
 
 
 def in_words(pattern: str, text: str) -> str:
@@ -173,6 +192,21 @@ def refusal(kind: Kind, settings: dict[str, Any]) -> str | None:
     return None
 
 
+@contextmanager
+def calling(client: Client, call: Callable[[], object]) -> Iterator[None]:
+    """Make a call in another thread; it ends when its client is closed, at the end."""
+    calls = together(1, lambda: error_of(call))
+    next(calls)
+    try:
+        yield
+    finally:
+        if isinstance(client, Producer):
+            client.close(timeout=0)
+        else:
+            client.close()
+        next(calls, None)
+
+
 def together(calls: int, call: Callable[[], object]) -> Iterator[None]:
     """Make calls in as many threads; they end when the generator is closed."""
     with ThreadPoolExecutor(calls) as pool:
@@ -180,6 +214,24 @@ def together(calls: int, call: Callable[[], object]) -> Iterator[None]:
         yield
         for each in done:
             each.result(DEADLINE_S)
+
+
+def is_short(given: dict[str, Any]) -> bool:
+    return HOUR_MS not in given.values()
+
+
+def often(given: dict[str, Any]) -> int:
+    """How many attempts tell a short pause from a long one, however busy the machine is.
+
+    Pauses of 10 ms that double leave time for 7 attempts in a second and for 13 in a minute, those
+    that double up to the default of 1 s for 70 in a minute. Metadata may be asked for by two at
+    the same time.
+    """
+    if "retry_backoff_max_ms" in given:
+        return 200 if is_short(given) else 30
+    if "reconnect_backoff_max_ms" in given:
+        return 100 if is_short(given) else 15
+    return 2
 
 
 def records_of(requests: list[ProduceRequest]) -> list[bytes]:

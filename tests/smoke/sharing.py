@@ -65,10 +65,8 @@ class Sharing:
             self.leave(member)
         ends = self.ends()
         assert sum(ends) == self._produced
-        assert set(self._driver.seen) == {
-            (p, at) for p, end in enumerate(ends) for at in range(end)
-        }
-        assert set(self._driver.seen.values()) == {1}
+        every = ((p, offset) for p, end in enumerate(ends) for offset in range(end))
+        assert self._driver.seen == Counter(every)
         assert self.committed() == ends
         self._reader.close()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.real_kafka.java_clients import JavaMember
+from tests.real_kafka.java_clients import DEADLINE_S, JavaMember
 from tests.smoke.sharing import Make, Sharing
 from tests.system.clients.group import (
     AiokafkaMember,
@@ -25,7 +24,11 @@ from tests.system.clients.group import (
 from tests.system.clients.ours import OurMember
 
 # aiokafka and kafka-python leave connections to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.counts_records,
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 # All commit often, so that nothing is left to commit when the group rebalances.
 OFTEN: dict[str, object] = {"auto_commit_interval_ms": 100}
@@ -36,11 +39,17 @@ CONSUMER = OFTEN | {"group_protocol": "consumer"}
 class VerifiableMember:
     """Apache Kafka's Java client; it commits each batch that it was given."""
 
-    def __init__(self, servers: str, group: str, topic: str, *options: str) -> None:
+    def __init__(self, servers: str, group: str, topic: str, *, options: Sequence[str]) -> None:
         self._news = threading.Condition()
         self._told: Counter[Seen] = Counter()
         where = ["--bootstrap-server", servers, "--group-id", group, "--topic", topic]
         self._member = JavaMember(self._news, *where, "--verbose", *options)
+        with self._news:
+            started = self._news.wait_for(self._has_started, DEADLINE_S)
+        assert started, "Java takes too long to start"
+
+    def _has_started(self) -> bool:
+        return bool(self._member.named("startup_complete"))
 
     def poll(self) -> list[Seen]:
         with self._news:
@@ -73,12 +82,14 @@ def real_kafka() -> None:
     """Marks what needs the jars of Apache Kafka; the broker is ours."""
 
 
-def they_share_and_take_over(sharing: Sharing, theirs: Make, ours: Mapping[str, object]) -> None:
+def they_share_and_take_over(
+    sharing: Sharing, make: Make, theirs: Mapping[str, object], ours: Mapping[str, object]
+) -> None:
     """Each joins beside the other, leaves it, and goes on where the other has committed."""
     first = sharing.join(OurMember, **ours)
     sharing.produce()
     sharing.until_committed()
-    stranger = sharing.join(theirs)
+    stranger = sharing.join(make, **theirs)
     sharing.produce()
     sharing.until_committed()
     sharing.leave(first)
@@ -91,37 +102,31 @@ def they_share_and_take_over(sharing: Sharing, theirs: Make, ours: Mapping[str, 
     sharing.check()
 
 
-@pytest.mark.counts_records
 def test_confluent_kafka_and_ours_share_a_classic_group(sharing: Sharing) -> None:
-    they_share_and_take_over(sharing, partial(ConfluentMember, **CLASSIC), CLASSIC)
+    they_share_and_take_over(sharing, ConfluentMember, CLASSIC, CLASSIC)
 
 
-@pytest.mark.counts_records
 def test_confluent_kafka_and_ours_share_a_consumer_group(sharing: Sharing) -> None:
-    they_share_and_take_over(sharing, partial(ConsumerProtocolMember, **OFTEN), CONSUMER)
+    they_share_and_take_over(sharing, ConsumerProtocolMember, OFTEN, CONSUMER)
 
 
-@pytest.mark.counts_records
 def test_kafka_python_and_ours_share_a_group(sharing: Sharing) -> None:
-    they_share_and_take_over(sharing, partial(KafkaPythonMember, **CLASSIC), CLASSIC)
+    they_share_and_take_over(sharing, KafkaPythonMember, CLASSIC, CLASSIC)
 
 
-@pytest.mark.counts_records
 def test_aiokafka_and_ours_share_a_group(sharing: Sharing) -> None:
-    they_share_and_take_over(sharing, partial(AiokafkaMember, **CLASSIC), CLASSIC)
+    they_share_and_take_over(sharing, AiokafkaMember, CLASSIC, CLASSIC)
 
 
-@pytest.mark.counts_records
 @pytest.mark.usefixtures("real_kafka")
 def test_javas_client_and_ours_share_a_classic_group(sharing: Sharing, tmp_path: Path) -> None:
     # its heartbeats tell it of a rebalance
     (tmp_path / "settings").write_text("heartbeat.interval.ms=200\n")
     options = ["--command-config", str(tmp_path / "settings")]
-    they_share_and_take_over(sharing, lambda *where: VerifiableMember(*where, *options), CLASSIC)
+    they_share_and_take_over(sharing, VerifiableMember, {"options": options}, CLASSIC)
 
 
-@pytest.mark.counts_records
 @pytest.mark.usefixtures("real_kafka")
 def test_javas_client_and_ours_share_a_consumer_group(sharing: Sharing) -> None:
     options = ["--group-protocol", "consumer"]
-    they_share_and_take_over(sharing, lambda *where: VerifiableMember(*where, *options), CONSUMER)
+    they_share_and_take_over(sharing, VerifiableMember, {"options": options}, CONSUMER)

@@ -17,6 +17,8 @@ from tests.smoke.sharing import Sharing
 from tests.system.clients.group import ConfluentMember, Driver, eventually
 from tests.system.clients.ours import OurMember
 
+pytestmark = pytest.mark.timeout(300)
+
 LASTING = {"session_timeout_ms": 30_000}
 PROTOCOLS: dict[str, dict[str, object]] = {
     "classic-eager": {"partition_assignment_strategy": "range", **LASTING},

@@ -28,6 +28,47 @@ __all__ = ["flights", "table"]
 pytestmark = [*MARKS, pytest.mark.counts_records]
 
 
+def test_a_batch_reads_all_that_was_produced(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    produce(bootstrap, topic, {0: 3, 1: 2})
+    frame = spark.read.format("kohort").options(**options(bootstrap, topic)).load()
+    found = frame.orderBy("partition", "offset").collect()
+    assert [(row.topic, row.partition, bytes(row.key), bytes(row.value)) for row in found] == [
+        (topic, p, b"key", b"value %d" % number) for p, n in [(0, 3), (1, 2)] for number in range(n)
+    ]
+
+
+def test_librdkafka_reads_what_spark_has_written(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    frame = spark.range(0, 200, 1, 2).selectExpr(
+        "concat('key ', id) key",
+        "concat('value ', id) value",
+        "cast(id % 4 AS int) partition",
+        "array(named_struct('key', 'half', 'value', cast(string(id div 2) AS binary))) headers",
+    )
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "includeHeaders": "true"}
+    frame.write.format("kohort").options(**given).mode("append").save()
+    found = Counter(
+        (number, each.key(), each.value(), *(each.headers() or ()))
+        for number in range(4)
+        for each in read_messages(bootstrap, topic, number)
+    )
+    assert found == Counter(
+        (number % 4, b"key %d" % number, b"value %d" % number, ("half", b"%d" % (number // 2)))
+        for number in range(200)
+    )
+
+
+def test_a_topic_is_a_table_of_sql_that_is_queried_and_followed(
+    spark: SparkSession, flights: str, table: ModuleType, tmp_path: Path
+) -> None:
+    assert table.count_by_partition(spark) == {0: 3, 1: 2}
+    assert table.follow(spark, str(tmp_path)) == 5
+    assert ends_of_group(flights, "flights-by-sql") == {0: 3, 1: 2}
+
+
 class Appending:
     """A query from a topic to a Delta table, which may be started again."""
 
@@ -110,44 +151,3 @@ def test_a_query_that_reads_what_is_there_commits_it_and_reads_the_rest_next_tim
         assert appending.start(available_now=True).awaitTermination(PATIENCE_S)
         assert appending.has({0: end, 2: end})
         assert committed(bootstrap, topic, range(4)) == {0: end, 1: 0, 2: end, 3: 0}
-
-
-def test_a_batch_reads_all_that_was_produced(
-    spark: SparkSession, bootstrap: str, topic: str
-) -> None:
-    produce(bootstrap, topic, {0: 3, 1: 2})
-    frame = spark.read.format("kohort").options(**options(bootstrap, topic)).load()
-    found = frame.orderBy("partition", "offset").collect()
-    assert [(row.topic, row.partition, bytes(row.key), bytes(row.value)) for row in found] == [
-        (topic, p, b"key", b"value %d" % number) for p, n in [(0, 3), (1, 2)] for number in range(n)
-    ]
-
-
-def test_librdkafka_reads_what_spark_has_written(
-    spark: SparkSession, bootstrap: str, topic: str
-) -> None:
-    frame = spark.range(0, 200, 1, 2).selectExpr(
-        "concat('key ', id) key",
-        "concat('value ', id) value",
-        "cast(id % 4 AS int) partition",
-        "array(named_struct('key', 'half', 'value', cast(string(id div 2) AS binary))) headers",
-    )
-    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "includeHeaders": "true"}
-    frame.write.format("kohort").options(**given).mode("append").save()
-    found = Counter(
-        (number, each.key(), each.value(), *each.headers())
-        for number in range(4)
-        for each in read_messages(bootstrap, topic, number)
-    )
-    assert found == Counter(
-        (number % 4, b"key %d" % number, b"value %d" % number, ("half", b"%d" % (number // 2)))
-        for number in range(200)
-    )
-
-
-def test_a_topic_is_a_table_of_sql_that_is_queried_and_followed(
-    spark: SparkSession, flights: str, table: ModuleType, tmp_path: Path
-) -> None:
-    assert table.count_by_partition(spark) == {0: 3, 1: 2}
-    assert table.follow(spark, str(tmp_path)) == 5
-    assert ends_of_group(flights, "flights-by-sql") == {0: 3, 1: 2}

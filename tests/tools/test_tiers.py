@@ -67,7 +67,8 @@ def test_of_a_test_on_both_brokers_each_tier_takes_a_half() -> None:
     first, second = collected("first", path), collected("system", path)
     assert [test for test in first if "[kafka" in test] == []
     assert [test for test in second if "[kafka" not in test] == []
-    assert first and second
+    assert first
+    assert second
 
 
 def collected(tier: str, path: str) -> list[str]:
