@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -48,7 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the mark, and have the process that sees every result add them up."""
+    """Describe the mark, and have the process that sees every result add them up.
+
+    A shell lets what it starts in the background ignore SIGINT, and all its children inherit that:
+    tests interrupt processes of theirs.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "counts_records: a failure may be a record lost or repeated")
     if not hasattr(config, "workerinput"):
         reporting = Reporting(config.getoption("--files"), config.getoption("--failures"))

@@ -115,7 +115,7 @@ def offsets_beyond_the_end_are_lost(bootstrap: str) -> None:
 def an_end_that_never_comes_is_an_error_in_time(bootstrap: str) -> None:
     topic = filled_topic(bootstrap)
     with pytest.raises(KafkaError, match=f"{topic}-0.*nothing came from {RECORDS}"):
-        read(bootstrap, topic, 0, RECORDS + 1, default_api_timeout_ms="700")
+        read(bootstrap, topic, 0, RECORDS + 1, default_api_timeout_ms="3000")
 
 
 def a_topic_that_is_not_there_is_named(bootstrap: str) -> None:

@@ -19,6 +19,8 @@ from kohort.client import Consumer, RebalanceListener
 from kohort.client.listener import Told
 from kohort.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
+from tests.broker.processes import eventually
+from tests.client.refusing_proxy import RefusingProxy
 from tests.real_kafka import foreign
 
 
@@ -176,12 +178,12 @@ def test_two_threads_may_not_poll_at_once(bootstrap: str) -> None:
 
 def test_a_slow_application_stays_a_member(bootstrap: str) -> None:
     topic = foreign.new_topic(bootstrap)
-    heartbeats = threading.Event()
-    with consumer(bootstrap, topic, session_timeout_ms=1_000) as client:
+    pause = threading.Event()
+    with RefusingProxy(bootstrap) as proxy, consumer(proxy.bootstrap_servers, topic) as client:
         while not client.assignment():
             client.poll(50)
-        generation = client.generation_id
-        heartbeats.wait(1.5)
+        generation, enough = client.generation_id, proxy.heartbeats + 10
+        eventually(lambda: proxy.heartbeats >= enough or pause.wait(0.02), "heartbeats")
         client.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
         assert client.generation_id == generation
 

@@ -86,7 +86,7 @@ def test_l15_reasons_reach_the_broker(broker: EmbeddedBroker) -> None:
         while consumer.generation_id < 2:
             consumer.poll(100)
     with arrived:
-        assert arrived.wait_for(lambda: any(isinstance(f, MemberLeft) for f in facts), timeout=10)
+        assert arrived.wait_for(lambda: any(isinstance(f, MemberLeft) for f in facts), timeout=60)
     asked = [fact.reason for fact in facts if isinstance(fact, RebalanceStarted)]
     assert "the reason of a person" in asked
     left = [fact.reason for fact in facts if isinstance(fact, MemberLeft)]

@@ -363,8 +363,8 @@ def test_records_that_run_out_of_time_say_what_came(
 ) -> None:
     with Producer(
         bootstrap_servers=proxy.bootstrap_servers,
-        delivery_timeout_ms=600,
-        request_timeout_ms=500,
+        delivery_timeout_ms=3_000,
+        request_timeout_ms=2_500,
         linger_ms=0,
         **QUICK,
     ) as producer:

@@ -18,6 +18,7 @@ from kohort.broker import EmbeddedBroker
 from kohort.client.admin import NewTopic
 from kohort.client.producer import DeliveryFuture
 from kohort.errors import KafkaError
+from tests.broker.processes import eventually
 from tests.client.cutting_proxy import CuttingProxy
 from tests.client.loops import on_a_loop
 from tests.client.producer_scenarios import read_all, unique_name
@@ -87,8 +88,9 @@ def test_a_close_in_time_says_what_may_have_been_written(bootstrap: str) -> None
     with proxy:
         producer = Producer(bootstrap_servers=proxy.bootstrap_servers, linger_ms=0)
         future = producer.send(topic, b"v")
+        pause = threading.Event()
+        eventually(lambda: proxy.lost > 0 or pause.wait(0.02), "an answer is lost")
         producer.close(timeout=1)
-    assert proxy.lost
     error = future.exception(0)
     assert isinstance(error, KafkaError)
     assert "not acknowledged in 1 s" in str(error)

@@ -9,6 +9,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Self
 
 import pytest
@@ -69,13 +70,12 @@ def test_a_poison_record_stops_its_partition_only(bootstrap: str) -> None:
 def test_iteration_raises_at_a_poison_record_and_goes_on_behind_it(
     bootstrap: str, topic: str
 ) -> None:
-    config = settings(bootstrap, value_deserializer=poisoned, consumer_timeout_ms=2_000)
-    with Consumer(topic, **config) as client:
+    with Consumer(topic, **settings(bootstrap, value_deserializer=poisoned)) as client:
         with pytest.raises(RecordDeserializationError) as raised:
             list(client)
         assert client.position(TopicPartition(topic, 0)) == 3
         client.seek(raised.value.partition, raised.value.offset + 1)
-        assert [record.value for record in client] == list(range(4, COUNT))
+        assert [each.value for each in islice(client, COUNT - 4)] == list(range(4, COUNT))
 
 
 # ------------------------------------------------------------------- C1: an error that stays

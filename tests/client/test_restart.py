@@ -85,5 +85,5 @@ def test_a_call_ends_in_time_when_the_broker_is_gone(tmp_path: Path) -> None:
         read(reader, 1)
         address = broker.bootstrap_servers
     with pytest.raises(BrokerUnavailableError, match=address):
-        reader.commit(timeout_ms=500)
+        reader.commit(timeout_ms=3_000)
     reader.close(timeout_s=0.5)

@@ -260,7 +260,7 @@ def test_an_exit_from_a_record_that_waited_for_its_topic_ends_nothing(tmp_path: 
 
     with EmbeddedBroker(tmp_path, auto_create_topics=False) as broker:
         broker.create_topic("t", 1)
-        with Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=300) as producer:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=3_000) as producer:
 
             def send_another(_: object) -> None:
                 producer.send("missing", b"v").add_errback(leave)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from kohort import Consumer, Producer, TopicPartition
 from kohort.broker import EmbeddedBroker
+from kohort.errors import BrokerUnavailableError
 from kohort.values import replace
 from kohort.wire import frame as frames
 from kohort.wire.messages.fetch import FetchRequest
@@ -123,6 +125,13 @@ def test_bootstrap_servers_that_never_were_there(caplog: pytest.LogCaptureFixtur
     first, second = free_ports(2)
     with consumer(f"127.0.0.1:{first},127.0.0.1:{second}", group_id="g") as reader:
         reader.subscribe(["t"])
+
+        def is_said() -> bool:
+            with suppress(BrokerUnavailableError):
+                reader.poll(100)
+            return bool(lines(caplog, "no broker can be reached"))
+
+        eventually(is_said, "it is said")
         for _ in range(20):
             with pytest.raises(Exception, match="Connection refused"):
                 reader.poll(100)

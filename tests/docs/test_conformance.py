@@ -1,4 +1,4 @@
-"""Each line of docs/conformance.md names its tests, and its path or a command says when they run."""
+"""Each line of docs/conformance.md names tests that exist, or says how it was tried."""
 
 from __future__ import annotations
 

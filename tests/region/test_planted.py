@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kohort.simulation.regions.planting import bugs, caught_by
-from kohort.simulation.regions.running import run
 from kohort.simulation.regions.scenario import draw
 
 BUGS = {each.name: each for each in bugs()}
@@ -24,17 +23,15 @@ def test_the_list_names_bugs_that_there_are() -> None:
     assert len(CAUGHT) > 50
 
 
+def missed(catches: list[tuple[str, ...]]) -> list[tuple[str, str, str]]:
+    """Plant bugs: those that another rule finds in their run, or none."""
+    found = (
+        (name, rule, caught_by(BUGS[name], [draw(int(seed))])[0]) for seed, rule, name in catches
+    )
+    return [each for each in found if each[1] != each[2]]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(8))
-def test_a_planted_bug_is_caught(part: int) -> None:
-    missed = []
-    for seed, rule, name in CAUGHT[part::8]:
-        found, _ = caught_by(BUGS[name], [draw(int(seed))])
-        if found != rule:
-            missed.append((name, rule, found))
-    assert missed == []
-
-
-def test_without_a_bug_those_runs_are_sound() -> None:
-    seeds = sorted({int(seed) for seed, _, _ in CAUGHT})
-    assert [each for each in seeds if not run(draw(each)).is_ok] == []
+def test_some_planted_bugs_are_caught() -> None:
+    """One in four; tests/system/simulation/test_planted_bugs.py plants all."""
+    assert missed(CAUGHT[::4]) == []

@@ -1,4 +1,4 @@
-"""Every order of events of small groups: all states where that is quick, else the first 100,000."""
+"""Every order of events of groups of one; tests/system/simulation has the larger ones."""
 
 from __future__ import annotations
 
@@ -21,30 +21,13 @@ MOST = 100_000
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("members", "perturbations"), [(1, 0), (1, 1), (2, 0)])
+@pytest.mark.parametrize("perturbations", [0, 1])
 @pytest.mark.timeout(300)
-def test_a_small_group_is_right_in_every_order(
-    protocol: str, members: int, perturbations: int
-) -> None:
-    """S1, S3, S13 in every state; L1: from each of them the group can settle.
-
-    Two members of a group that migrates, of either kind, have more states than are visited here.
-    """
-    found = explore(SmallGroup(PROTOCOLS[protocol], members, 2, perturbations), MOST)
+def test_a_small_group_is_right_in_every_order(protocol: str, perturbations: int) -> None:
+    """S1, S3, S13 in every state; L1: from each of them the group can settle."""
+    found = explore(SmallGroup(PROTOCOLS[protocol], 1, 2, perturbations), MOST)
     assert found.violation == "", found.path
-    assert found.is_complete or (protocol, members) == ("migration", 2)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.timeout(300)
-def test_two_things_may_go_wrong_at_any_moment(protocol: str) -> None:
-    """S1, S3, S5, S7, S13, L1 with two members, two partitions and two perturbations.
-
-    All states of the draft protocol, the first 100,000 of the others; `make explore` goes on.
-    """
-    found = explore(SmallGroup(PROTOCOLS[protocol], 2, 2, 2), MOST)
-    assert found.violation == "", found.path
-    assert found.is_complete or found.states >= MOST
+    assert found.is_complete
 
 
 # ------------------------------------------------------------------------------ it does find bugs

@@ -46,6 +46,8 @@ class VerifiableMember:
         self._member = JavaMember(self._news, *where, "--verbose", *options)
         with self._news:
             started = self._news.wait_for(self._has_started, DEADLINE_S)
+        if not started:
+            self._member.end(signal.SIGKILL)
         assert started, "Java takes too long to start"
 
     def _has_started(self) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 from msgspec import Struct, field
 
@@ -15,9 +12,6 @@ from kohort.simulation.drawing import draw
 from kohort.simulation.protocols import CAMPAIGNS
 from kohort.simulation.running import Outcome, run
 from kohort.simulation.scenario import Scenario
-
-_PART = 50
-_NICE = 10
 
 
 class Summary(Struct):
@@ -87,20 +81,3 @@ def run_counted(seeds: range) -> tuple[Summary, Counter[str]]:
     """Run seeds, and count which rows of the tables they take."""
     with counted() as taken:
         return run_all(scenarios(seeds)), taken
-
-
-def run_in_parts(seeds: range, processes: int) -> tuple[Summary, Counter[str]]:
-    """As `run_counted`, in several processes at once, which let others on the machine go first.
-
-    Args:
-        seeds: The seeds.
-        processes: How many processes.
-    """
-    parts = [seeds[start : start + _PART] for start in range(0, len(seeds), _PART)]
-    summary, taken = Summary(), Counter[str]()
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, os.nice, (_NICE,)) as pool:
-        for found, rows in pool.map(run_counted, parts):
-            summary.merge(found)
-            taken += rows
-    return summary, taken

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import sys
-import time
 import traceback
 import uuid
 import warnings
@@ -47,13 +46,11 @@ def in_child(work: Callable[[], None], *, leaves_with_exit: bool = False) -> Non
 
 def refused(name: str, call: Callable[[], object]) -> None:
     """A call is refused at once, and told what to do."""
-    begun = time.monotonic()
     try:
         print(name, "returned", call())
     except LocalProtocolError as error:
         assert "fork" in str(error), f"{name}: {error}"
         assert "make a client of its own" in str(error), error
-    assert time.monotonic() - begun < 30
 
 
 def waits_for_the_parent(future: DeliveryFuture) -> None:
