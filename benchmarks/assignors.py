@@ -39,8 +39,8 @@ from kohort.group.assignors import (  # noqa: E402  # as above
 )
 from kohort.group.assignors.problem import build, solve  # noqa: E402  # as above
 from kohort.values import replace  # noqa: E402  # as above
-from tests.system.kafka.assignors.driver import JavaAssignors  # noqa: E402  # as above
 from tests.real_kafka.broker import KAFKA_LIBS  # noqa: E402  # as above
+from tests.system.kafka.assignors.driver import JavaAssignors  # noqa: E402  # as above
 
 JAVA_OPTIONS = ("-Xmx6g", "-XX:+UseSerialGC")
 JAVA_ROUNDS = 3

@@ -49,8 +49,8 @@ sys.path[:0] = [str(ROOT)]
 
 from tests.broker.peer import Peer  # noqa: E402  # found only after the line above
 from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
-from tests.system.kafka.assignors.driver import tool  # noqa: E402  # as above
 from tests.real_kafka.broker import KAFKA_LIBS, RealKafka  # noqa: E402  # as above
+from tests.system.kafka.assignors.driver import tool  # noqa: E402  # as above
 
 MEMBER = Path(__file__).with_name("rebalance_member.py")
 JAVA_MEMBER = Path(__file__).with_name("RebalanceMember.java")

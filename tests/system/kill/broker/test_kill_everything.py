@@ -1,6 +1,6 @@
 """SIGKILL at random moments while topics, groups and records change: every promise holds.
 
-`KOHORT_KILLS=200 pytest tests/broker/test_kill_everything.py` kills more often than `make test`.
+`KOHORT_KILLS=200` kills more often.
 """
 
 from __future__ import annotations
