@@ -24,8 +24,11 @@ LONGEST = tuple(
     TESTS / name
     for name in (
         "usage/test_usage.py",
-        "region/test_seeds.py",
-        "simulation/test_seeds.py",
+        "smoke/test_spark.py",
+        "wire/test_bad_bytes.py",
+        "region/test_workers.py",
+        "spark/test_nothing_skipped.py",
+        "testing/test_plugin.py",
     )
 )
 
@@ -76,6 +79,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(chosen, key=lambda item: item.path not in LONGEST)
     for item in items:
         item.user_properties.append((TRIED_AGAIN, tiers.may_be_tried_again(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over the tests themselves: it looks at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def not_installed() -> list[str]:

@@ -3,7 +3,7 @@
 The first tier is what `make test` runs: tests that are steady, beside one Apache Kafka and one
 Spark session in `tests/smoke`. The second is what `make test-system` runs: `tests/system`, and the
 half on Apache Kafka of those tests elsewhere that run on both brokers. It also draws fresh examples
-for every property test, where the first tier takes the same ones each time.
+for every property test, where the first tier takes the same ones each time, and fewer of some.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 SMOKE = TESTS / "smoke"
@@ -20,6 +21,10 @@ TIERS = ("first", "system", "both")
 # Values of parameters that stand for a live Kafka, where a fixture takes either broker.
 LIVE_KAFKA = ("kafka", "real_kafka")
 
+# The Spark source's tests run with each group protocol, in the first tier with KIP-848 only.
+SPARK = TESTS / "spark"
+CLASSIC = ("eager", "cooperative")
+
 # Folders all of whose tests need a part that may be absent.
 FOLDERS = {
     SYSTEM / "kafka": "real_kafka",
@@ -28,15 +33,38 @@ FOLDERS = {
 }
 
 # Folders whose tests start processes or wait for the network. One of them that fails may be tried
-# again in the first tier (tools/unsteady.py), unless it counts records or draws examples.
-MAY_WAIT = ("broker", "cli", "client", "demo", "region", "smoke", "spark", "streams", "testing")
+# again in the first tier (tools/unsteady.py), unless it draws examples or counts records: then its
+# file is in COUNT_RECORDS, or it has the mark `counts_records`. Regions, stream applications, the
+# Spark source and the programs of users are about records that may be lost or repeated.
+MAY_WAIT = ("broker", "cli", "client", "docs", "smoke", "testing")
+COUNT_RECORDS = tuple(
+    TESTS / f"{name}.py"
+    for name in (
+        *("broker/test_appends", "broker/test_delete_records", "broker/test_transactions"),
+        *("broker/test_full_disk", "broker/test_full_disk_groups", "broker/test_stopping"),
+        *("client/test_accumulator", "client/test_auto_commit", "client/test_close_beside_work"),
+        *("client/test_commit_order", "client/test_commit_parts", "client/test_consumer"),
+        *("client/test_cooperative_groups", "client/test_cut_off", "client/test_deleted_topics"),
+        *("client/test_draft_groups", "client/test_fetcher", "client/test_garbled"),
+        *("client/test_groups", "client/test_handover", "client/test_iteration"),
+        *("client/test_known_bugs", "client/test_mixed_groups", "client/test_out_of_range"),
+        *("client/test_partitions", "client/test_producer", "client/test_producer_close"),
+        *("client/test_producer_dropped", "client/test_ranges", "client/test_read_ahead"),
+        *("client/test_reading", "client/test_reading_calls", "client/test_restart"),
+        *("client/test_send_arrow", "client/test_settled_once", "client/test_stored_offsets"),
+        *("client/test_transactions", "client/test_unanswered", "client/test_under_faults"),
+    )
+)
 
 
 def is_system(item: pytest.Item) -> bool:
     """Whether the test belongs to the second tier."""
     if SYSTEM in item.path.parents:
         return True
-    return needs(item, "real_kafka") and SMOKE not in item.path.parents
+    if SMOKE in item.path.parents:
+        return False
+    is_repeated = SPARK in item.path.parents and has_value(item, CLASSIC)
+    return is_repeated or needs(item, "real_kafka")
 
 
 def is_chosen(item: pytest.Item, tier: str) -> bool:
@@ -53,10 +81,22 @@ def needs(item: pytest.Item, part: str) -> bool:
     fixtures: list[str] = getattr(item, "fixturenames", [])
     if part in fixtures or any(FOLDERS.get(folder) == part for folder in item.path.parents):
         return True
+    return part == "real_kafka" and has_value(item, LIVE_KAFKA)
+
+
+def has_value(item: pytest.Item, values: tuple[str, ...]) -> bool:
+    """Whether one of the test's parameters has one of the values."""
     call = getattr(item, "callspec", None)
-    values = call.params.values() if call else ()
-    return part == "real_kafka" and any(
-        value in LIVE_KAFKA for value in values if isinstance(value, str)
+    given = call.params.values() if call else ()
+    return any(value in values for value in given if isinstance(value, str))
+
+
+def examples(first: int, system: int) -> settings:
+    """Of a test with very many cases: how many examples each takes, in either tier."""
+    is_first = settings.get_current_profile_name() == "same"
+    return settings(
+        max_examples=first if is_first else system,
+        suppress_health_check=[HealthCheck.too_slow],
     )
 
 
@@ -68,5 +108,5 @@ def is_property(item: pytest.Item) -> bool:
 def may_be_tried_again(item: pytest.Item) -> bool:
     """Whether a failure of the test may have been an accident of the machine."""
     folder = item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
-    is_counting = item.get_closest_marker("counts_records") is not None
+    is_counting = item.path in COUNT_RECORDS or item.get_closest_marker("counts_records")
     return folder in MAY_WAIT and not is_property(item) and not is_counting

@@ -19,7 +19,7 @@ import install
 import unsteady
 
 BIN = Path(sys.executable).parent
-WORKERS = min((os.cpu_count() or 1) + 1, 6)
+WORKERS = min(2 * (os.cpu_count() or 1), 6)
 # Then what has failed so far is told, and what has not run counts as failed.
 AT_MOST_S = {"first": 60 * 60, "system": 4 * 60 * 60}
 OPTIONS = {
@@ -36,7 +36,8 @@ OPTIONS = {
         f"--override-ini=cache_dir={install.ROOT / 'build' / 'system-cache'}",
     ],
 }
-TESTS_FAILED = 1  # pytest's exit code when tests ran and some failed
+# Exit codes of pytest.
+TESTS_FAILED, NO_TESTS = 1, 5
 CHECKS = {
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
@@ -116,6 +117,8 @@ def run_tests(tier: str, absent: dict[str, str], arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pytest", *at_once, *limits, *OPTIONS[tier]]
     unsteady.forget()
     status = subprocess.run([*command, *left_out, *given], cwd=install.ROOT, check=False).returncode
+    if status == NO_TESTS and tier == "first":
+        print("no test of the first tier was chosen; `make test-system` runs the second")
     if tier == "first" and status == TESTS_FAILED and unsteady.are_accidents():
         unsteady.tell()
         return 0

@@ -49,32 +49,29 @@ def test_a_skipped_test_fails_the_run_that_requires_all(tmp_path: Path) -> None:
     assert outside(tmp_path, SKIPPING, require_all="1").returncode == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "tier", "takes"),
-    [
-        ("tests/system/clients/test_crash.py", "first", False),
-        ("tests/system/clients/test_crash.py", "system", True),
-        # the second tier draws fresh examples of a property
-        ("tests/group/test_values.py", "system", True),
-    ],
-)
-def test_a_tier_takes_its_tests(path: str, tier: str, takes: bool) -> None:
-    assert bool(collected(tier, path)) == takes
-
-
-def test_of_a_test_on_both_brokers_each_tier_takes_a_half() -> None:
-    path = "tests/client/test_commit_order.py"
-    first, second = collected("first", path), collected("system", path)
+def test_a_tier_takes_its_tests() -> None:
+    """The second one takes fresh examples of properties, and both a half of what is on two brokers."""
+    paths = [
+        "tests/system/clients/test_crash.py",
+        "tests/client/test_commit_order.py",
+        "tests/group/test_values.py",
+    ]
+    first, second = collected("first", *paths), collected("system", *paths)
+    assert {file_of(test) for test in first} == {*paths[1:]}
+    assert {file_of(test) for test in second} == {*paths}
     assert [test for test in first if "[kafka" in test] == []
-    assert [test for test in second if "[kafka" not in test] == []
-    assert first
-    assert second
+    both = [test for test in second if file_of(test) == paths[1]]
+    assert [test for test in both if "[kafka" not in test] == []
 
 
-def collected(tier: str, path: str) -> list[str]:
-    """The tests of a file that a tier takes."""
-    lines = pytest_run("--collect-only", "-q", f"--tier={tier}", path).stdout.splitlines()
+def collected(tier: str, *paths: str) -> list[str]:
+    """The tests of files that a tier takes."""
+    lines = pytest_run("--collect-only", "-q", f"--tier={tier}", *paths).stdout.splitlines()
     return [line for line in lines if line.startswith("tests/")]
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def test_failures_are_written_with_their_output(tmp_path: Path) -> None:
@@ -115,6 +112,10 @@ def test_few_tests_are_known_to_be_unsteady() -> None:
     assert len(known) <= 10
     assert [name for name in known if not (ROOT / name.partition("::")[0]).is_file()] == []
     assert [name for name, cause in known.items() if len(cause) < 20] == []
+
+
+def test_files_that_count_records_exist() -> None:
+    assert [path for path in tiers.COUNT_RECORDS if not path.is_file()] == []
 
 
 def test_a_table_has_the_slowest_file_first() -> None:

@@ -6,12 +6,13 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.static.primitive import Records
 
 from kohort.wire import codec
 from kohort.wire.schema import FieldSpec, Message
+from tests.tiers import examples
 from tests.wire.kio_adapter import (
     CASES,
     case_name,
@@ -30,7 +31,7 @@ from tests.wire.values import messages
 st.register_type_strategy(Records, st.binary(max_size=40).map(Records))
 
 # A case is one message in one version; structures nest, so that building a value takes a while.
-few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+few = examples(3, 6)
 each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
 
 
