@@ -50,7 +50,7 @@ def test_a_skipped_test_fails_the_run_that_requires_all(tmp_path: Path) -> None:
 
 
 def test_a_tier_takes_its_tests() -> None:
-    """The second one takes fresh examples of properties, and both a half of what is on two brokers."""
+    """Both take a half of what is on two brokers; the second takes properties, too."""
     paths = [
         "tests/system/clients/test_crash.py",
         "tests/client/test_commit_order.py",
