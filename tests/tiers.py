@@ -19,7 +19,7 @@ SYSTEM = TESTS / "system"
 TIERS = ("first", "system", "both")
 
 # Values of parameters that stand for a live Kafka, where a fixture takes either broker.
-LIVE_KAFKA = ("kafka", "real_kafka")
+LIVE_KAFKA = ("kafka", "real", "real_kafka")
 
 # The Spark source's tests run with each group protocol, in the first tier with KIP-848 only.
 SPARK = TESTS / "spark"

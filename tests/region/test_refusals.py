@@ -127,8 +127,15 @@ def deny(address: str, topic: str) -> None:
         future.result(60)
 
 
+@pytest.fixture
+def real_kafka() -> None:
+    """Marks what needs a live Kafka: one of its own."""
+
+
 @pytest.mark.parametrize("suffix", ["", "-state"])
-def test_who_may_not_write_is_told_which_topic(tmp_path: Path, suffix: str) -> None:
+def test_who_may_not_write_is_told_which_topic(
+    real_kafka: None, tmp_path: Path, suffix: str
+) -> None:
     with RealKafka(tmp_path / "kafka", AUTHORIZER) as kafka:
         address = kafka.bootstrap_servers
         topic = new_topic(address)

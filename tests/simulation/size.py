@@ -18,9 +18,9 @@ CHOSEN = (
     *(14, 16, 23, 34, 70, 84, 85, 94, 100, 104),
     *(123, 153, 161, 168, 197, 238, 240, 263, 264, 288),
 )
-FLEET = sorted({*range(30), *CHOSEN})
+FLEET = sorted({*range(10), *CHOSEN})
 # How many seeds are run twice and compared.
-TWICE = 20
+TWICE = 8
 # How many seeds are looked through for CHOSEN.
 SEARCHED = 300
 

@@ -9,7 +9,7 @@ from kohort.simulation.planting.bug import Bug
 from kohort.simulation.planting.catching import Try, bugs, every, is_sound
 
 # One part of the bugs is planted here, all in tests/system/simulation/test_planted_bugs.py.
-PARTS = 6
+PARTS = 12
 # What survives is listed by name with the reason; five in a hundred may.
 MOST_SURVIVORS = 0.05
 EVERY = every()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -71,6 +72,12 @@ EVASIONS = frozenset(
 FRAGMENT_KINDS = ("added", "changed", "fixed", "removed", "security")
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """The tree of a file, which several checks look at."""
+    return ast.parse(text)
+
+
 def long_file(text: str) -> Iterator[str]:
     """A file nobody can hold in mind is split before it grows further."""
     lines = text.count("\n")
@@ -80,7 +87,7 @@ def long_file(text: str) -> Iterator[str]:
 
 def long_functions(text: str) -> Iterator[str]:
     """The same for functions."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -130,7 +137,7 @@ def unexplained_ignores(text: str) -> Iterator[str]:
 
 def any_in_public_signatures(text: str) -> Iterator[str]:
     """`Any` in a public signature is a promise that nothing checks."""
-    for function in public_functions(ast.parse(text).body):
+    for function in public_functions(parsed(text).body):
         arguments = function.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         every += [each for each in (arguments.vararg, arguments.kwarg) if each]
@@ -162,7 +169,7 @@ def mentions_any(annotation: ast.expr) -> bool:
 
 def impure_core(text: str) -> Iterator[str]:
     """The core gets time, ids and seeds as arguments, and asks nobody for anything."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     for module in sorted(imported_modules(tree)):
         if module.partition(".")[0] in IMPURE_MODULES:
             yield f"imports {module}"
@@ -180,7 +187,7 @@ VALUES_ARE = {
 
 def slow_dataclasses(text: str) -> Iterator[str]:
     """Values are made and copied all the time, and `dataclasses` is slow at it."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     used = imported_modules(tree) | {
         ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
     }
@@ -202,7 +209,7 @@ def imported_modules(tree: ast.Module) -> set[str]:
 
 def evasive_tests(text: str) -> Iterator[str]:
     """A test runs, on the real thing, and waits for what it waits for, not for time to pass."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     for module in sorted(imported_modules(tree) & EVASIONS):
         yield f"imports {module}"
     for node in ast.walk(tree):
@@ -272,7 +279,7 @@ def import_circles(modules: Mapping[str, str]) -> list[list[str]]:
 
 def _imported(text: str, modules: Mapping[str, str]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             whole = (f"{node.module}.{alias.name}" for alias in node.names)
             found |= {name if name in modules else node.module for name in whole}

@@ -91,6 +91,7 @@ def test_what_passes_when_it_is_tried_again_is_an_accident(
     line: str, again: bool, accident: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unsteady, "UNSTEADY", tmp_path / "unsteady.json")
+    monkeypatch.setattr(unsteady, "TIMES", 1)
     test = tmp_path / "test_once.py"
     test.write_text(f"def test_it() -> None:\n    {line}\n")
     failures = [{"test": f"{test}::test_it", "again": again, "output": "it failed"}]

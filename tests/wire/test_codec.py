@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
@@ -22,6 +22,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offsets import OffsetFetchRequest
 from kohort.wire.schema import Message
+from tests.tiers import examples
 from tests.wire.kio_adapter import CASES, case_name
 from tests.wire.reference import reference_bytes, uvarint
 from tests.wire.values import any_messages
@@ -32,7 +33,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 @pytest.mark.parametrize(("cls", "version"), FLEXIBLE_CASES, ids=case_name)
-@settings(max_examples=5)
+@examples(2, 5)
 @given(data=st.data())
 def test_unknown_tagged_fields_are_passed_over(
     cls: type[Message], version: int, data: st.DataObject

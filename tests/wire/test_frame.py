@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader as RequestHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as RequestHeaderV2
@@ -15,6 +15,7 @@ from kohort.wire.limits import DEFAULT_LIMITS
 from kohort.wire.messages.api_versions import ApiVersionsResponse
 from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schema import Message
+from tests.tiers import examples
 from tests.wire.kio_adapter import case_name, kio_bytes, kio_class, kio_value, to_kio
 from tests.wire.values import messages
 
@@ -25,7 +26,7 @@ RESPONSES = [
     (answer, v) for _, answer in apis.pairs() for v in (answer.min_version, answer.max_version)
 ]
 
-few = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+few = examples(3, 10)
 int32 = st.integers(-(2**31), 2**31 - 1)
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

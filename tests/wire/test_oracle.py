@@ -31,7 +31,7 @@ from tests.wire.values import messages
 st.register_type_strategy(Records, st.binary(max_size=40).map(Records))
 
 # A case is one message in one version; structures nest, so that building a value takes a while.
-few = examples(3, 6)
+few = examples(2, 6)
 each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
 
 
