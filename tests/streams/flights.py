@@ -6,7 +6,8 @@ import asyncio
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from kohort import AsyncConsumer, AsyncProducer, TopicPartition
@@ -21,6 +22,16 @@ GRACE_MS = 600_000
 PLANES = [f"N{number:03d}" for number in range(24)]
 MAKERS = ["AIRBUS", "BOEING", "CESSNA", "EMBRAER"]
 FLIGHTS, AIRCRAFT, TOTALS, HOURLY = "flights", "planes", "totals", "hourly"
+
+
+@asynccontextmanager
+async def in_time(seen: Callable[[], object]) -> AsyncIterator[None]:
+    """Bound a wait; what was seen last is told when it takes too long."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            yield
+    except TimeoutError as error:
+        raise AssertionError(f"not within {WAIT_S:.0f} s; last seen: {seen()}") from error
 
 
 class Flight(NamedTuple):
@@ -99,7 +110,7 @@ class Fleet:
         found: dict[Any, list[Any]] = {}
         parts = [TopicPartition(self.topic(topic), number) for number in range(PARTITIONS)]
         consumer = AsyncConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest")
-        async with consumer, asyncio.timeout(WAIT_S):
+        async with consumer, in_time(lambda: found):
             consumer.assign(parts)
             consumer.seek_to_beginning(*parts)
             while not is_enough(found):

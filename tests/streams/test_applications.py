@@ -41,6 +41,7 @@ from tests.streams.flights import (
     WINDOW_MS,
     Fleet,
     build,
+    in_time,
     maker_of,
     model,
     some_flights,
@@ -77,7 +78,7 @@ class Running:
 
     async def until(self, count: int, role: Role = Role.RUNNING) -> None:
         """Wait until so many tasks have a role."""
-        async with asyncio.timeout(WAIT_S):
+        async with in_time(lambda: (role, count, self.instance.tasks)):
             while self.count(role) != count:
                 self.changed.clear()
                 waiting = asyncio.create_task(self.changed.wait())

@@ -22,7 +22,15 @@ from kohort.errors import ConfigError
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.holding import Role
 from kohort.streams.settings import StreamSettings
-from tests.streams.flights import PARTITIONS, PLANES, WAIT_S, Fleet, model, some_flights
+from tests.streams.flights import (
+    PARTITIONS,
+    PLANES,
+    WAIT_S,
+    Fleet,
+    in_time,
+    model,
+    some_flights,
+)
 from tests.streams.test_applications import SETTINGS, TASKS, Running, running
 
 SERVED = structs.replace(SETTINGS, query_listen="127.0.0.1:0")
@@ -64,9 +72,10 @@ async def until(
     is_there: Callable[[Answer], bool], one: Running, path: str, **query: Any
 ) -> Answer:
     """Ask until the answer is the right one: what others say is heard a little later."""
-    async with asyncio.timeout(WAIT_S):
-        while not is_there(found := await asked(one, path, **query)):
-            pass
+    found = await asked(one, path, **query)
+    async with in_time(lambda: (path, query, found.status, found.said)):
+        while not is_there(found):
+            found = await asked(one, path, **query)
     return found
 
 
