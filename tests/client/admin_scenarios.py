@@ -6,7 +6,8 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -364,3 +365,81 @@ def first_records_are_deleted(bootstrap: str) -> None:
         assert peer.delete_records({offset: 3})[offset]["low_watermark"] == 3
     finally:
         peer.close()
+
+
+Ask = Callable[..., Any]
+
+
+@contextmanager
+def asking(bootstrap: str, *, is_async: bool) -> Iterator[Ask]:
+    """Give a function that makes any call of either admin client by its name."""
+    if not is_async:
+        with AdminClient(bootstrap_servers=bootstrap) as admin:
+            yield lambda name, *given: getattr(admin, name)(*given)
+        return
+    with asyncio.Runner() as runner:
+        client = AsyncAdminClient(bootstrap_servers=bootstrap)
+        yield lambda name, *given: runner.run(getattr(client, name)(*given))
+        runner.run(client.close())
+
+
+def one_that_fails_costs_no_other(bootstrap: str, *, is_async: bool) -> None:
+    """Each call for several things, with one that is there and one that is not."""
+    with asking(bootstrap, is_async=is_async) as ask:
+        _looks_up_the_others(bootstrap, ask)
+        _changes_the_others(bootstrap, ask)
+
+
+def _failed(ask: Ask, name: str, *given: object) -> tuple[set[object], dict[object, object]]:
+    with pytest.raises(PartialFailureError) as failed:
+        ask(name, *given)
+    return set(failed.value.errors), failed.value.results
+
+
+def _looks_up_the_others(bootstrap: str, ask: Ask) -> None:
+    topic, group = new_topic(bootstrap), f"group-{uuid.uuid4().hex}"
+    produce(bootstrap, topic, [b"one", b"two"])
+    here, nowhere = TopicPartition(topic, 0), TopicPartition("nowhere", 0)
+    ask("alter_group_offsets", {here: 1}, group)
+
+    bad, good = _failed(ask, "describe_groups", ["typo", group])
+    assert (bad, [*good]) == ({"typo"}, [group])
+    bad, good = _failed(ask, "describe_topics", ["nowhere", topic])
+    assert (bad, [*good]) == ({"nowhere"}, [topic])
+    assert _failed(ask, "list_offsets", {nowhere: -1, here: -1}) == ({nowhere}, {here: 2})
+    for resource in (ConfigResource("topic", "nowhere"), ConfigResource("broker", "4711")):
+        known = ConfigResource("topic", topic)
+        bad, good = _failed(ask, "describe_configs", [resource, known])
+        assert (bad, [*good]) == ({resource}, [known])
+
+
+def _changes_the_others(bootstrap: str, ask: Ask) -> None:
+    topic, group = new_topic(bootstrap), f"group-{uuid.uuid4().hex}"
+    produce(bootstrap, topic, [b"one", b"two"])
+    here, nowhere = TopicPartition(topic, 0), TopicPartition("nowhere", 0)
+
+    assert _failed(ask, "alter_group_offsets", {nowhere: 1, here: 1}, group)[0] == {nowhere}
+    assert ask("list_group_offsets", group)[here].offset == 1
+    wanted: dict[TopicPartition, OffsetSpec] = {nowhere: "latest", here: "latest"}
+    expected = {nowhere}, {here: OffsetReset(2)}
+    assert _failed(ask, "reset_group_offsets", wanted, group) == expected
+    assert ask("list_group_offsets", group)[here].offset == 2
+    assert _failed(ask, "delete_group_offsets", [nowhere, here], group)[0] == {nowhere}
+    assert ask("list_group_offsets", group) == {}
+    ask("alter_group_offsets", {here: 1}, group)
+    assert _failed(ask, "delete_groups", ["typo", group])[0] == {"typo"}
+    assert group not in {each.group_id for each in ask("list_groups")}
+
+    known = ConfigResource("topic", topic)
+    for resource in (ConfigResource("topic", "nowhere"), ConfigResource("broker", "4711")):
+        changes = {resource: {"retention.ms": "1"}, known: {"retention.ms": "86400000"}}
+        assert _failed(ask, "alter_configs", changes)[0] == {resource}
+    wait_until(lambda: ask("describe_configs", [known])[known]["retention.ms"].value == "86400000")
+    assert _failed(ask, "delete_records", {nowhere: 1, here: 1}) == ({nowhere}, {here: 1})
+    assert _failed(ask, "create_partitions", {"nowhere": 2, topic: 2})[0] == {"nowhere"}
+    wait_until(lambda: len(ask("describe_topics", [topic])[topic]) == 2)
+    other = f"topic-{uuid.uuid4().hex}"
+    assert _failed(ask, "create_topics", [NewTopic(topic), NewTopic(other)])[0] == {topic}
+    wait_until(lambda: other in ask("list_topics"))
+    assert _failed(ask, "delete_topics", ["nowhere", other])[0] == {"nowhere"}
+    wait_until(lambda: other not in ask("list_topics"))

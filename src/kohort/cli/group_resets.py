@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from msgspec import Struct
@@ -31,7 +31,7 @@ from kohort.cli.shared import (
     tell,
     wrong_usage,
 )
-from kohort.errors import ConfigError
+from kohort.errors import ConfigError, KafkaError, PartialFailureError
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -148,9 +148,26 @@ def reset_offsets(
         refuse_members(admin, group, execute=execute)
         committed = {at: each.offset for at, each in admin.list_group_offsets(group).items()}
         specs = _specs(admin, group, scenario, named_topics, committed)
-        found = admin.reset_group_offsets(specs, group, validate_only=not execute)
+        found, failed = _reset(admin, group, specs, validate_only=not execute)
     _show(group, found, committed, is_done=execute, export=export, as_json=as_json)
-    ended(0 if execute or dry_run or export else ONLY_SHOWN)
+    for why in failed:
+        tell(f"not reset: {why}")
+    ended(1 if failed else 0 if execute or dry_run or export else ONLY_SHOWN)
+
+
+def _reset(
+    admin: AdminClient,
+    group: str,
+    specs: Mapping[TopicPartition, OffsetSpec],
+    *,
+    validate_only: bool,
+) -> tuple[dict[TopicPartition, OffsetReset], list[KafkaError]]:
+    """Set offsets; return those that are set, and why the others are not."""
+    try:
+        return admin.reset_group_offsets(specs, group, validate_only=validate_only), []
+    except PartialFailureError as error:
+        done = cast("dict[TopicPartition, OffsetReset]", error.results)
+        return done, list(error.errors.values())
 
 
 def _time(to_datetime: str | None, by_duration: str | None) -> datetime | None:

@@ -116,7 +116,7 @@ class AdminClient(BlockingFace):
         """Return the partitions of topics, in order.
 
         Raises:
-            KafkaError: A topic does not exist.
+            PartialFailureError: Some do not exist, or may not be seen.
         """
         wanted = arguments.texts(topics, "topics")
         return self._open.run(lambda: self._client.describe_topics(wanted))
@@ -219,7 +219,7 @@ class AdminClient(BlockingFace):
         """Return groups with their members.
 
         Raises:
-            KafkaError: A group does not exist.
+            PartialFailureError: Some do not exist, or may not be seen.
         """
         wanted = arguments.texts(group_ids, "group_ids")
         return self._open.run(lambda: self._client.describe_groups(wanted))
@@ -260,6 +260,9 @@ class AdminClient(BlockingFace):
         Args:
             group_id: The group; the setting `group_id` by default.
             partitions: Which; all by default. Those without an offset are left out.
+
+        Raises:
+            PartialFailureError: Some partitions may not be seen.
         """
         wanted = None if partitions is None else arguments.partitions(partitions)
         return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
@@ -283,6 +286,7 @@ class AdminClient(BlockingFace):
         Raises:
             ValueError: An offset is negative.
             KafkaError: It has members, or the broker refuses.
+            PartialFailureError: Some partitions do not exist or are refused; the others are set.
         """
         self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
 
@@ -312,7 +316,8 @@ class AdminClient(BlockingFace):
 
         Raises:
             ValueError: A time has no time zone, or an offset is negative.
-            KafkaError: The group has members, a partition is not there, or the broker refuses.
+            KafkaError: The group has members, no partition is there, or the broker refuses.
+            PartialFailureError: Some partitions are not there or are refused; the others are set.
         """
         return self._open.run(
             lambda: self._client.reset_group_offsets(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from kohort.client.admin_errors import check_each, error_of
+from kohort.client.admin_errors import ask_apart, check_results, error_of, lacking
 from kohort.client.admin_values import ConfigEntry, ConfigResource, ResourceType
 from kohort.client.arguments import instances, mapping, shown, text
 from kohort.client.asking import ask_broker
 from kohort.client.backoff import Deadline
 from kohort.client.cluster import Cluster
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import KafkaError, KohortError
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -114,9 +113,8 @@ async def describe_configs(
         lambda some: DescribeConfigsRequest(resources=tuple(some)),
         deadline,
     )
-    found = {_named(result): result for answer in answers for result in answer.results}
-    _check_results(resources, found)
-    return {each: {c.name: _entry(c) for c in found[each].configs} for each in resources}
+    found = check_results(_results(answers, lambda answer: answer.results))
+    return {each: {c.name: _entry(c) for c in those.configs} for each, those in found.items()}
 
 
 async def alter_configs(
@@ -142,11 +140,11 @@ async def alter_configs(
         ),
         deadline,
     )
-    found = {_named(result): result for answer in answers for result in answer.responses}
-    _check_results(changes, found)
+    check_results(_results(answers, lambda answer: answer.responses))
 
 
 T = TypeVar("T")
+Result = TypeVar("Result", DescribeConfigsResult, AlterConfigsResourceResponse)
 
 
 async def _ask_each(
@@ -154,16 +152,19 @@ async def _ask_each(
     asked: Mapping[ConfigResource, T],
     make: Callable[[list[T]], Request[R]],
     deadline: Deadline,
-) -> list[R]:
-    """Ask each broker about itself, and any broker about the rest."""
+) -> dict[ConfigResource, R | KohortError]:
+    """Ask each broker about itself, and any broker about the rest; return the answer for each."""
     if not cluster.metadata.nodes:
         await cluster.refresh(deadline)
     by_node: dict[int | None, list[T]] = {}
     for resource, each in asked.items():
         by_node.setdefault(resource.node_id, []).append(each)
-    return await asyncio.gather(
-        *(_ask(cluster, node, make(some), deadline) for node, some in by_node.items())
-    )
+
+    async def ask(node: int | None, until: Deadline) -> R:
+        return await _ask(cluster, node, make(by_node[node]), until)
+
+    answers = await ask_apart(by_node, ask, deadline)
+    return {resource: answers[resource.node_id] for resource in asked}
 
 
 async def _ask(cluster: Cluster, node: int | None, request: Request[R], deadline: Deadline) -> R:
@@ -172,27 +173,23 @@ async def _ask(cluster: Cluster, node: int | None, request: Request[R], deadline
     return await ask_broker(cluster, node, request, deadline)
 
 
-def _named(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource | None:
-    for name, number in _TYPES.items():
-        if number == result.resource_type:
-            return ConfigResource(name, result.resource_name)
-    return None
+def _results(
+    answers: Mapping[ConfigResource, R | KohortError], results_of: Callable[[R], Iterable[Result]]
+) -> dict[ConfigResource, Result | KohortError]:
+    """Return what the answers say of each resource, or why they say nothing."""
+    return {
+        each: answer if isinstance(answer, KohortError) else _result(each, results_of(answer))
+        for each, answer in answers.items()
+    }
 
 
-def _check_results(
-    resources: Iterable[ConfigResource],
-    found: Mapping[ConfigResource | None, DescribeConfigsResult | AlterConfigsResourceResponse],
-) -> None:
-    errors: dict[ConfigResource, KafkaError | None] = {}
-    for each in resources:
-        result = found.get(each)
-        name = f"{each.resource_type} {each.name}"
-        errors[each] = (
-            KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")
-            if result is None
-            else error_of(result.error_code, name, result.error_message)
-        )
-    check_each(errors)
+def _result(resource: ConfigResource, results: Iterable[Result]) -> Result | KafkaError:
+    asked = _TYPES[resource.resource_type], resource.name
+    name = f"{resource.resource_type} {resource.name}"
+    for result in results:
+        if (result.resource_type, result.resource_name) == asked:
+            return error_of(result.error_code, name, result.error_message) or result
+    return lacking(name)
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

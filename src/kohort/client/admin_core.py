@@ -8,7 +8,14 @@ from itertools import groupby
 from typing import TypeVar
 
 from kohort.client.admin_configs import Changes, alter_configs, describe_configs
-from kohort.client.admin_errors import check, check_each, error_of
+from kohort.client.admin_errors import (
+    ask_apart,
+    check,
+    check_each,
+    check_results,
+    error_of,
+    lacking,
+)
 from kohort.client.admin_members import remove_members
 from kohort.client.admin_records import delete_records
 from kohort.client.admin_resets import Resets, resolved
@@ -27,10 +34,11 @@ from kohort.client.committer import Committer
 from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.group_descriptions import classic_group, consumer_group
-from kohort.client.metadata import Node, PartitionMetadata
+from kohort.client.metadata import ClusterMetadata, Node, PartitionMetadata
 from kohort.client.offsets import (
     OffsetAndTimestamp,
     fetch_committed,
+    is_missing,
     list_offsets,
     missing_error,
 )
@@ -38,7 +46,6 @@ from kohort.errors import (
     ErrorCode,
     KafkaError,
     PartialFailureError,
-    RemoteProtocolError,
     RequestTimedOutError,
 )
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -70,7 +77,6 @@ R = TypeVar("R", bound=Message)
 # A topic that was created just now is not known to each broker yet; one that is missing for so long
 # does not exist.
 _MISSING_MS = 5_000
-_ENDS_LISTING = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _DEAD = "Dead"
 # The answer to a commit without a member id while the group has members.
 _HAS_MEMBERS = frozenset(
@@ -158,13 +164,9 @@ class AdminCore:
     ) -> dict[str, tuple[PartitionMetadata, ...]]:
         """Return the partitions of topics."""
         await self._known(deadline)
-        metadata = await self._cluster.describe(names, deadline)
-        found: dict[str, tuple[PartitionMetadata, ...]] = {}
-        for name, topic in metadata.topics.items():
-            if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                check(topic.error_code, name, None)
-            found[name] = tuple(topic.partitions[each] for each in sorted(topic.partitions))
-        return found
+        wanted = tuple(names)
+        metadata = await self._cluster.describe(wanted, deadline)
+        return check_results({name: _partitions(metadata, name) for name in wanted})
 
     async def list_offsets(
         self, targets: Mapping[TopicPartition, int], deadline: Deadline
@@ -177,19 +179,22 @@ class AdminCore:
                 self._cluster, targets, deadline, found=found, missing_ms=_MISSING_MS
             )
         except KafkaError as error:
-            if not found or error.code not in _ENDS_LISTING:
+            if not found:
                 raise
             failure = error
         offsets = {at: where.offset if where.offset >= 0 else None for at, where in found.items()}
         if failure is not None:
-            is_late = isinstance(failure, RequestTimedOutError)
             errors: dict[object, KafkaError] = {
-                each: failure if is_late else missing_error(self._cluster, each)
-                for each in targets
-                if each not in found
+                each: self._unlisted(each, failure) for each in targets if each not in found
             }
             raise PartialFailureError(errors, dict(offsets)) from failure
         return offsets
+
+    def _unlisted(self, partition: TopicPartition, failure: KafkaError) -> KafkaError:
+        """Return why an offset is not known: the call's failure, unless the topic is missing."""
+        if isinstance(failure, RequestTimedOutError) or not is_missing(self._cluster, partition):
+            return failure
+        return missing_error(self._cluster, partition)
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], deadline: Deadline
@@ -252,8 +257,7 @@ class AdminCore:
     ) -> dict[str, GroupDescription]:
         """Return groups with their members."""
         await self._known(deadline)
-        found = await asyncio.gather(*(self._describe(each, deadline) for each in group_ids))
-        return dict(zip(group_ids, found, strict=True))
+        return check_results(await ask_apart(group_ids, self._describe, deadline))
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
         """Ask for the group by KIP-848 first: DescribeGroups calls such a group dead."""
@@ -280,7 +284,7 @@ class AdminCore:
             raise
         group = next((each for each in response.groups if each.group_id == group_id), None)
         if group is None:
-            raise RemoteProtocolError(f"the answer does not have group {group_id}")
+            raise lacking(group_id)
         if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return None
         check(group.error_code, group_id, group.error_message)
@@ -297,7 +301,7 @@ class AdminCore:
         )
         group = next((each for each in response.groups if each.group_id == group_id), None)
         if group is None:
-            raise RemoteProtocolError(f"the answer does not have group {group_id}")
+            raise lacking(group_id)
         if group.group_state == _DEAD and not group.error_code:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         check(group.error_code, group_id, group.error_message)
@@ -306,17 +310,18 @@ class AdminCore:
     async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
         """Delete groups."""
         await self._known(deadline)
-        errors: dict[str, KafkaError | None] = {}
-        for group_id in group_ids:
-            response = await Coordinator(self._cluster, group_id).call(
-                DeleteGroupsRequest(groups_names=(group_id,)),
-                lambda answer: [result.error_code for result in answer.results],
-                deadline,
-            )
-            for result in response.results:
-                name = result.group_id
-                errors[name] = error_of(result.error_code, name, None, deadline.lost)
-        check_each(errors)
+        check_results(await ask_apart(group_ids, self._delete_group, deadline))
+
+    async def _delete_group(self, group_id: str, deadline: Deadline) -> None:
+        response = await Coordinator(self._cluster, group_id).call(
+            DeleteGroupsRequest(groups_names=(group_id,)),
+            lambda answer: [result.error_code for result in answer.results],
+            deadline,
+        )
+        for result in response.results:
+            error = error_of(result.error_code, result.group_id, None, deadline.lost)
+            if error is not None:
+                raise error
 
     async def remove_group_members(
         self, group_id: str, member_ids: Sequence[str], reason: str, deadline: Deadline
@@ -358,10 +363,17 @@ class AdminCore:
         self, group_id: str, resets: Resets, validate_only: bool, deadline: Deadline
     ) -> dict[TopicPartition, OffsetReset]:
         """Set a group's committed offsets to where each partition is to be read from."""
-        found = await resolved(resets, lambda each: self.list_offsets(each, deadline))
+        found, errors = await resolved(resets, lambda each: self.list_offsets(each, deadline))
         if not validate_only and found:
             offsets = {where: OffsetAndMetadata(each.offset) for where, each in found.items()}
-            await self.alter_group_offsets(group_id, offsets, deadline)
+            try:
+                await self.alter_group_offsets(group_id, offsets, deadline)
+            except PartialFailureError as error:
+                errors.update(error.errors)
+        if errors:
+            raise PartialFailureError(
+                errors, {where: each for where, each in found.items() if where not in errors}
+            )
         return found
 
     async def delete_group_offsets(
@@ -402,6 +414,15 @@ class AdminCore:
     async def _ask(self, request: Request[R], deadline: Deadline) -> R:
         await self._known(deadline)
         return await self._cluster.send_any_until(request, deadline)
+
+
+def _partitions(metadata: ClusterMetadata, name: str) -> tuple[PartitionMetadata, ...] | KafkaError:
+    topic = metadata.topics.get(name)
+    if topic is None:
+        return lacking(name)
+    if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+        return KafkaError(topic.error_code, name)
+    return tuple(topic.partitions[each] for each in sorted(topic.partitions))
 
 
 def _known_node(coordinator: Coordinator) -> int:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from kohort.errors import ErrorCode, KafkaError, KohortError, PartialFailureError
+from kohort.client.backoff import Deadline
+from kohort.errors import (
+    BrokerUnavailableError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    PartialFailureError,
+)
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 # What a broker says of something that is done already.
@@ -66,3 +75,63 @@ def check_each(results: Mapping[T, KafkaError | None]) -> None:
     errors: dict[object, KafkaError] = {item: e for item, e in results.items() if e is not None}
     if errors:
         raise PartialFailureError(errors)
+
+
+async def ask_apart(
+    items: Iterable[T], ask: Callable[[T, Deadline], Awaitable[R]], deadline: Deadline
+) -> dict[T, R | KohortError]:
+    """Ask for each of several things at the same time; return its answer, or why there is none.
+
+    Args:
+        items: The things.
+        ask: Asks for one of them, until a deadline.
+        deadline: When to give up.
+    """
+    wanted = list(dict.fromkeys(items))
+    found = await asyncio.gather(
+        *(ask(each, deadline.beside()) for each in wanted), return_exceptions=True
+    )
+    results: dict[T, R | KohortError] = {}
+    for item, each in zip(wanted, found, strict=True):
+        if isinstance(each, BaseException) and not isinstance(each, KohortError):
+            raise each
+        results[item] = each
+    return results
+
+
+def check_results(results: Mapping[T, R | KohortError]) -> dict[T, R]:
+    """Return the results of several things, or raise one error with those there are.
+
+    Raises:
+        PartialFailureError: At least one failed; it has the results of the others.
+        KohortError: The brokers said nothing of any of them; it is the error of the first.
+    """
+    failed = {item: each for item, each in results.items() if isinstance(each, KohortError)}
+    good = {item: each for item, each in results.items() if not isinstance(each, KohortError)}
+    if failed and not good and all(map(_is_unanswered, failed.values())):
+        raise next(iter(failed.values()))
+    if failed:
+        raise PartialFailureError(
+            {item: as_kafka_error(each) for item, each in failed.items()},
+            {item: each for item, each in good.items()},  # noqa: C416  # of another type
+        )
+    return good
+
+
+def _is_unanswered(error: KohortError) -> bool:
+    """Whether it is no broker's word: its code would not say more than its type does."""
+    return type(error) is not KafkaError and not isinstance(error, PartialFailureError)
+
+
+def as_kafka_error(error: KohortError) -> KafkaError:
+    """Return the error as one of Kafka's: bytes of no protocol are as if the connection ended."""
+    if isinstance(error, KafkaError):
+        return error
+    changed = BrokerUnavailableError(str(error))
+    changed.__cause__ = error
+    return changed
+
+
+def lacking(name: str) -> KafkaError:
+    """Return the error of something that an answer leaves out."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.client.admin_errors import check, check_each, error_of
+from kohort.client.admin_errors import ask_apart, check, check_results, error_of
 from kohort.client.admin_values import GroupDescription, MemberDescription
 from kohort.client.backoff import Deadline
 from kohort.client.coordinator import Coordinator
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 
@@ -39,19 +39,28 @@ async def remove_members(
     """
     known = {each.member_id: each for each in group.members}
     unknown = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no such member")
-    results: dict[str, KafkaError | None] = {}
+    results: dict[str, KohortError | None] = {}
+    consumers: list[str] = []
     classic: list[MemberDescription] = []
     for member_id in dict.fromkeys(member_ids):
         member = known.get(member_id)
         if member is None:
             results[member_id] = unknown
         elif member.type == _CONSUMER:
-            results[member_id] = await _leave(coordinator, group.group_id, member_id, deadline)
+            consumers.append(member_id)
         else:
             classic.append(member)
+
+    async def leave(member_id: str, until: Deadline) -> KafkaError | None:
+        return await _leave(coordinator, group.group_id, member_id, until)
+
+    results |= await ask_apart(consumers, leave, deadline)
     if classic:
-        results |= await _remove(coordinator, group.group_id, classic, reason, deadline)
-    check_each(results)
+        try:
+            results |= await _remove(coordinator, group.group_id, classic, reason, deadline)
+        except KohortError as error:
+            results |= {each.member_id: error for each in classic}
+    check_results(results)
 
 
 async def _leave(

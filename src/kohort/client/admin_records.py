@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from kohort.client.admin_errors import check_each
+from kohort.client.admin_errors import check_results
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import ClusterMetadata
@@ -50,17 +50,18 @@ async def delete_records(
     left = dict(offsets)
     pause = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
     while left:
-        metadata = await cluster.describe({each.topic for each in left}, deadline)
+        try:
+            metadata = await cluster.describe({each.topic for each in left}, deadline)
+        except KafkaError as error:
+            results.update({where: results.get(where, error) for where in left})
+            break
         results.update(await _try(cluster, metadata, left, deadline))
         left = {where: offset for where, offset in left.items() if _passes(results[where])}
         if deadline.over:
             break
         if left:
             await cluster.sleep(pause, deadline)
-    check_each(
-        {where: each if isinstance(each, KafkaError) else None for where, each in results.items()}
-    )
-    return {where: each for where, each in results.items() if not isinstance(each, KafkaError)}
+    return check_results(results)
 
 
 def _passes(result: int | KafkaError) -> bool:

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from kohort.client import arguments
 from kohort.client.admin_values import OffsetReset, OffsetSpec
+from kohort.errors import KafkaError, PartialFailureError
 from kohort.types import TopicPartition
 
 # Timestamps that stand for the ends of a partition in ListOffsets.
@@ -17,6 +18,7 @@ _ENDS: Final = {"latest": LATEST, "earliest": EARLIEST}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Resets: TypeAlias = dict[TopicPartition, OffsetSpec]
+Errors: TypeAlias = dict[object, KafkaError]
 ListOffsets: TypeAlias = Callable[
     [Mapping[TopicPartition, int]], Awaitable[dict[TopicPartition, int | None]]
 ]
@@ -51,25 +53,47 @@ def _checked(spec: object, where: str) -> OffsetSpec:
     return arguments.offset(spec, f"the offset {where}")
 
 
-async def resolved(resets: Resets, list_offsets: ListOffsets) -> dict[TopicPartition, OffsetReset]:
-    """Return the offset of each partition, which is one that the partition has.
+async def resolved(
+    resets: Resets, list_offsets: ListOffsets
+) -> tuple[dict[TopicPartition, OffsetReset], Errors]:
+    """Return the offset of each partition, which is one that it has, and why some have none.
 
     Args:
         resets: Where to read from.
         list_offsets: Asks the brokers for offsets by timestamp.
 
     Raises:
-        KafkaError: A partition is not there, or there was no answer.
+        KafkaError: None of the partitions is there, or there was no answer.
     """
     if not resets:
-        return {}
-    ends = await list_offsets(dict.fromkeys(resets, LATEST))
-    asked = {where: target for where, spec in resets.items() if (target := _target(spec)) != LATEST}
-    found = await list_offsets(asked) if asked else {}
-    return {
-        where: _reset(spec, found.get(where), ends[where] or 0)  # a partition always has an end
-        for where, spec in sorted(resets.items(), key=lambda item: item[0])
+        return {}, {}
+    ends, errors = await _listed(dict.fromkeys(resets, LATEST), list_offsets)
+    targets = {where: _target(spec) for where, spec in resets.items() if where in ends}
+    asked = {where: target for where, target in targets.items() if target != LATEST}
+    found, more = await _listed(asked, list_offsets) if asked else ({}, {})
+    errors.update(more)
+    offsets = {
+        where: _reset(resets[where], found.get(where), ends[where] or 0)  # it always has an end
+        for where in sorted(targets)
+        if where not in errors
     }
+    return offsets, errors
+
+
+async def _listed(
+    targets: Mapping[TopicPartition, int], list_offsets: ListOffsets
+) -> tuple[dict[TopicPartition, int | None], Errors]:
+    """Return the offsets that are found, and why the others are not."""
+    try:
+        return await list_offsets(targets), {}
+    except PartialFailureError as error:
+        found = {
+            where: offset
+            for where in targets
+            if where in error.results
+            and ((offset := error.results[where]) is None or isinstance(offset, int))
+        }
+        return found, error.errors
 
 
 def _target(spec: OffsetSpec) -> int:

@@ -106,6 +106,12 @@ class Deadline:
         self._timeout_ms = timeout_ms
         self._end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
 
+    def beside(self) -> Deadline:
+        """Return the same point in time for one of several parts of a call that run together."""
+        part = Deadline(self._timeout_ms)
+        part._end = self._end
+        return part
+
     @property
     def timeout_s(self) -> float | None:
         """How many seconds the call may take in all; None when there is no end."""

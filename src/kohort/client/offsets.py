@@ -11,7 +11,7 @@ from msgspec import Struct
 from kohort.client.backoff import Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import ErrorCode, KafkaError, KohortError, PartialFailureError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -235,6 +235,7 @@ async def fetch_committed(
 
     Raises:
         KafkaError: The group's coordinator refuses or does not answer in time.
+        PartialFailureError: It refuses some partitions.
     """
     group = OffsetFetchRequestGroup(
         group_id=coordinator.group_id,
@@ -244,18 +245,31 @@ async def fetch_committed(
     )
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
     response = await coordinator.call(request, _codes, deadline)
-    for code in _codes(response):
-        if code:
-            raise KafkaError(code, f"offsets of group {coordinator.group_id}")
-    return {
-        TopicPartition(topic.name, entry.partition_index): OffsetAndMetadata(
-            entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
-        )
+    what = f"offsets of group {coordinator.group_id}"
+    for answer in response.groups:
+        if answer.error_code:
+            raise KafkaError(answer.error_code, what)
+    entries = {
+        TopicPartition(topic.name, entry.partition_index): entry
         for answer in response.groups
         for topic in answer.topics
         for entry in topic.partitions
-        if entry.committed_offset >= 0
     }
+    errors: dict[object, KafkaError] = {
+        where: KafkaError(entry.error_code, f"{what}: {shown(where)}")
+        for where, entry in entries.items()
+        if entry.error_code
+    }
+    found = {
+        where: OffsetAndMetadata(
+            entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
+        )
+        for where, entry in entries.items()
+        if entry.committed_offset >= 0 and where not in errors
+    }
+    if errors:
+        raise PartialFailureError(errors, dict[object, object](found))
+    return found
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:

@@ -71,3 +71,8 @@ def test_members_are_taken_out_of_their_group(
 
 def test_offsets_are_reset_to_what_the_partition_has(real_kafka: RealKafka) -> None:
     scenarios.offsets_are_reset_to_what_the_partition_has(real_kafka.bootstrap_servers)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_one_that_fails_costs_no_other(real_kafka: RealKafka, is_async: bool) -> None:
+    scenarios.one_that_fails_costs_no_other(real_kafka.bootstrap_servers, is_async=is_async)
