@@ -29,7 +29,7 @@ from kohort.broker.log.missing import left_by_segments, tell_missing
 from kohort.broker.log.producer_state import ProducerStates
 from kohort.broker.log.recovery import open_closed, read_mark, recover
 from kohort.broker.log.segment import Segment
-from kohort.broker.log.timestamps import since
+from kohort.broker.log.timestamps import are_older, first_since, newest
 from kohort.broker.log.validation import check_time, only_batch
 from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
@@ -362,13 +362,12 @@ class PartitionLog:
                 KAFKA_STORAGE_ERROR.
         """
         with self._reading():
-            found = since(self._segments, timestamp)
-            return next((each for each in found if each[0] >= self.log_start_offset), None)
+            return first_since(self._segments, timestamp, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the record with the largest timestamp (KIP-734)."""
-        newest = max((segment.max_timestamp for segment in self._segments), default=-1)
-        return self.offset_for_timestamp(newest) if newest >= 0 else None
+        with self._reading():
+            return newest(self._segments, self.log_start_offset)
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield every batch, oldest first; for loading state that is a fold of the log.
@@ -419,11 +418,12 @@ class PartitionLog:
         config = self.config
         if segment.size == 0:
             return segment is not self._segments[-1]
-        is_known = segment.max_timestamp >= 0 and not segment.damaged
-        newest = segment.max_timestamp if is_known else segment.modified_ms
-        too_old = 0 <= config.retention_ms < now_ms - newest
-        too_much = 0 <= config.retention_bytes <= self.size - segment.size
-        return too_old or too_much
+        if 0 <= config.retention_bytes <= self.size - segment.size:
+            return True
+        limit = now_ms - config.retention_ms
+        if config.retention_ms < 0 or segment.max_timestamp < 0 or segment.damaged:
+            return config.retention_ms >= 0 and segment.modified_ms < limit
+        return are_older(segment, limit, self.log_start_offset)
 
     def _remove_oldest(self) -> None:
         segment = self._segments.pop(0)
