@@ -22,6 +22,7 @@ from kohort.client.listener import ListenerRelay, Listens
 from kohort.client.offsets import fetch_committed
 from kohort.client.reading import Reader, Records
 from kohort.client.records import ConsumerRecord
+from kohort.client.sought import commit_positions
 from kohort.errors import BrokerUnavailableError, ConfigError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -209,7 +210,11 @@ class AsyncConsumer(AsyncGroupCalls):
         self._listener = given or self._listener
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or forget what was assigned by hand."""
+        """Leave the group, or forget what was assigned by hand.
+
+        With auto-commit, what the last `poll` or step of a loop handed out is committed first, by
+        the rule of `close`.
+        """
         self.refuse_inside("unsubscribe")
         await self.core.unsubscribe(DIRECT, self._last.undone())
 
@@ -351,18 +356,23 @@ class AsyncConsumer(AsyncGroupCalls):
 
         Args:
             offsets: What to store, the next offset to read in each partition; by default the
-                positions of all, which are behind the last records that were handed out.
+                positions of all, which are behind the last records that were handed out. After a
+                seek to an end, it waits for the position of that.
             timeout_ms: How long it may take; `default_api_timeout_ms` by default.
 
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
-            PartialFailureError: Some partitions do not exist; the others are stored.
+            PartialFailureError: Some partitions do not exist, or a seek to an end of them did not
+                find it in time; the others are stored.
             KafkaError: The broker refuses, or does not answer in time.
         """
         self.core.committing()
-        wanted = self.core.commit_positions() if offsets is None else arguments.offsets(offsets)
-        await self.core.commit(wanted, self._deadline(timeout_ms))
+        deadline = self._deadline(timeout_ms)
+        if offsets is None:
+            await commit_positions(self.core, self._position, deadline)
+        else:
+            await self.core.commit(arguments.offsets(offsets), deadline)
 
     def commit_async(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
@@ -370,7 +380,8 @@ class AsyncConsumer(AsyncGroupCalls):
         """As `commit`, without waiting for the answer.
 
         Args:
-            offsets: As for `commit`.
+            offsets: As for `commit`. What a seek to an end has not found yet is left out, and a
+                WARNING names it.
             on_commit: Called with the offsets, and None or the error, inside a later poll or
                 `close`; the setting `on_commit` by default.
 
@@ -379,6 +390,8 @@ class AsyncConsumer(AsyncGroupCalls):
         """
         core = self.core
         core.committing()
+        if offsets is None:
+            core.partitions.tell_sought(self._config.group_id, "commit_async")
         wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
         given = arguments.function_or_none(on_commit, "on_commit") or self._config.on_commit
         told = self._relay(given, is_once=True)

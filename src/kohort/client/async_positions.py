@@ -38,7 +38,9 @@ class AsyncPositions(AsyncFace):
             KafkaError: It cannot be found out in time.
         """
         where = arguments.partition(partition)
-        deadline = self._deadline(timeout_ms)
+        return await self._position(where, self._deadline(timeout_ms))
+
+    async def _position(self, where: TopicPartition, deadline: Deadline) -> int:
         deadline.what = f"the position of {where.topic}-{where.partition}"
         while (state := self.core.partitions[where]).position is None:
             if state.failure is not None:
@@ -94,6 +96,7 @@ class AsyncPositions(AsyncFace):
     def _look_up(self, partitions: tuple[TopicPartition, ...], target: int) -> None:
         for state in self._states(partitions or tuple(self.core.partitions.assigned)):
             state.look_up(target)
+            state.is_sought = True
         self.core.positions.find()
 
     def pause(self, *partitions: TopicPartition) -> None:

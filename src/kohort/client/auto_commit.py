@@ -99,16 +99,23 @@ class AutoCommit:
         """Commit now: the consumer is being closed, and no group waits for it."""
         await asyncio.gather(*self._behind)
         if self._config.enable_auto_commit:
-            offsets = self._partitions.consumed(partitions)
+            offsets = self._consumed(partitions)
             await self._committer.commit_quietly(offsets, self._leaving())
 
     def leave_behind(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit what the application reads no further by its own choice; nobody waits for it."""
         if self._config.enable_auto_commit:
-            offsets = self._partitions.consumed(partitions)
+            offsets = self._consumed(partitions)
             task = asyncio.create_task(self._committer.commit_quietly(offsets, self._leaving()))
             self._behind.add(task)
             task.add_done_callback(self._behind.discard)
+
+    def _consumed(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Return what the application is done with, the last time; say what cannot be told yet."""
+        chosen = tuple(partitions)
+        if self._config.enable_auto_commit:
+            self._partitions.tell_sought(self._config.group_id, "auto-commit", chosen)
+        return self._partitions.consumed(chosen)
 
     def settle(self, undone: Undone) -> None:
         """Count what the last poll handed out as done, unless there is a reason not to.
@@ -147,7 +154,7 @@ class AutoCommit:
 
     def _begin(self, callback: Callback) -> None:
         self._callback, self._before = callback, None
-        offsets = self._committer.news(self._partitions.consumed(callback.partitions))
+        offsets = self._committer.news(self._consumed(callback.partitions))
         self._offered = offsets
         if offsets and self._config.enable_auto_commit:
             deadline = Deadline(self._config.max_poll_interval_ms)

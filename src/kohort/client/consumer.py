@@ -104,7 +104,11 @@ class Consumer(GroupCalls):
         self._on_loop(lambda: self._async.subscribe(names, pattern=pattern, listener=listener))
 
     def unsubscribe(self) -> None:
-        """Leave the group, or forget what was assigned by hand."""
+        """Leave the group, or forget what was assigned by hand.
+
+        With auto-commit, what the last `poll` or step of a loop handed out is committed first, by
+        the rule of `close`.
+        """
         self._async.refuse_inside("unsubscribe")
         undone = self._last.undone()
         self._take_back()
@@ -345,7 +349,8 @@ class Consumer(GroupCalls):
         """As `commit`, without waiting for the answer.
 
         Args:
-            offsets: As for `commit`.
+            offsets: As for `commit`. What a seek to an end has not found yet is left out, and a
+                WARNING names it.
             on_commit: Called with the offsets, and None or the error, inside a later poll or
                 `close`; the setting `on_commit` by default.
 

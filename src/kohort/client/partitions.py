@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,8 @@ from kohort.client.records import Chunk
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition
+
+log = logging.getLogger("kohort.client")
 
 EARLIEST = -2
 LATEST = -1
@@ -53,6 +56,7 @@ class PartitionState(Struct):
         is_paused: Whether the application paused it.
         is_held: Whether it must not be read: a callback about it is not finished.
         is_asked: Whether the application wants to know its position even so.
+        is_sought: Whether the application has sought an end, and that is being looked up.
         is_fetching: Whether it is in a request.
         is_new: Whether nothing was asked for since a seek or a pause.
         failure: Why it cannot be read further until the application seeks.
@@ -81,6 +85,7 @@ class PartitionState(Struct):
     is_paused: bool = False
     is_held: bool = False
     is_asked: bool = False
+    is_sought: bool = False
     is_fetching: bool = False
     is_new: bool = False
     failure: KohortError | None = None
@@ -116,7 +121,7 @@ class PartitionState(Struct):
     def seek(self, offset: int) -> None:
         """Go on from `offset`."""
         self.forget()
-        self.is_asked = False
+        self.is_asked = self.is_sought = False
         self.position = self.consumed = self.fetch_offset = offset
         self.is_new = True
         self.reset_to = None
@@ -137,6 +142,7 @@ class PartitionState(Struct):
         """Find the position anew: from a timestamp, an end, or (None) the committed offset."""
         self.forget()
         self.position = None
+        self.is_sought = False
         self.reset_to = target
 
     def is_remade(self, metadata: ClusterMetadata) -> bool:
@@ -386,6 +392,32 @@ class Partitions:
         states = [self._states[each] for each in chosen if each in self._states]
         done = ((state.partition, self._done(state)) for state in states)
         return {partition: position for partition, position in done if position is not None}
+
+    def sought(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> tuple[TopicPartition, ...]:
+        """Return what a commit of positions leaves out, as a seek to an end is not finished."""
+        if not self.stores_offsets:
+            return ()
+        chosen = self._states if partitions is None else partitions
+        return tuple(p for p in chosen if (state := self._states.get(p)) and state.is_sought)
+
+    def tell_sought(
+        self, group: str | None, what: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """Log what a commit that cannot wait leaves out.
+
+        Args:
+            group: Its group.
+            what: Which commit it is.
+            partitions: Whose positions it stores; those of all by default.
+        """
+        if left := self.sought(partitions):
+            log.warning(
+                "group %s: %s leaves out %s: a seek to an end is not finished, so the group's"
+                " offset stays as it was. Call commit(), or position() before, to wait for it",
+                *(group, what, ", ".join(f"{each.topic}-{each.partition}" for each in left)),
+            )
 
     def _done(self, state: PartitionState) -> OffsetAndMetadata | None:
         if not self.stores_offsets:
