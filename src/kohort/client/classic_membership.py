@@ -12,11 +12,12 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.membership import Membership, member_config
 from kohort.client.metadata import ClusterMetadata
+from kohort.client.unread_topics import warn_of_unread
 from kohort.errors import KohortError
 from kohort.group.assignors import ClusterView, RackedClusterView
 from kohort.group.effects import MemberJob, SubscriptionJob
 from kohort.group.member import leader
-from kohort.group.member.classic.machine import ClassicMember
+from kohort.group.member.classic.machine import ClassicMember, MemberState
 from kohort.group.member.events import MemberEvent, RejoinAsked
 
 log = logging.getLogger("kohort.client")
@@ -37,6 +38,7 @@ class ClassicMembership(Membership):
         member = ClassicMember(member_config(config), config.assignors())
         super().__init__(member, cluster, coordinator, config, on_change)
         self._counts: Mapping[str, int] | None = None
+        self._may_lack = config.group_instance_id is not None
         _warn_of_short_polls(config)
         cluster.on_metadata.append(self._check_partitions)
 
@@ -51,6 +53,18 @@ class ClassicMembership(Membership):
             self._counts = None
         if self.member.group_topics - watched:
             self._start(self._learn(self.member.group_topics))
+        if self._may_lack and self.member.session.state is MemberState.STABLE:
+            self._may_lack = False
+            self._look_for_unread()
+
+    def _look_for_unread(self) -> None:
+        """Look whether a static member, the first time that it is in, lacks topics for good."""
+        instance, session = self._config.group_instance_id, self.member.session
+        lacking = session.topics - {each.topic for each in session.owned}
+        if lacking and instance is not None:
+            deadline = Deadline(self._config.default_api_timeout_ms)
+            look = warn_of_unread(self._cluster, self._coordinator, instance, lacking, deadline)
+            self._start(look)
 
     async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
         """Return each member's assignment, as the leader, or what the assignors have to say."""
@@ -59,6 +73,7 @@ class ClassicMembership(Membership):
             return await aside(
                 lambda: leader.subscription_user_data(job, self.member.assignors), what
             )
+        self._may_lack = False  # what this member assigns lacks nothing
         topics = leader.topics(job)
         deadline = Deadline(self._cluster.config.default_api_timeout_ms)
         await self._cluster.ensure_topics(topics, deadline)
