@@ -109,6 +109,11 @@ def test_a_commit_raises_why_a_position_that_was_sought_is_refused(
         assert set(refused.value.errors) == set(stuck)
 
 
+def has_joined(consumer: Consumer, partition: TopicPartition) -> bool:
+    consumer.poll(20)
+    return partition in consumer.assignment()
+
+
 def by_commit_async(consumer: Consumer) -> None:
     consumer.commit_async().result(30)
 
@@ -146,7 +151,7 @@ def test_a_commit_that_cannot_wait_names_what_it_leaves_out(
     with consumer_of(proxy.bootstrap_servers, enable_auto_commit=True) as consumer:
         if is_member:
             consumer.subscribe([sought.topic])
-            eventually(lambda: consumer.poll(20) and sought in consumer.assignment(), "a share")
+            eventually(lambda: has_joined(consumer, sought), "a share")
         else:
             consumer.assign(stuck)
         consumer.position(sought)

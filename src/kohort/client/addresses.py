@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from kohort.client.worded import in_words
 from kohort.errors import BrokerUnavailableError
 
 # As `socket.getaddrinfo` has it: family, kind, protocol, canonical name, and where to connect to.
@@ -37,7 +38,7 @@ def look_up(host: str, port: int) -> Sequence[Address]:
     try:
         return _look_up(host, port, 0)
     except OSError as error:
-        cause = error.strerror
+        cause = error.strerror or in_words(error)
     except UnicodeError:
         cause = "not the name of a host"
     raise BrokerUnavailableError(f"{host}:{port}: {cause}")

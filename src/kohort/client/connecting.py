@@ -14,6 +14,7 @@ from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Connection
 from kohort.client.tls import CutInHandshakeError, Tls, no_tls_there
 from kohort.client.transport import BrokerConnection
+from kohort.client.worded import in_words
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
 
 _SILENT = "the connection was accepted, but its first request was not answered"
@@ -146,7 +147,7 @@ async def _connected(to: Address) -> socket.socket:
 def _reason(error: OSError | ValueError) -> str:
     # asyncio's own text hides the reason behind "Connect call failed"
     number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number else str(error)
+    return os.strerror(number) if number else in_words(error)
 
 
 async def _looked_up(host: str, port: int) -> Sequence[Address]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from kohort.client.backoff import Deadline
 from kohort.client.lifecycle import shared
+from kohort.client.worded import in_words
 from kohort.errors import LocalProtocolError
 
 log = logging.getLogger("kohort.client")
@@ -98,4 +99,4 @@ class Ending:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._waiting and not task.cancelled() and task.exception() is not None:
-            log.warning("%s could not be closed well: %s", self._what, task.exception())
+            log.warning("%s could not be closed well: %s", self._what, in_words(task.exception()))

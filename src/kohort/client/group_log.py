@@ -130,7 +130,7 @@ class GroupLog:
 
     def _fail(self, fact: MemberStateChanged, code: int) -> None:
         self._explain(fact.reason, code)
-        said = f" ({fact.reason})" if code else ""
+        said = f" ({fact.reason})" if code and fact.reason else ""
         text = "group %s: %s cannot go on%s: %s Every poll raises that until unsubscribe"
         log.error(text, self._group, self._who(fact.member), said, self.fell_out)
 

@@ -12,6 +12,7 @@ from kohort.client.config import ProducerConfig
 from kohort.client.delivery import closed, tell_all, tell_safely
 from kohort.client.delivery_future import DeliveryFuture
 from kohort.client.sender import Sender
+from kohort.client.worded import in_words
 from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
 
 _Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
@@ -110,7 +111,7 @@ class LateRecords:
         try:
             delivery = await self._sender.add(record, deadline)
         except (KohortError, TypeError, ValueError) as error:
-            known = error if isinstance(error, KohortError) else LocalProtocolError(str(error))
+            known = error if isinstance(error, KohortError) else LocalProtocolError(in_words(error))
             self._sender.failed(known)
             tell_safely(future, error)
             return

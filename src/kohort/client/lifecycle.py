@@ -23,6 +23,7 @@ from types import CodeType
 from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from kohort.client.worded import in_words
 from kohort.errors import LocalProtocolError
 
 log = logging.getLogger("kohort.client")
@@ -252,7 +253,9 @@ class Home:
 def _said(task: asyncio.Task[None]) -> None:
     _goodbyes.discard(task)
     if not task.cancelled() and task.exception() is not None:
-        log.warning("a client that was not closed could not end cleanly: %s", task.exception())
+        log.warning(
+            "a client that was not closed could not end cleanly: %s", in_words(task.exception())
+        )
 
 
 async def shared(task: asyncio.Task[T]) -> T:

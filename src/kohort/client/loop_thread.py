@@ -28,6 +28,7 @@ from kohort.client import lifecycle
 from kohort.client.backoff import Deadline
 from kohort.client.lifecycle import Claim, Farewell
 from kohort.client.serving import Running, Serve, TooLongError, closed
+from kohort.client.worded import in_words
 from kohort.errors import LocalProtocolError
 
 log = logging.getLogger("kohort.client")
@@ -372,7 +373,11 @@ class LoopThread:
 
         def said(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
-                log.warning("%s was not closed, and could not end well: %s", self, task.exception())
+                log.warning(
+                    "%s was not closed, and could not end well: %s",
+                    self,
+                    in_words(task.exception()),
+                )
             running.stop()
 
         self._farewell = running.loop.create_task(farewell())

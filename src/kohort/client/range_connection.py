@@ -31,6 +31,7 @@ from kohort.client.frames import log_throttle, told_of
 from kohort.client.security import PLAINTEXT, Security
 from kohort.client.tls import CUT_IN_HANDSHAKE, Tls, explained, no_tls_there
 from kohort.client.transport import refused, work_failed
+from kohort.client.worded import in_words
 from kohort.errors import (
     BrokerUnavailableError,
     KafkaError,
@@ -259,7 +260,7 @@ def _secured(sock: socket.socket, host: str, port: int, end: float, tls: Tls) ->
 
 
 def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return getattr(error, "strerror", None) or in_words(error)
 
 
 def _refuse_without_tls(host: str, port: int, end: float) -> None:

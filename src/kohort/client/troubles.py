@@ -6,6 +6,7 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 
 from kohort.client.metadata import ClusterMetadata
+from kohort.client.worded import in_words
 from kohort.errors import ErrorCode, KafkaError, error_name
 from kohort.types import TopicPartition
 
@@ -93,7 +94,7 @@ class Troubles:
             self.over(_COMMITS, "commits in the background are stored again")
         else:
             cause = error.name if isinstance(error, KafkaError) else type(error).__name__
-            self.note(_COMMITS, cause, f"a commit in the background failed: {error}")
+            self.note(_COMMITS, cause, f"a commit in the background failed: {in_words(error)}")
 
 
 class TopicTroubles:

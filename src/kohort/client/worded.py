@@ -1,0 +1,8 @@
+"""The text of an error, which is never empty."""
+
+from __future__ import annotations
+
+
+def in_words(error: BaseException | None) -> str:
+    """Return the text of an error; the name of its type where it has none, as `TimeoutError()`."""
+    return str(error) or type(error).__name__
