@@ -142,9 +142,14 @@ def should_compute(decision: ConsumerDecision, member: Member) -> bool:
 
 
 def reconsider(decision: ConsumerDecision) -> None:
-    """Take the question back when a member has come that does not know the assignor."""
+    """Take the question back when a member has come that does not know the assignor.
+
+    A member that has asked for the group may still answer for it as it was, unless it has left.
+    """
     run = decision.session.computing.get(decision.group_id)
-    if run is not None and run.prepared is None and not _is_known(decision.existing, run.assignor):
+    if run is None or run.token or _is_known(decision.existing, run.assignor):
+        return
+    if run.prepared is None or run.member_id not in decision.existing.members:
         forget(decision)
 
 
