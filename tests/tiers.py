@@ -91,11 +91,15 @@ def has_value(item: pytest.Item, values: tuple[str, ...]) -> bool:
     return any(value in values for value in given if isinstance(value, str))
 
 
+def is_first_tier() -> bool:
+    """Whether the tests that are imported now run as the first tier's."""
+    return settings.get_current_profile_name() == "same"
+
+
 def examples(first: int, system: int) -> settings:
     """Of a test with very many cases: how many examples each takes, in either tier."""
-    is_first = settings.get_current_profile_name() == "same"
     return settings(
-        max_examples=first if is_first else system,
+        max_examples=first if is_first_tier() else system,
         suppress_health_check=[HealthCheck.too_slow],
     )
 

@@ -30,6 +30,7 @@ class Totals:
             group_id=group,
             group_protocol=protocol,
             auto_offset_reset="earliest",
+            auto_commit_interval_ms=100,  # a test waits for what is committed
         )
         self._thread = threading.Thread(target=self._run)
         self._is_over = threading.Event()

@@ -1,4 +1,4 @@
-"""The command in a process of its own, and what it prints."""
+"""The command in a process of its own, forked or started, and what it prints."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ import subprocess
 import sys
 from typing import Any
 
+from tests import forked
 from tests.broker.processes import DEADLINE_S
 
 KOHORT = [sys.executable, "-m", "kohort"]
+SERVER = forked.Server(
+    (
+        "kohort.cli.main",
+        "typer.rich_utils",
+        "pydantic.type_adapter",
+        "kohort.client.consumer",
+        "kohort.client.admin",
+    )
+)
 
 
 def ran(
@@ -19,14 +29,16 @@ def ran(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command; `given` is its standard input."""
     environment = dict(os.environ) if columns is None else {**os.environ, "COLUMNS": str(columns)}
-    return subprocess.run(
-        [*KOHORT, *arguments],
-        input=given,
-        capture_output=True,
-        timeout=2 * DEADLINE_S,
-        check=False,
-        env=environment,
+    return forked.run(
+        forked.Program("kohort", arguments, environment), SERVER, given, timeout_s=2 * DEADLINE_S
     )
+
+
+def ran_text(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command; what it prints is text."""
+    done = ran(*arguments)
+    output, errors = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, output, errors)
 
 
 def printed(*arguments: str, code: int = 0, given: bytes | None = None) -> str:

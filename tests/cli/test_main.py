@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,14 +12,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import Consumer, Producer
-
-KOHORT = [sys.executable, "-m", "kohort"]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*KOHORT, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+from tests.cli.running import as_json, printed, ran, told
 
 
 @pytest.mark.parametrize("command", [
@@ -33,9 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ["region"], ["region", "start"],
 ])  # fmt: skip
 def test_every_command_explains_itself(command: list[str]) -> None:
-    done = run(*command, "--help")
-    assert done.returncode == 0
-    assert "Usage" in done.stdout
+    assert "Usage" in printed(*command, "--help")
 
 
 @pytest.mark.parametrize("module", ["kohort", "kohort.cli", "kohort.cli.main"])
@@ -96,9 +86,9 @@ def test_groups_are_listed_and_described_as_kafkas_tools_do() -> None:
             while read < 10:
                 read += sum(map(len, consumer.poll(timeout_ms=1000).values()))
             consumer.commit()
-            listed = json.loads(run("groups", "list", "-b", address, "--json").stdout)
-            described = json.loads(run("groups", "describe", "g", "-b", address, "--json").stdout)
-            table = run("groups", "describe", "g", "-b", address).stdout
+            listed = as_json("groups", "list", "-b", address)
+            described = as_json("groups", "describe", "g", "-b", address)
+            table = printed("groups", "describe", "g", "-b", address)
     assert [group["group"] for group in listed["groups"]] == ["g"]
     assert (described["type"], described["state"], described["epoch"]) == (
         "classic",
@@ -130,15 +120,15 @@ def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> N
             while len(north.assignment()) < 2:
                 north.poll(20)
             describe = ("groups", "describe", "g", "-b", address)
-            described = json.loads(run(*describe, "--json").stdout)
+            described = as_json(*describe)
             assert (described["type"], described["state"]) == ("consumer", "Stable")
             assert described["assignor"] == "uniform"
             while len(described["members"]) < 2 or described["state"] != "Reconciling":
                 south.poll(20)
-                described = json.loads(run(*describe, "--json").stdout)
-            table = run("groups", "members", "g", "-b", address, "--verbose").stdout
-            offsets = run(*describe).stdout
-            listed = run("groups", "list", "-b", address).stdout
+                described = as_json(*describe)
+            table = printed("groups", "members", "g", "-b", address, "--verbose")
+            offsets = printed(*describe)
+            listed = printed("groups", "list", "-b", address)
     has = {member["client_id"]: member for member in described["members"]}
     assert has["north"]["assignment"] == {"t": [0, 1]}
     assert has["south"]["assignment"] == {}
@@ -157,22 +147,20 @@ def test_a_group_of_kip_848_is_shown_with_its_epochs_and_both_assignments() -> N
 
 
 def test_a_broker_that_is_not_there_is_one_line_with_its_address() -> None:
-    done = run("groups", "list", "-b", "127.0.0.1:1")
+    done = ran("groups", "list", "-b", "127.0.0.1:1")
     assert done.returncode == 1
-    assert done.stdout == ""
+    assert done.stdout == b""
     assert len(done.stderr.splitlines()) == 1
-    assert "127.0.0.1:1" in done.stderr
+    assert b"127.0.0.1:1" in done.stderr
 
 
 def test_an_argument_that_makes_no_sense_is_one_line() -> None:
-    done = run("groups", "describe", "", "-b", "127.0.0.1:1")
-    assert done.returncode == 1
-    assert done.stderr == "kohort: group_ids[0] is empty\n"
+    said = told("groups", "describe", "", "-b", "127.0.0.1:1", code=1)
+    assert said == "kohort: group_ids[0] is empty\n"
 
 
 def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    done = run("demo", "--quick", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert "not a folder of this demo" in done.stderr
+    said = told("demo", "--quick", "--out", str(tmp_path), code=1)
+    assert "not a folder of this demo" in said
     assert (tmp_path / "mine").exists()

@@ -13,6 +13,7 @@ import pytest
 
 from kohort.client import AdminClient, ConsumerRecord, NewTopic
 from kohort.region import KeyedState, ParquetDirectory, RegionPartition
+from tests.cli.running import ran_text
 from tests.region.regions import (
     LONG_S,
     Running,
@@ -27,13 +28,7 @@ from tests.region.regions import (
 
 
 def region(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kohort", "region", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return ran_text("region", *arguments)
 
 
 @pytest.fixture

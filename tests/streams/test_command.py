@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import PIPE
 
 import pytest
 
+from tests.cli.running import ran_text
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
 from tests.streams.test_running import SETTINGS, runs
@@ -16,13 +15,10 @@ from tests.streams.test_running import SETTINGS, runs
 pytestmark = pytest.mark.timeout(240)
 
 
-async def kohort(*arguments: str) -> tuple[int | None, str, str]:
+async def kohort(*arguments: str) -> tuple[int, str, str]:
     """Run a command; return its exit code and what it wrote."""
-    command = [sys.executable, "-m", "kohort", "streams", *arguments]
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-    async with asyncio.timeout(120):
-        out, error = await process.communicate()
-    return process.returncode, out.decode(), error.decode()
+    done = await asyncio.to_thread(ran_text, "streams", *arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_status_and_leave(servers: str) -> None:

@@ -95,7 +95,18 @@ def test_a_paused_one_is_waited_for(kohort_cluster):
 def session(folder: Path, code: str, *options: str) -> str:
     """Run tests in a session of their own, as a project that has kohort installed does."""
     (folder / "test_service.py").write_text(code)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:hypothesispytest",
+    ]
     done = subprocess.run(
         [*command, "--rootdir", str(folder), str(folder), *options],
         capture_output=True,

@@ -14,7 +14,6 @@ import doctest
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,11 +23,16 @@ from typing import IO
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from tests import forked
 from tests.real_kafka.broker import RealKafka, free_ports
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DEADLINE_S = 100.0
+SERVER = forked.Server(
+    ("kohort.client.consumer", "kohort.client.producer", "tests.usage.around"),
+    options=("-X", "faulthandler", "-u"),
+)
 NOT_PROGRAMS = {"around", "test_usage"}
 
 # Programs that want a broker of their own, and its settings by Kafka's names.
@@ -174,37 +178,31 @@ class Done:
 
 def run(program: str, broker: Broker, protocol: str) -> Done:
     """Run a program to its end, and do what it asks for on the way."""
-    name = program.replace("/", ".")
     arguments = [broker.bootstrap_servers, *([protocol] if protocol else [])]
+    module = "tests.usage." + program.replace("/", ".")
+    heard, told = os.pipe()
+    shown, printed = os.pipe()
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-u", "-m", f"tests.usage.{name}", *arguments],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
+        streams = (heard, printed, errors.fileno())
+        process = forked.start(forked.Program(module, arguments, dict(os.environ)), SERVER, streams)
+        os.close(heard)
+        os.close(printed)
         late = threading.Event()
         clock = threading.Timer(DEADLINE_S, end_late, (process, late))
         clock.start()
         try:
-            output = talk(process, broker)
+            output = talk(os.fdopen(shown), os.fdopen(told, "w"), broker)
             code = process.wait(DEADLINE_S)
         finally:
             clock.cancel()
-            end_all(process)
+            process.end_all()
         errors.seek(0)
         return Done(code, output, errors.read(), late.is_set())
 
 
-def talk(process: subprocess.Popen[str], broker: Broker) -> str:
+def talk(stdout: IO[str], stdin: IO[str], broker: Broker) -> str:
     """Read what a program prints; where it asks for something and for Enter, do it."""
     printed: list[str] = []
-    stdout, stdin = process.stdout, process.stdin
-    assert stdout is not None
-    assert stdin is not None
     with stdout, stdin:
         for line in stdout:
             printed.append(line)
@@ -227,16 +225,10 @@ def answer(stdin: IO[str]) -> None:
         stdin.flush()
 
 
-def end_late(process: subprocess.Popen[str], late: threading.Event) -> None:
+def end_late(process: forked.Forked, late: threading.Event) -> None:
     """Have a program show where its threads are, and end it with all it started."""
     late.set()
-    process.send_signal(signal.SIGABRT)
+    os.kill(process.pid, signal.SIGABRT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
-    end_all(process)
-
-
-def end_all(process: subprocess.Popen[str]) -> None:
-    """End what a program has left running, which is in its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    process.end_all()

@@ -28,12 +28,12 @@ from kohort.wire.messages.offsets import OffsetCommitRequest
 from kohort.wire.messages.topics import CreateTopicsRequest
 from kohort.wire.schema import Message, Request, String, message
 from tests.tiers import examples
-from tests.wire.kio_adapter import CASES, MODULES, PAIRED, case_name
+from tests.wire.kio_adapter import DRAWN, MODULES, PAIRED, case_name
 from tests.wire.reference import uvarint
 from tests.wire.values import any_messages
 
 few = examples(2, 5)
-each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
+each_case = pytest.mark.parametrize(("cls", "version"), DRAWN, ids=case_name)
 each_newest = pytest.mark.parametrize("cls", [*PAIRED, *MODULES], ids=case_name)
 
 # Numbers that a hostile peer puts where a length or a count is.

@@ -23,11 +23,11 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offsets import OffsetFetchRequest
 from kohort.wire.schema import Message
 from tests.tiers import examples
-from tests.wire.kio_adapter import CASES, case_name
+from tests.wire.kio_adapter import DRAWN, case_name
 from tests.wire.reference import reference_bytes, uvarint
 from tests.wire.values import any_messages
 
-FLEXIBLE_CASES = [(cls, version) for cls, version in CASES if cls.is_flexible(version)]
+FLEXIBLE_CASES = [(cls, version) for cls, version in DRAWN if cls.is_flexible(version)]
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

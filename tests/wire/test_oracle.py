@@ -15,6 +15,7 @@ from kohort.wire.schema import FieldSpec, Message
 from tests.tiers import examples
 from tests.wire.kio_adapter import (
     CASES,
+    DRAWN,
     case_name,
     field_from_kio,
     from_kio,
@@ -33,9 +34,10 @@ st.register_type_strategy(Records, st.binary(max_size=40).map(Records))
 # A case is one message in one version; structures nest, so that building a value takes a while.
 few = examples(2, 6)
 each_case = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
+each_drawn = pytest.mark.parametrize(("cls", "version"), DRAWN, ids=case_name)
 
 
-@each_case
+@each_drawn
 @few
 @given(data=st.data())
 def test_kio_reads_what_we_write(cls: type[Message], version: int, data: st.DataObject) -> None:
@@ -47,7 +49,7 @@ def test_kio_reads_what_we_write(cls: type[Message], version: int, data: st.Data
     assert codec.decode(cls, version, ours) == value
 
 
-@each_case
+@each_drawn
 @few
 @given(data=st.data())
 def test_we_read_what_kio_writes(cls: type[Message], version: int, data: st.DataObject) -> None:
