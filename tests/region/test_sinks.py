@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kohort.client import AdminClient, NewTopic
+from kohort.delta.positions import DeltaAppendError
 from kohort.region import (
     CallableSink,
     DeltaSink,
@@ -23,7 +24,6 @@ from kohort.region import (
     read_directory,
 )
 from kohort.region.delta import DeltaPublisher
-from kohort.tables.positions import DeltaAppendError
 from tests.region.regions import eventually, name_of_topic, produce, running, worker
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("partition", "offset", "value", "sum")])

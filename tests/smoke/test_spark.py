@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from kohort.spark import append, drain
 from tests.client.producer_scenarios import read_messages
+from tests.delta.rows import contents
 from tests.spark.playing import committed, describe, once, options, produce
-from tests.spark.rows import contents
 from tests.spark.sessions import MARKS, PATIENCE_S, until
 from tests.system.spark.test_sql import ends_of_group, flights, table
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from kohort.delta.parquet import ArrowTask
 from kohort.region import OperatorId, ParquetDirectory, RegionPartition
 from kohort.region.work import Load
 from kohort.spark import region
@@ -24,8 +25,7 @@ from kohort.spark.manifest import Manifest
 from kohort.spark.one_call import BATCH_ID, RepeatedBatchError
 from kohort.spark.region_channel import Channel
 from kohort.spark.region_work import SparkWork
-from kohort.tables.parquet import ArrowTask
-from tests.spark.rows import Row, batch_of, contents, span
+from tests.delta.rows import Row, batch_of, contents, span
 
 COLUMNS = (
     StructType()

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kohort.delta.parquet import Span
 from kohort.region import DeltaSink, ParquetDirectory, RegionOrderError, StateLimitError
 from kohort.region.sinks import SharedSink
 from kohort.spark.region_task import RegionReport, region_task
-from kohort.tables.parquet import Span
 from kohort.types import TopicPartition
-from tests.spark.rows import SCHEMA, batch_of, span
+from tests.delta.rows import SCHEMA, batch_of, span
 
 
 def count(place: TopicPartition, batches: Iterator[pa.RecordBatch], state: dict[str, int]) -> Any:

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kohort.delta.parquet import TaskReport
 from kohort.demo.actors import commands, say
 from kohort.demo.settings import QUICK_PERIOD_MS, GroupProtocol
 from kohort.demo.totals import columns, flight_fields, with_totals
 from kohort.errors import CommitFailedError, RebalanceInProgressError
-from kohort.tables.parquet import TaskReport
 
 if TYPE_CHECKING:
     import queue
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.client import Consumer, ConsumerRecord
+    from kohort.delta.parquet import ArrowTask
     from kohort.region import KeyedState, RegionConsumer, RegionPartition
-    from kohort.tables.parquet import ArrowTask
     from kohort.types import TopicPartition
 
 BATCH_RECORDS = 20_000
@@ -72,14 +72,14 @@ class Application:
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
         """Take a consumer and the settings of the command line."""
-        from kohort.spark.delta import DeltaAppend
+        from kohort.delta.append import TableAppend
 
         self._consumer = consumer
         self._uncommitted = False
         self._name = arguments.name
         self._sabotage = arguments.sabotage
         # The demo makes its topic once, so positions need no topic ids.
-        self._table = DeltaAppend(
+        self._table = TableAppend(
             arguments.table, group_id=arguments.group, positions_without_id="same"
         )
         self._batch_id = 0

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import asdict
 
-from kohort.region.errors import SinkError
-from kohort.region.machines.records import OperatorId, RegionPartition
-from kohort.region.names import in_file_names
-from kohort.region.sinks import check_shown, storing
-from kohort.tables.columns import (
+from kohort.delta.columns import (
     SchemaMode,
     check_partition_columns,
     check_same_partitions,
     check_types,
     fit_columns,
 )
-from kohort.tables.compaction import add_action
-from kohort.tables.parquet import FileLayout, TableWriter, WrittenFile, remove_files
-from kohort.tables.storage import TableStorage, table_storage
+from kohort.delta.compaction import add_action
+from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
+from kohort.delta.storage import TableStorage, table_storage
+from kohort.region.errors import SinkError
+from kohort.region.machines.records import OperatorId, RegionPartition
+from kohort.region.names import in_file_names
+from kohort.region.sinks import check_shown, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa

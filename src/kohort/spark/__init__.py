@@ -12,9 +12,11 @@ from kohort.lazy import importer
 from kohort.spark.environment import session_config, use_this_interpreter
 
 if TYPE_CHECKING:
+    from kohort.delta.append import AppendReport
+    from kohort.delta.positions import DeltaAppendError
     from kohort.spark.appending import append
     from kohort.spark.checkpoints import CheckpointError
-    from kohort.spark.delta import AppendReport, DeltaAppend
+    from kohort.spark.delta import DeltaAppend
     from kohort.spark.listening import Listening, ListeningError, install
     from kohort.spark.region import region_sink
     from kohort.spark.sinks import SinkError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from kohort.spark.stopping import DrainError, drain
     from kohort.spark.versions import SparkVersionError
     from kohort.spark.watching import SourceProgress, progress
-    from kohort.tables.positions import DeltaAppendError
 
 __all__ = [
     "KohortDataSource",
@@ -47,10 +48,10 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
-        "AppendReport": ".delta",
+        "AppendReport": "kohort.delta.append",
         "CheckpointError": ".checkpoints",
         "DeltaAppend": ".delta",
-        "DeltaAppendError": "kohort.tables.positions",
+        "DeltaAppendError": "kohort.delta.positions",
         "DrainError": ".stopping",
         "KohortDataSource": ".source",
         "SparkVersionError": ".versions",

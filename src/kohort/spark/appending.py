@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from kohort.spark.delta import DeltaAppend, DeltaOptions, check_key_columns
+from kohort.delta.append import DeltaOptions
+from kohort.spark.delta import DeltaAppend, check_key_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,168 +1,25 @@
-"""Exactly once into a Delta Lake table, shared by every application of a consumer group.
-
-The offsets travel with the data: one Delta commit per batch adds the batch's files and sets, for
-each Kafka partition in it, an application transaction to the last offset + 1. Whoever reads a
-record again, after a crash or a hand-over, finds that number in the table and drops the row. No
-coordinator is needed: Delta's own commit decides who was first.
-"""
+"""Exactly once from a Spark stream into a Delta Lake table (`kohort.delta.append`)."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from kohort.tables.columns import (
-    SchemaMode,
-    check_partition_columns,
-    check_same_partitions,
-    check_types,
-    fit_columns,
-)
-from kohort.tables.compaction import TARGET_BYTES, add_action, compact
-from kohort.tables.parquet import (
-    ArrowTask,
-    FileLayout,
-    Span,
-    TaskReport,
-    merge_spans,
-    remove_files,
-    writing_task,
-)
-from kohort.tables.positions import (
-    DeltaAppendError,
-    Position,
-    TablePositions,
-    WithoutId,
-    check_restart,
-)
-from kohort.tables.storage import table_storage
+from kohort.delta.append import KEY_COLUMNS, TableAppend
+from kohort.delta.parquet import ArrowTask, TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("kohort.spark")
 
-KEY_COLUMNS = ("topic", "partition", "offset")
-# Each attempt re-reads the table, so one lost race costs one attempt.
-ATTEMPTS = 20
-
-# Topic to topic id: of one batch, or a function that asks for the ids of now.
-TopicIds: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
-
-
-class AppendReport(Struct, frozen=True):
-    """What became of one batch.
-
-    Attributes:
-        batch_id: Spark's number of the batch.
-        rows_read: Rows in the batch.
-        rows_written: Rows added to the table.
-        rows_dropped: Rows that were in the table already.
-        attempts: How often the files were written or the commit was tried.
-        table_version: Version of the table that holds the batch, None when nothing was written.
-    """
-
-    batch_id: int
-    rows_read: int
-    rows_written: int
-    rows_dropped: int
-    attempts: int
-    table_version: int | None
-
-
-class RowSource(Protocol):
-    """Where the rows of a batch come from; writes them as often as it is asked to."""
-
-    def write(self, task: ArrowTask) -> Iterable[TaskReport]:
-        """Feed all rows to `task`, any number of times in parallel, and return what it yields."""
-
-
-class DeltaOptions(TypedDict, total=False):
-    """The optional arguments of `DeltaAppend`, which says what they are."""
-
-    partition_by: Sequence[str]
-    keep_offsets: bool
-    storage_options: Mapping[str, str] | None
-    schema_mode: SchemaMode
-    target_file_bytes: int | None
-    optimize_every: int | None
-    topic_ids: Callable[[], Mapping[str, str]] | None
-    positions_without_id: WithoutId
-
-
-class DeltaAppend:
+class DeltaAppend(TableAppend):
     """Appends each batch of a stream to a Delta table exactly once; for `foreachBatch`.
 
-    The stream must still have the columns `topic`, `partition` and `offset` of its records. Rows
-    may be filtered, or one record may become several rows, as long as the same record always
-    becomes the same rows.
-
-    Args:
-        table: A directory that driver and executors share, or a URI of an object store (`s3://`,
-            `abfss://`, `gs://`, ...).
-        group_id: Consumer group; applications with the same group share the table's positions.
-        partition_by: Columns to partition the table by when it is created.
-        keep_offsets: Whether topic, partition and offset become columns of the table.
-        storage_options: deltalake's options for the object store, such as credentials.
-        schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
-        target_file_bytes: Begin another file when one has grown beyond this; None for one file
-            per task.
-        optimize_every: Compact small files after so many batches that wrote something; None for
-            never.
-        topic_ids: Asks for the topics' ids, where the batch does not carry them: on Spark Connect,
-            or with another source.
-        positions_without_id: What to make of positions that were written without a topic id:
-            `same` promises that they are of the topic as it is now, `other` says that it was
-            deleted and recreated since, and `check` refuses a batch that begins at offset 0 and
-            ends below them, because it cannot tell.
-
-    Raises:
-        ValueError: The table's scheme is not supported, or an argument makes no sense.
+    The arguments are those of `TableAppend`.
     """
-
-    def __init__(
-        self,
-        table: str | Path,
-        group_id: str,
-        *,
-        partition_by: Sequence[str] = (),
-        keep_offsets: bool = True,
-        storage_options: Mapping[str, str] | None = None,
-        schema_mode: SchemaMode = "strict",
-        target_file_bytes: int | None = None,
-        optimize_every: int | None = None,
-        topic_ids: Callable[[], Mapping[str, str]] | None = None,
-        positions_without_id: WithoutId = "check",
-    ) -> None:
-        if not group_id:
-            raise ValueError("group_id must not be empty")
-        _check_choice("schema_mode", schema_mode, ("strict", "merge"))
-        _check_choice("positions_without_id", positions_without_id, ("check", "same", "other"))
-        _check_positive("target_file_bytes", target_file_bytes)
-        _check_positive("optimize_every", optimize_every)
-        self._group_id = group_id
-        self._storage = table_storage(table, storage_options)
-        self._places = TablePositions(group_id, positions_without_id)
-        self._partition_by = (
-            (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        )
-        self._keep_offsets = keep_offsets
-        self._schema_mode: SchemaMode = schema_mode
-        self._target_file_bytes = target_file_bytes
-        self._optimize_every = optimize_every
-        self._topic_ids = topic_ids
-        self._known_ids: dict[str, str] = {}
-        self._positions: dict[tuple[str, int], int] = {}
-        # What the table said about the partitions of the batch that is being written.
-        self._read: dict[tuple[str, int], Position] = {}
-        self._since_optimized = 0
-        self.last_batch: AppendReport | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Append one batch.
@@ -181,210 +38,6 @@ class DeltaAppend:
         with only_call(sink, frame, batch_id):
             ids = topic_ids(frame) or self._topic_ids
             self.append(_FrameRows(frame), _frame_schema(frame), batch_id, ids)
-
-    def append(
-        self,
-        rows: RowSource,
-        schema: pa.Schema,
-        batch_id: int,
-        topic_ids: TopicIds | None = None,
-    ) -> AppendReport:
-        """Append rows that need not come from Spark.
-
-        Args:
-            rows: Writes the rows, again when others were faster.
-            schema: Columns of the rows.
-            batch_id: Number of the batch, for the report.
-            topic_ids: Ids of the topics that the rows are of. A function is asked before the rows
-                are read and again before the commit.
-
-        Returns:
-            What became of them; also kept as `last_batch`.
-        """
-        schema = self._table_columns(schema)
-        check_types(schema, self._storage.uri)
-        table = self._open(schema)
-        fit_columns(table, schema, self._schema_mode, self._storage.uri)
-        ids = dict(topic_ids() if callable(topic_ids) else topic_ids or {})
-        self._remember(ids)
-        reports: list[TaskReport] | None = None
-        for attempt in range(1, ATTEMPTS + 1):
-            if reports is None:
-                reports = list(rows.write(self._task(table, schema)))
-            table.update_incremental()
-            try:
-                _check_ids(topic_ids, ids, reports)
-                stale = self._learn_positions(table, reports)
-            except DeltaAppendError:
-                self._remove(reports)
-                raise
-            if stale:
-                self._remove(reports)
-                reports = None
-            elif self._commit(table, reports):
-                return self._finish(batch_id, reports, attempt, table)
-        self._remove(reports or [])
-        raise DeltaAppendError(
-            f"{self._storage.uri}: others won the commit {ATTEMPTS} times; "
-            f"batch {batch_id} is not in the table"
-        )
-
-    def _task(self, table: DeltaTable, schema: pa.Schema) -> ArrowTask:
-        layout = FileLayout(
-            schema.serialize().to_pybytes(),
-            tuple(table.metadata().partition_columns),
-            self._target_file_bytes,
-        )
-        return writing_task(self._storage, layout, dict(self._positions))
-
-    def _table_columns(self, schema: pa.Schema) -> pa.Schema:
-        import pyarrow as pa
-
-        dropped = () if self._keep_offsets else KEY_COLUMNS
-        return pa.schema(
-            [column.with_nullable(True) for column in schema if column.name not in dropped]
-        )
-
-    def _open(self, schema: pa.Schema) -> DeltaTable:
-        from deltalake import DeltaTable, Schema
-        from deltalake.exceptions import DeltaError
-
-        uri, options = self._storage.uri, dict(self._storage.options)
-        if not DeltaTable.is_deltatable(uri, options):
-            check_partition_columns(schema, self._partition_by, uri)
-            if self._storage.is_local:
-                Path(uri).mkdir(parents=True, exist_ok=True)
-            try:
-                DeltaTable.create(
-                    uri,
-                    schema=Schema.from_arrow(schema),
-                    mode="ignore",
-                    partition_by=list(self._partition_by),
-                    storage_options=options,
-                )
-            except DeltaError:
-                # Another application created it between the question and the attempt.
-                if not DeltaTable.is_deltatable(uri, options):
-                    raise
-        table = DeltaTable(uri, storage_options=options)
-        check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
-        return table
-
-    def _remember(self, ids: Mapping[str, str]) -> None:
-        """Forget positions of topics that are not those of the last batch."""
-        self._positions = {
-            key: position
-            for key, position in self._positions.items()
-            if ids.get(key[0]) == self._known_ids.get(key[0])
-        }
-        self._known_ids = dict(ids)
-
-    def _learn_positions(self, table: DeltaTable, reports: list[TaskReport]) -> bool:
-        """Read the table's positions; return whether rows were written that are in it already."""
-        self._read.clear()
-        for seen in _seen(reports):
-            key = (seen.topic, seen.partition)
-            position = self._places.read(table, *key, self._known_ids.get(seen.topic))
-            check_restart(seen, position)
-            self._read[key] = position
-            self._positions[key] = position.value
-        kept = _spans(reports)
-        return any(span.first < self._positions[span.topic, span.partition] for span in kept)
-
-    def _commit(self, table: DeltaTable, reports: list[TaskReport]) -> bool:
-        """Commit the files; return False when another writer was first.
-
-        Delta refuses a writer whose view of the same transaction is stale, but takes a lower
-        version from one whose view is not: `_learn_positions` looked at this very snapshot.
-        """
-        from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError
-
-        files = [file for report in reports for file in report.files]
-        if not files:
-            return True
-        positions = self._places.transactions(table, _spans(reports), self._known_ids)
-        try:
-            table.create_write_transaction(
-                [add_action(file) for file in files],
-                "append",
-                table.schema(),
-                table.metadata().partition_columns,
-                commit_properties=CommitProperties(app_transactions=positions),
-            )
-        except CommitFailedError:
-            return False
-        return True
-
-    def _finish(
-        self, batch_id: int, reports: list[TaskReport], attempts: int, table: DeltaTable
-    ) -> AppendReport:
-        for seen in _seen(reports):
-            self._tell(seen, self._read[seen.topic, seen.partition])
-        for span in _spans(reports):
-            self._positions[span.topic, span.partition] = span.end
-        read = sum(report.rows_read for report in reports)
-        written = sum(report.rows_written for report in reports)
-        version = None
-        if written:
-            table.update_incremental()
-            version = table.version()
-            self._optimize(table)
-        self.last_batch = AppendReport(batch_id, read, written, read - written, attempts, version)
-        return self.last_batch
-
-    def _tell(self, seen: Span, position: Position) -> None:
-        """Say what a topic that was recreated means for the table, or may have meant."""
-        where = f"{self._storage.uri}: {seen.topic}-{seen.partition}"
-        if position.remade:
-            log.warning(
-                "%s: the topic was deleted and recreated (its id is %s now); its records are "
-                "appended from its own offset 0 on, and those of the former topic stay",
-                where,
-                self._known_ids[seen.topic],
-            )
-        if position.same_topic and seen.first < position.value:
-            log.warning(
-                "%s: records from offset %d to %d were left out, as the table has everything below "
-                "%d. That is right after a crash, and when a batch is read again. A RESTORE keeps "
-                "the positions: to write again what it has removed, set the group back and pass "
-                "another group_id to DeltaAppend or append",
-                where,
-                seen.first,
-                min(seen.end, position.value) - 1,
-                position.value,
-            )
-        if not position.same_topic and seen.first < position.value:
-            log.warning(
-                "%s: records from offset %d to %d were dropped, as the table holds everything "
-                "below %d. No topic id says that it is the same topic: if it was deleted and made "
-                "anew, they are lost (see topic_ids of DeltaAppend)",
-                where,
-                seen.first,
-                min(seen.end, position.value) - 1,
-                position.value,
-            )
-
-    def _optimize(self, table: DeltaTable) -> None:
-        """Compact small files when it is time; the batch is in the table whatever comes of it."""
-        self._since_optimized += 1
-        if self._optimize_every is None or self._since_optimized < self._optimize_every:
-            return
-        self._since_optimized = 0
-        try:
-            compact(table, self._storage, self._target_file_bytes or TARGET_BYTES)
-        except Exception as error:  # noqa: BLE001  # the batch is in the table; a failure would repeat it
-            log.warning(
-                "%s: small files could not be compacted, which is tried again after %d batches: %s",
-                self._storage.uri,
-                self._optimize_every,
-                error,
-            )
-
-    def _remove(self, reports: Iterable[TaskReport]) -> None:
-        names = [file.path for report in reports for file in report.files]
-        if names:
-            remove_files(self._storage.file_system(), names)
 
 
 def check_key_columns(columns: Sequence[str]) -> None:
@@ -405,29 +58,6 @@ def check_key_columns(columns: Sequence[str]) -> None:
         )
 
 
-def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}")
-
-
-def _check_ids(asked: TopicIds | None, ids: Mapping[str, str], reports: list[TaskReport]) -> None:
-    """Make sure that the topics are the same after reading as before."""
-    if not callable(asked):
-        return
-    now = asked()
-    for topic in sorted({span.topic for report in reports for span in report.seen}):
-        if now.get(topic) != ids.get(topic):
-            raise DeltaAppendError(
-                f"topic {topic!r} was recreated while the batch was read (id {ids.get(topic)} "
-                f"before, {now.get(topic)} after): its records may be of either topic"
-            )
-
-
 class _FrameRows(Struct, frozen=True):
     """The rows of a Spark DataFrame, written by Spark's executors."""
 
@@ -442,11 +72,3 @@ def _frame_schema(frame: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(frame.schema, timezone="UTC")
-
-
-def _spans(reports: Iterable[TaskReport]) -> list[Span]:
-    return merge_spans(span for report in reports for span in report.spans)
-
-
-def _seen(reports: Iterable[TaskReport]) -> list[Span]:
-    return merge_spans(span for report in reports for span in report.seen)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
+from kohort.delta.parquet import ArrowTask, Span, merge_spans, spans_of
 from kohort.region.errors import RegionOrderError
 from kohort.region.states import KeyedState, check_size
-from kohort.tables.parquet import ArrowTask, Span, merge_spans, spans_of
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

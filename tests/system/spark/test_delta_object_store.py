@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
+from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.storage import table_storage
 from kohort.spark.delta import DeltaAppend
-from kohort.tables.parquet import ArrowTask, TaskReport
-from kohort.tables.storage import table_storage
+from tests.delta.rows import IDS, SCHEMA, ListRows, Row, contents, span
 from tests.spark import object_store
-from tests.spark.rows import IDS, SCHEMA, ListRows, Row, contents, span
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_files_of_a_failed_task_are_removed(table: str, options: dict[str, str])
     class Broken:
         def write(self, task: ArrowTask) -> Iterable[TaskReport]:
             def batches() -> Iterator[pa.RecordBatch]:
-                from tests.spark.rows import batch_of
+                from tests.delta.rows import batch_of
 
                 yield batch_of(span(0, 0, 200_000))
                 raise Refused

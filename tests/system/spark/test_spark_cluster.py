@@ -19,10 +19,10 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.spark import append, drain
+from tests.delta.rows import Row, contents
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import new_topic
 from tests.spark.playing import committed, describe, options, produce
-from tests.spark.rows import Row, contents
 from tests.spark.sessions import MARKS, session
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from kohort.spark import append
 from kohort.spark.sinks import Finding, check_sink, directory_digest, query_id
+from tests.delta.rows import contents
 from tests.spark import object_store
 from tests.spark.playing import committed, options, produce
-from tests.spark.rows import contents
 from tests.system.spark.test_spark import expected, pytestmark, rows_of, spark
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""DeltaAppend without Spark: rows come from lists, rivals are other processes."""
+"""TableAppend without Spark: rows come from lists, rivals are other processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.spark.delta import DeltaAppend
-from kohort.tables.parquet import ArrowTask, TaskReport
-from kohort.tables.positions import DeltaAppendError
-from tests.spark.rows import IDS, SCHEMA, ListRows, Row, contents, span
+from kohort.delta.append import TableAppend
+from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.positions import DeltaAppendError
+from tests.delta.rows import IDS, SCHEMA, ListRows, Row, contents, span
 
 
 def position(path: Path, partition: int) -> int | None:
@@ -25,18 +25,18 @@ def position(path: Path, partition: int) -> int | None:
 
 
 def test_a_replayed_batch_is_dropped(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path / "table", "g")
+    append = TableAppend(tmp_path / "table", "g")
     rows = ListRows([span(0, 0, 10), span(1, 5, 7)])
     first = append.append(rows, SCHEMA, 0, IDS)
     again = append.append(rows, SCHEMA, 0, IDS)
-    after_restart = DeltaAppend(tmp_path / "table", "g").append(rows, SCHEMA, 0, IDS)
+    after_restart = TableAppend(tmp_path / "table", "g").append(rows, SCHEMA, 0, IDS)
     assert (first.rows_written, again.rows_dropped, after_restart.rows_dropped) == (12, 12, 12)
     assert contents(tmp_path / "table") == Counter([*span(0, 0, 10), *span(1, 5, 7)])
     assert (position(tmp_path / "table", 0), position(tmp_path / "table", 1)) == (10, 7)
 
 
 def test_only_the_rows_above_the_position_are_written(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     append.append(ListRows([span(0, 0, 10)]), SCHEMA, 0, IDS)
     report = append.append(ListRows([span(0, 4, 14)]), SCHEMA, 1, IDS)
     assert (report.rows_read, report.rows_written, report.rows_dropped) == (10, 4, 6)
@@ -44,7 +44,7 @@ def test_only_the_rows_above_the_position_are_written(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_record_stay_together(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     twice = [*span(0, 0, 3), *span(0, 0, 3)]
     append.append(ListRows([twice]), SCHEMA, 0, IDS)
     append.append(ListRows([twice]), SCHEMA, 0, IDS)
@@ -52,7 +52,7 @@ def test_rows_of_one_record_stay_together(tmp_path: Path) -> None:
 
 
 def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     report = append.append(ListRows([]), SCHEMA, 0, IDS)
     assert (report.rows_read, report.table_version) == (0, None)
     assert DeltaTable(tmp_path).version() == 0
@@ -60,7 +60,7 @@ def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
 
 def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
     for group in ("g", "h"):
-        DeltaAppend(tmp_path, group).append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
+        TableAppend(tmp_path, group).append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
     assert contents(tmp_path) == Counter([*span(0, 0, 3), *span(0, 0, 3)])
 
 
@@ -76,13 +76,13 @@ class Rival:
     def write(self, task: ArrowTask) -> Iterable[TaskReport]:
         reports = list(self.rows.write(task))
         if not self.asked:
-            DeltaAppend(self.path, "g").append(self.rival, SCHEMA, 0, IDS)
+            TableAppend(self.path, "g").append(self.rival, SCHEMA, 0, IDS)
         self.asked += 1
         return reports
 
 
 def test_rows_that_a_rival_committed_meanwhile_are_dropped(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 10), span(0, 0, 6))
     report = append.append(rows, SCHEMA, 0, IDS)
     assert (report.rows_written, report.rows_dropped, rows.asked) == (4, 6, 2)
@@ -90,7 +90,7 @@ def test_rows_that_a_rival_committed_meanwhile_are_dropped(tmp_path: Path) -> No
 
 
 def test_a_slow_writer_never_sets_a_position_back(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 6), span(0, 0, 10))
     report = append.append(rows, SCHEMA, 0, IDS)
     assert (report.rows_written, report.table_version) == (0, None)
@@ -99,7 +99,7 @@ def test_a_slow_writer_never_sets_a_position_back(tmp_path: Path) -> None:
 
 
 def test_rivals_on_other_partitions_cost_no_second_write(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     rows = Rival(tmp_path, span(0, 0, 6), span(1, 0, 10))
     append.append(rows, SCHEMA, 0, IDS)
     assert rows.asked == 1
@@ -107,7 +107,7 @@ def test_rivals_on_other_partitions_cost_no_second_write(tmp_path: Path) -> None
 
 
 def test_files_of_a_lost_attempt_are_removed(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(
+    TableAppend(tmp_path, "g").append(
         Rival(tmp_path, span(0, 0, 10), span(0, 0, 6)), SCHEMA, 0, IDS
     )
     named = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
@@ -115,7 +115,7 @@ def test_files_of_a_lost_attempt_are_removed(tmp_path: Path) -> None:
 
 
 def test_statistics_and_sizes_are_true(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(ListRows([span(3, 7, 12)]), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g").append(ListRows([span(3, 7, 12)]), SCHEMA, 0, IDS)
     log = (tmp_path / "_delta_log" / f"{1:020}.json").read_text().splitlines()
     add = next(entry["add"] for entry in map(json.loads, log) if "add" in entry)
     assert add["size"] == (tmp_path / add["path"]).stat().st_size
@@ -127,7 +127,7 @@ def test_statistics_and_sizes_are_true(tmp_path: Path) -> None:
 
 
 def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g", partition_by=["topic", "partition"])
+    append = TableAppend(tmp_path, "g", partition_by=["topic", "partition"])
     append.append(ListRows([[*span(0, 0, 5), *span(1, 0, 3)]]), SCHEMA, 0)
     table = DeltaTable(tmp_path)
     assert table.metadata().partition_columns == ["topic", "partition"]
@@ -136,26 +136,26 @@ def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
 
 
 def test_offsets_need_not_become_columns(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g", keep_offsets=False)
+    append = TableAppend(tmp_path, "g", keep_offsets=False)
     append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0, IDS)
     assert append.append(ListRows([span(0, 0, 5)]), SCHEMA, 0, IDS).rows_dropped == 5
     assert DeltaTable(tmp_path).to_pyarrow_table().column_names == ["value"]
 
 
 def test_another_schema_is_refused_by_column(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(ListRows([]), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g").append(ListRows([]), SCHEMA, 0, IDS)
     other = SCHEMA.set(3, pa.field("value", pa.int64()))
     with pytest.raises(DeltaAppendError, match=r"'value' is string in the table and int64"):
-        DeltaAppend(tmp_path, "g").append(ListRows([]), other, 0, IDS)
+        TableAppend(tmp_path, "g").append(ListRows([]), other, 0, IDS)
     with pytest.raises(DeltaAppendError, match="no column 'more'"):
-        DeltaAppend(tmp_path, "g").append(
+        TableAppend(tmp_path, "g").append(
             ListRows([]), SCHEMA.append(pa.field("more", pa.string())), 0, IDS
         )
 
 
 def test_deltalake_takes_a_lower_version_and_refuses_a_stale_view(tmp_path: Path) -> None:
-    """The two facts that `DeltaAppend` is built on; a change in deltalake shows here first."""
-    DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 9)]), SCHEMA, 0, IDS)
+    """The two facts that `TableAppend` is built on; a change in deltalake shows here first."""
+    TableAppend(tmp_path, "g").append(ListRows([span(0, 0, 9)]), SCHEMA, 0, IDS)
     stale, fresh = DeltaTable(tmp_path), DeltaTable(tmp_path)
     lower = CommitProperties(app_transactions=[Transaction(f"g/t/0@{IDS['t']}", 1)])
     fresh.create_write_transaction([], "append", fresh.schema(), commit_properties=lower)
@@ -166,7 +166,7 @@ def test_deltalake_takes_a_lower_version_and_refuses_a_stale_view(tmp_path: Path
 
 def append_all(path: Path, batches: list[list[list[Row]]], start: object) -> None:
     start.wait(30)  # type: ignore[attr-defined]  # multiprocessing has no public barrier type
-    append = DeltaAppend(path, "g")
+    append = TableAppend(path, "g")
     for number, tasks in enumerate(batches):
         append.append(ListRows(tasks), SCHEMA, number, IDS)
 
@@ -210,7 +210,7 @@ def test_any_order_of_replays_writes_each_row_once(
 ) -> None:
     """Applications replay any earlier read: what is in the table is the prefix that was read."""
     path = tmp_path_factory.mktemp("delta")
-    apps = [DeltaAppend(path, "g") for _ in range(3)]
+    apps = [TableAppend(path, "g") for _ in range(3)]
     ends = [0, 0]
     for number, (app, partition, size, forget) in enumerate(moves):
         start = max(0, ends[partition] - size) if forget else ends[partition]

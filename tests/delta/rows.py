@@ -1,4 +1,4 @@
-"""Rows for `DeltaAppend` without Spark: from lists, in tasks."""
+"""Rows for `TableAppend` without Spark: from lists, in tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from kohort.tables.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask, TaskReport
 
 SCHEMA = pa.schema(
     [

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.spark.delta import DeltaAppend
-from kohort.tables.storage import table_storage
+from kohort.delta.append import TableAppend
+from kohort.delta.storage import table_storage
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_place_that_is_not_supported_is_refused_with_a_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=remedy):
-        DeltaAppend(table, "g")
+        TableAppend(table, "g")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,5 +67,5 @@ def test_a_relative_directory_is_made_absolute(
 @pytest.mark.parametrize("name", ["allow_unsafe_rename", "AWS_S3_ALLOW_UNSAFE_RENAME"])
 def test_commits_that_can_overwrite_each_other_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="overwrite each other"):
-        DeltaAppend("s3://bucket/table", "g", storage_options={name: "true"})
-    DeltaAppend("s3://bucket/table", "g", storage_options={name: "false"})
+        TableAppend("s3://bucket/table", "g", storage_options={name: "true"})
+    TableAppend("s3://bucket/table", "g", storage_options={name: "false"})

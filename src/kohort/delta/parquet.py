@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field, to_builtins
 
-from kohort.tables.storage import TableStorage
+from kohort.delta.storage import TableStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow.fs import FileSystem
 
-log = logging.getLogger("kohort.spark")
+log = logging.getLogger("kohort.delta")
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024

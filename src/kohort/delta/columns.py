@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kohort.tables.positions import DeltaAppendError
+from kohort.delta.positions import DeltaAppendError
 
 if TYPE_CHECKING:
     import pyarrow as pa

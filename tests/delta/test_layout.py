@@ -1,4 +1,4 @@
-"""How DeltaAppend lays a table out: columns, partitions, sizes of files, compaction."""
+"""How TableAppend lays a table out: columns, partitions, sizes of files, compaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from kohort.spark.delta import DeltaAppend
-from kohort.tables.compaction import TARGET_BYTES, SmallFile, compact, plan
-from kohort.tables.parquet import ArrowTask, TaskReport
-from kohort.tables.positions import DeltaAppendError
-from kohort.tables.storage import table_storage
-from tests.spark.rows import IDS, SCHEMA, ListRows, Row, batch_of, contents, span
+from kohort.delta.append import TableAppend
+from kohort.delta.compaction import TARGET_BYTES, SmallFile, compact, plan
+from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.positions import DeltaAppendError
+from kohort.delta.storage import table_storage
+from tests.delta.rows import IDS, SCHEMA, ListRows, Row, batch_of, contents, span
 
 
 class Wider:
@@ -37,7 +37,7 @@ class Wider:
             yield TaskReport.from_json(batch["report"][0].as_py())
 
 
-def append_wider(append: DeltaAppend, rows: list[Row], name: str, kind: pa.DataType) -> None:
+def append_wider(append: TableAppend, rows: list[Row], name: str, kind: pa.DataType) -> None:
     wider = Wider(rows, name, kind)
     append.append(wider, wider.schema, 0, IDS)
 
@@ -47,7 +47,7 @@ def column(path: Path, name: str) -> Counter[Any]:
 
 
 def test_new_columns_are_added_when_asked_for(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g", schema_mode="merge")
+    append = TableAppend(tmp_path, "g", schema_mode="merge")
     append.append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
     append_wider(append, span(0, 3, 5), "delay", pa.int32())
     append_wider(append, span(0, 5, 6), "carrier", pa.int64())
@@ -59,16 +59,16 @@ def test_new_columns_are_added_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_asking_a_new_column_is_refused(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     append.append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
     with pytest.raises(DeltaAppendError, match="no column 'delay'; pass schema_mode='merge'"):
         append_wider(append, span(0, 3, 5), "delay", pa.int32())
 
 
 def test_a_changed_type_is_refused_by_name_in_both_modes(tmp_path: Path) -> None:
-    append_wider(DeltaAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.int32())
+    append_wider(TableAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.int32())
     for mode in ("strict", "merge"):
-        append = DeltaAppend(tmp_path, "g", schema_mode=mode)
+        append = TableAppend(tmp_path, "g", schema_mode=mode)
         with pytest.raises(DeltaAppendError, match="'delay' is int32 in the table and int64"):
             append_wider(append, span(0, 2, 4), "delay", pa.int64())
         with pytest.raises(DeltaAppendError, match="'Delay' differs from the table's 'delay' in"):
@@ -77,9 +77,9 @@ def test_a_changed_type_is_refused_by_name_in_both_modes(tmp_path: Path) -> None
 
 def test_a_type_that_delta_lacks_is_refused_by_column(tmp_path: Path) -> None:
     with pytest.raises(DeltaAppendError, match="column 'delay' is duration"):
-        append_wider(DeltaAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.duration("us"))
-    append_wider(DeltaAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.int32())
-    merging = DeltaAppend(tmp_path, "g", schema_mode="merge")
+        append_wider(TableAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.duration("us"))
+    append_wider(TableAppend(tmp_path, "g"), span(0, 0, 2), "delay", pa.int32())
+    merging = TableAppend(tmp_path, "g", schema_mode="merge")
     with pytest.raises(DeltaAppendError, match="column 'other' is duration"):
         append_wider(merging, span(0, 2, 4), "other", pa.duration("us"))
 
@@ -89,18 +89,18 @@ def test_a_column_that_must_not_be_null_is_asked_for(tmp_path: Path) -> None:
     must = Field("must", PrimitiveType("integer"), nullable=False)
     DeltaTable.create(tmp_path, Schema([*fields, must]))
     with pytest.raises(DeltaAppendError, match="'must' of the table must not be null"):
-        DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
+        TableAppend(tmp_path, "g").append(ListRows([span(0, 0, 3)]), SCHEMA, 0, IDS)
 
 
 def test_two_applications_that_add_the_same_column_both_go_on(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 1)]), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g").append(ListRows([span(0, 0, 1)]), SCHEMA, 0, IDS)
     start = threading.Barrier(2)
     failures: list[BaseException] = []
 
     def widen(partition: int) -> None:
         try:
             start.wait(30)
-            append = DeltaAppend(tmp_path, "g", schema_mode="merge")
+            append = TableAppend(tmp_path, "g", schema_mode="merge")
             append_wider(append, span(partition, 0, 5), "delay", pa.int32())
         except BaseException as error:  # noqa: BLE001  # the test says what it was
             failures.append(error)
@@ -118,10 +118,10 @@ def test_a_column_that_a_rival_adds_meanwhile_costs_no_rows(tmp_path: Path) -> N
     class Meanwhile:
         def write(self, task: ArrowTask) -> Iterable[TaskReport]:
             yield from ListRows([span(0, 0, 5)]).write(task)
-            rival = DeltaAppend(tmp_path, "g", schema_mode="merge")
+            rival = TableAppend(tmp_path, "g", schema_mode="merge")
             append_wider(rival, span(1, 0, 2), "delay", pa.int32())
 
-    DeltaAppend(tmp_path, "g").append(Meanwhile(), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g").append(Meanwhile(), SCHEMA, 0, IDS)
     assert contents(tmp_path) == Counter([*span(0, 0, 5), *span(1, 0, 2)])
 
 
@@ -134,23 +134,23 @@ def test_a_column_that_a_rival_adds_meanwhile_costs_no_rows(tmp_path: Path) -> N
     ],
 )
 def test_partition_columns_that_cannot_be(tmp_path: Path, columns: list[str], problem: str) -> None:
-    append = DeltaAppend(tmp_path / "table", "g", partition_by=columns)
+    append = TableAppend(tmp_path / "table", "g", partition_by=columns)
     with pytest.raises(DeltaAppendError, match=problem):
         append_wider(append, span(0, 0, 2), "price", pa.float64())
     assert not (tmp_path / "table").exists()
 
 
 def test_all_columns_cannot_be_partition_columns(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g", partition_by=SCHEMA.names)
+    append = TableAppend(tmp_path, "g", partition_by=SCHEMA.names)
     with pytest.raises(DeltaAppendError, match="one must remain"):
         append.append(ListRows([span(0, 0, 2)]), SCHEMA, 0, IDS)
 
 
 def test_another_partitioning_than_the_tables_is_refused(tmp_path: Path) -> None:
-    DeltaAppend(tmp_path, "g", partition_by="topic").append(ListRows([]), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g", partition_by="topic").append(ListRows([]), SCHEMA, 0, IDS)
     with pytest.raises(DeltaAppendError, match="partitioned by topic, not by partition"):
-        DeltaAppend(tmp_path, "g", partition_by=["partition"]).append(ListRows([]), SCHEMA, 0, IDS)
-    DeltaAppend(tmp_path, "g").append(ListRows([span(0, 0, 2)]), SCHEMA, 0, IDS)
+        TableAppend(tmp_path, "g", partition_by=["partition"]).append(ListRows([]), SCHEMA, 0, IDS)
+    TableAppend(tmp_path, "g").append(ListRows([span(0, 0, 2)]), SCHEMA, 0, IDS)
     assert contents(tmp_path) == Counter(span(0, 0, 2))
 
 
@@ -169,7 +169,7 @@ class Chunks:
 
 def test_files_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     rows = span(0, 0, 600_000)
-    append = DeltaAppend(tmp_path, "g", target_file_bytes=300_000)
+    append = TableAppend(tmp_path, "g", target_file_bytes=300_000)
     append.append(Chunks(rows, 150_000), SCHEMA, 0, IDS)
     sizes = [file.stat().st_size for file in tmp_path.glob("*.parquet")]
     assert len(sizes) == 4
@@ -180,8 +180,8 @@ def test_files_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
 def test_files_are_compacted_after_so_many_batches(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "kohort.spark")
-    append = DeltaAppend(tmp_path, "g", optimize_every=3)
+    caplog.set_level(logging.INFO, "kohort.delta")
+    append = TableAppend(tmp_path, "g", optimize_every=3)
     for number in range(3):
         append.append(ListRows([span(0, number * 5, number * 5 + 5)]), SCHEMA, number, IDS)
     assert len(DeltaTable(tmp_path).file_uris()) == 1
@@ -189,14 +189,14 @@ def test_files_are_compacted_after_so_many_batches(
     # Positions outlive the compaction, and empty batches do not count.
     assert append.append(ListRows([span(0, 0, 15)]), SCHEMA, 3, IDS).rows_dropped == 15
     assert (
-        DeltaAppend(tmp_path, "g").append(ListRows([span(0, 10, 17)]), SCHEMA, 4, IDS).rows_written
+        TableAppend(tmp_path, "g").append(ListRows([span(0, 10, 17)]), SCHEMA, 4, IDS).rows_written
         == 2
     )
     assert contents(tmp_path) == Counter(span(0, 0, 17))
 
 
 def test_compaction_keeps_partitions_and_fills_younger_columns(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g", partition_by=["partition"], schema_mode="merge")
+    append = TableAppend(tmp_path, "g", partition_by=["partition"], schema_mode="merge")
     append.append(ListRows([[*span(0, 0, 5), *span(1, 0, 5)]]), SCHEMA, 0, IDS)
     append_wider(append, [*span(0, 5, 8), *span(1, 5, 8)], "delay", pa.int32())
     table = DeltaTable(tmp_path)
@@ -211,7 +211,7 @@ def test_compaction_keeps_partitions_and_fills_younger_columns(tmp_path: Path) -
 def test_files_that_another_writer_has_replaced_stay_replaced(
     tmp_path: Path, foreign: bool
 ) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     for number in range(3):
         append.append(ListRows([span(0, number * 5, number * 5 + 5)]), SCHEMA, number, IDS)
     late, early = DeltaTable(tmp_path), DeltaTable(tmp_path)
@@ -226,7 +226,7 @@ def test_files_that_another_writer_has_replaced_stay_replaced(
 
 
 def test_appends_of_others_do_not_stop_a_compaction(tmp_path: Path) -> None:
-    append = DeltaAppend(tmp_path, "g")
+    append = TableAppend(tmp_path, "g")
     for number in range(3):
         append.append(ListRows([span(0, number * 5, number * 5 + 5)]), SCHEMA, number, IDS)
     late = DeltaTable(tmp_path)
@@ -260,7 +260,7 @@ def test_applications_that_compact_at_the_same_time_lose_nothing(tmp_path: Path)
     def run(partition: int) -> None:
         try:
             start.wait(30)
-            append = DeltaAppend(tmp_path, "g", optimize_every=1)
+            append = TableAppend(tmp_path, "g", optimize_every=1)
             for at in range(0, 30, 5):
                 append.append(ListRows([span(partition, at, at + 5)]), SCHEMA, at, IDS)
         except BaseException as error:  # noqa: BLE001  # the test says what it was
@@ -288,4 +288,4 @@ def test_arguments_without_sense_are_refused(
     tmp_path: Path, arguments: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
-        DeltaAppend(tmp_path, "g", **arguments)
+        TableAppend(tmp_path, "g", **arguments)

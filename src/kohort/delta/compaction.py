@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from kohort.tables.parquet import (
+from kohort.delta.parquet import (
     PartitionValues,
     TableFile,
     WrittenFile,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from pyarrow.fs import FileSystem
 
-    from kohort.tables.storage import TableStorage
+    from kohort.delta.storage import TableStorage
 
-log = logging.getLogger("kohort.spark")
+log = logging.getLogger("kohort.delta")
 
 TARGET_BYTES = 128 * 1024 * 1024
 # A file that has this share of the target is left alone.

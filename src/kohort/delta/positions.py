@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
 
-    from kohort.tables.parquet import Span
+    from kohort.delta.parquet import Span
 
 # Value of the transaction without an id where there are transactions with one.
 HAS_IDS = -1
