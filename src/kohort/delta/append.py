@@ -19,8 +19,10 @@ from kohort.delta.columns import (
     SchemaMode,
     check_partition_columns,
     check_same_partitions,
+    check_times_in_maps,
     check_types,
     fit_columns,
+    nullable,
 )
 from kohort.delta.compaction import TARGET_BYTES, add_action, compact
 from kohort.delta.parquet import (
@@ -39,6 +41,7 @@ from kohort.delta.positions import (
     WithoutId,
     check_restart,
 )
+from kohort.delta.rules import check_rules, required_fields
 from kohort.delta.storage import table_storage
 
 if TYPE_CHECKING:
@@ -194,6 +197,7 @@ class TableAppend:
                 reports = list(rows.write(self._task(table, schema)))
             table.update_incremental()
             try:
+                check_rules(table, self._storage.uri)  # somebody may have added one
                 _check_ids(topic_ids, ids, reports)
                 stale = self._learn_positions(table, reports)
             except DeltaAppendError:
@@ -215,6 +219,7 @@ class TableAppend:
             schema.serialize().to_pybytes(),
             tuple(table.metadata().partition_columns),
             self._target_file_bytes,
+            required_fields(table),
         )
         return writing_task(self._storage, layout, dict(self._positions))
 
@@ -222,9 +227,7 @@ class TableAppend:
         import pyarrow as pa
 
         dropped = () if self._keep_offsets else KEY_COLUMNS
-        return pa.schema(
-            [column.with_nullable(True) for column in schema if column.name not in dropped]
-        )
+        return nullable(pa.schema([each for each in schema if each.name not in dropped]))
 
     def _open(self, schema: pa.Schema) -> DeltaTable:
         from deltalake import DeltaTable, Schema
@@ -233,6 +236,7 @@ class TableAppend:
         uri, options = self._storage.uri, dict(self._storage.options)
         if not DeltaTable.is_deltatable(uri, options):
             check_partition_columns(schema, self._partition_by, uri)
+            check_times_in_maps(schema, None, uri)
             if self._storage.is_local:
                 Path(uri).mkdir(parents=True, exist_ok=True)
             try:
@@ -249,6 +253,7 @@ class TableAppend:
                     raise
         table = DeltaTable(uri, storage_options=options)
         check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
+        check_rules(table, uri)
         return table
 
     def _remember(self, ids: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kohort.delta.positions import DeltaAppendError
@@ -43,6 +43,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str
                 f"{uri}: the table has no column {missing[0].name!r}; pass schema_mode='merge' to "
                 "add new columns, or leave it out of the stream"
             )
+        check_times_in_maps(pa.schema(missing), table, uri)
         try:
             table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
         except DeltaError as error:  # another writer may have added it, or committed in between
@@ -75,6 +76,72 @@ def check_types(schema: pa.Schema, uri: str) -> None:
             ) from error
 
 
+def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -> None:
+    """Refuse a map of times without zone that would make the table one that cannot be opened.
+
+    deltalake 1.6.6 does not look into maps for what needs the feature timestampNtz.
+
+    Args:
+        schema: Columns that are to be in the table.
+        table: The table; None if it is to be created.
+        uri: Name of the table for error messages.
+
+    Raises:
+        DeltaAppendError: Names the column.
+    """
+    features = table.protocol().writer_features if table is not None else ()
+    places = {each.name: set(_times_without_zone(each.type)) for each in schema}
+    if "timestampNtz" in (features or ()) or any(False in found for found in places.values()):
+        return
+    inside = [name for name, found in places.items() if found]
+    if inside:
+        raise DeltaAppendError(
+            f"{uri}: column {inside[0]!r} is a map with times that have no zone, for which "
+            "deltalake cannot prepare the table; cast them to TIMESTAMP in the stream"
+        )
+
+
+def _times_without_zone(kind: pa.DataType, in_map: bool = False) -> Iterator[bool]:
+    """For each type of a time without zone in a type, whether a map is around it."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.TimestampType) and kind.tz is None:
+        yield in_map
+    if isinstance(kind, pa.MapType):
+        yield from _times_without_zone(kind.key_type, in_map=True)
+        yield from _times_without_zone(kind.item_type, in_map=True)
+    elif isinstance(kind, pa.ListType):
+        yield from _times_without_zone(kind.value_type, in_map)
+    elif isinstance(kind, pa.StructType):
+        for each in kind:
+            yield from _times_without_zone(each.type, in_map)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in which all may be null, as Spark's own writers of Delta tables have it."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(each.name, nullable_type(each.type)) for each in schema])
+
+
+def nullable_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type all of whose fields may be null, but the keys of maps."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.StructType):
+        return pa.struct([pa.field(each.name, nullable_type(each.type)) for each in kind])
+    if isinstance(kind, pa.ListType):
+        return pa.list_(nullable_type(kind.value_type))
+    if isinstance(kind, pa.MapType):
+        return pa.map_(nullable_type(kind.key_type), nullable_type(kind.item_type))
+    return kind
+
+
+def _is_same(column: pa.Field, present: pa.Field) -> bool:
+    """Whether a column has the type of the table's; what may be null is looked at in the rows."""
+    return bool(nullable_type(column.type) == nullable_type(present.type))
+
+
 def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
     """Return the columns that the table lacks; refuse what cannot be made to fit."""
     import pyarrow as pa
@@ -87,7 +154,7 @@ def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
             raise DeltaAppendError(
                 f"{uri}: column {column.name!r} differs from the table's {twin!r} in case only"
             )
-        if column.name in present and column.type != present[column.name].type:
+        if column.name in present and not _is_same(column, present[column.name]):
             raise DeltaAppendError(
                 f"{uri}: column {column.name!r} is {present[column.name].type} in the table "
                 f"and {column.type} in the stream; cast it in the stream, types do not change"

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field, to_builtins
 
+from kohort.delta.rules import FieldPath, check_nulls
+from kohort.delta.statistics import FileStatistics
 from kohort.delta.storage import TableStorage
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ log = logging.getLogger("kohort.delta")
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-# Longer values say little to a reader that skips files, and Parquet does not keep them whole.
-LONGEST_STATISTIC = 64
 
 # Partition values as the Delta protocol writes them: a string, or None for null.
 PartitionValues = tuple[tuple[str, str | None], ...]
@@ -113,11 +113,13 @@ class FileLayout(Struct, frozen=True):
         partition_by: Partition columns of the table.
         target_bytes: A file that has grown beyond this is closed and another begun, None for one
             file per task and combination of partition values.
+        required: What must not be null.
     """
 
     schema: bytes
     partition_by: tuple[str, ...] = ()
     target_bytes: int | None = None
+    required: tuple[FieldPath, ...] = ()
 
 
 class TableWriter:
@@ -138,8 +140,13 @@ class TableWriter:
         self._closed: list[WrittenFile] = []
 
     def write(self, table: pa.Table) -> None:
-        """Write the rows of `table`; columns that the schema does not name are left out."""
+        """Write the rows of `table`; columns that the schema does not name are left out.
+
+        Raises:
+            DeltaAppendError: A row has a null that the table does not allow.
+        """
         chosen = table.select(self._schema.names)
+        check_nulls(chosen, self._layout.required, self._layout.partition_by)
         if chosen.schema.types != self._schema.types:
             chosen = chosen.cast(self._schema)
         for values, rows in _split(chosen, self._layout.partition_by):
@@ -180,7 +187,7 @@ class TableFile:
         self._pending: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
-        self._metadata: list[pq.FileMetaData] = []
+        self._statistics = FileStatistics()
 
     @property
     def size(self) -> int:
@@ -209,7 +216,7 @@ class TableFile:
             size=size,
             modified_ms=time.time_ns() // 1_000_000,
             partition_values=dict(self._values),
-            stats=json.dumps(statistics(self._metadata[0]), sort_keys=True),
+            stats=self._statistics.json(),
         )
 
     def discard(self) -> None:
@@ -234,9 +241,8 @@ class TableFile:
         self._pending = []
         if self._writer is None:
             self._sink = self._file_system.open_output_stream(self._name)
-            self._writer = pq.ParquetWriter(
-                self._sink, rows.schema, compression="zstd", metadata_collector=self._metadata
-            )
+            self._writer = pq.ParquetWriter(self._sink, rows.schema, compression="zstd")
+        self._statistics.add(rows)
         self._writer.write_table(rows, row_group_size=len(rows))
 
 
@@ -299,45 +305,6 @@ def partition_text(value: object) -> str | None:
     if isinstance(value, str | int):
         return str(value)
     raise TypeError(f"a column of {type(value).__name__} cannot be a partition column")
-
-
-def statistics(metadata: pq.FileMetaData) -> dict[str, object]:
-    """Return the Delta protocol's statistics of a Parquet file, from the file's own."""
-    lowest: dict[str, object] = {}
-    highest: dict[str, object] = {}
-    nulls: dict[str, int] = {}
-    for index in range(metadata.num_columns):
-        groups = [metadata.row_group(g).column(index) for g in range(metadata.num_row_groups)]
-        name = groups[0].path_in_schema
-        found = [group.statistics for group in groups]
-        if "." in name or any(one is None or not one.has_null_count for one in found):
-            continue
-        nulls[name] = sum(one.null_count for one in found)
-        bounds = [one for one in found if one.has_min_max]
-        if len(bounds) != sum(one.num_values > 0 for one in found) or not bounds:
-            continue
-        low, high = min(one.min for one in bounds), max(one.max for one in bounds)
-        if _is_plain(low) and _is_plain(high):
-            lowest[name], highest[name] = _stat(low), _stat(high)
-    return {
-        "numRecords": metadata.num_rows,
-        "minValues": lowest,
-        "maxValues": highest,
-        "nullCount": nulls,
-    }
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a bound can be written so that every reader understands it the same way."""
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, str):
-        return len(value) <= LONGEST_STATISTIC
-    return isinstance(value, int | datetime.date) and not isinstance(value, datetime.datetime)
-
-
-def _stat(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Span], list[Span]]:

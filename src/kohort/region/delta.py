@@ -23,11 +23,15 @@ from kohort.delta.columns import (
     SchemaMode,
     check_partition_columns,
     check_same_partitions,
+    check_times_in_maps,
     check_types,
     fit_columns,
+    nullable,
 )
 from kohort.delta.compaction import add_action
 from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
+from kohort.delta.positions import DeltaAppendError
+from kohort.delta.rules import FieldPath, check_rules, required_fields
 from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
@@ -45,8 +49,6 @@ if TYPE_CHECKING:
 _LISTS = "_kohort"
 # Each attempt re-reads the table, so one lost race costs one attempt.
 _ATTEMPTS = 20
-# What a writer has to understand that adds files to a table, and this one does not.
-_READABLE = frozenset({"appendOnly", "invariants", "timestampNtz"})
 _BITS = 62
 # Names the region in the information of a commit.
 _MARK = "kohort-region"
@@ -156,12 +158,10 @@ class DeltaPublisher:
 
     def _check_table(self, table: DeltaTable) -> None:
         uri = self._storage.uri
-        odd = {*(table.protocol().writer_features or ())} - _READABLE
-        if odd:
-            raise SinkError(
-                f"{uri} needs writers that understand {', '.join(sorted(odd))}, and kohort's does "
-                "not. Write to a table without these features"
-            )
+        try:
+            check_rules(table, uri)
+        except DeltaAppendError as error:
+            raise SinkError(str(error)) from error
         known = table.transaction_version(self._owner[0])
         if known is not None and known != self._owner[1]:
             raise SinkError(
@@ -205,6 +205,7 @@ class DeltaPublisher:
                 )
             except CommitFailedError:
                 table.update_incremental()
+                self._check_table(table)
         raise SinkError(f"{self._storage.uri}: others won the commit {_ATTEMPTS} times")
 
     def _files(self, outputs: Mapping[OperatorId, str]) -> list[WrittenFile]:
@@ -254,13 +255,12 @@ class DeltaSink(DeltaPublisher):
         schema_mode: SchemaMode = "strict",
         target_file_bytes: int | None = None,
     ) -> None:
-        import pyarrow as pa
-
         super().__init__(table, storage_options=storage_options)
-        self._schema = pa.schema([each.with_nullable(True) for each in schema])
+        self._schema = nullable(schema)
         self._partition_by = tuple(partition_by)
         self._schema_mode: SchemaMode = schema_mode
         self._target_file_bytes = target_file_bytes
+        self._required: tuple[FieldPath, ...] = ()
 
     def open(self, region: str, region_id: str, shown: int) -> None:
         """Make the table unless it is there, and check that it fits and is no other region's.
@@ -278,6 +278,7 @@ class DeltaSink(DeltaPublisher):
         check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
         self._check_table(table)
         fit_columns(table, self._schema, self._schema_mode, uri)
+        self._required = required_fields(table)
 
     def _made(self) -> DeltaTable:
         from deltalake import DeltaTable, Schema
@@ -286,6 +287,7 @@ class DeltaSink(DeltaPublisher):
         uri, options = self._storage.uri, dict(self._storage.options)
         if not DeltaTable.is_deltatable(uri, options):
             check_partition_columns(self._schema, self._partition_by, uri)
+            check_times_in_maps(self._schema, None, uri)
             if self._storage.is_local:
                 Path(uri).mkdir(parents=True, exist_ok=True)
             try:
@@ -308,7 +310,7 @@ class DeltaSink(DeltaPublisher):
     @property
     def _layout(self) -> FileLayout:
         schema = self._schema.serialize().to_pybytes()
-        return FileLayout(schema, self._partition_by, self._target_file_bytes)
+        return FileLayout(schema, self._partition_by, self._target_file_bytes, self._required)
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
         """Return what makes the writer of a task."""

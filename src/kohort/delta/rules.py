@@ -1,0 +1,181 @@
+"""The rules of a table that its writers must keep (Delta protocol, "Requirements for Writers").
+
+What kohort writes keeps those of `KEPT` and NOT NULL. A table with any other rule is refused by
+name, before a record is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kohort.delta.positions import DeltaAppendError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+# Features that ask nothing of files that are added, and those whose rules are looked for below: a
+# table may list checkConstraints and have no constraint.
+KEPT = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+    }
+)
+_CONSTRAINT = "delta.constraints."
+_COLUMN_RULES = {
+    "delta.generationExpression": "a generated column",
+    "delta.invariants": "an invariant",
+    "delta.identity.step": "an identity column",
+}
+# The writer version that has identity columns, which deltalake does not write.
+_IDENTITY_VERSION = 6
+_FEATURES_VERSION = 7
+
+# Where in a row a value is: the column, and the fields inside it; `element` is a list's, `value` a
+# map's.
+FieldPath: TypeAlias = tuple[str, ...]
+
+
+def check_rules(table: DeltaTable, uri: str) -> None:
+    """Refuse a table with a rule that rows might break or that files must be written for.
+
+    Args:
+        table: The table.
+        uri: Its name for error messages.
+
+    Raises:
+        DeltaAppendError: Names the rule.
+    """
+    rule = next(_rules(table), None)
+    if rule is not None:
+        raise DeltaAppendError(
+            f"{uri}: the table has {rule}, which kohort cannot keep, so nothing is appended. "
+            "Append to a table without it, and copy from there with a writer that keeps it"
+        )
+
+
+def _rules(table: DeltaTable) -> Iterator[str]:
+    protocol = table.protocol()
+    unknown = {*(protocol.writer_features or ())} - KEPT
+    if unknown:
+        yield f"the feature {', '.join(sorted(unknown))}"
+    if _IDENTITY_VERSION <= protocol.min_writer_version != _FEATURES_VERSION:
+        yield f"the writer version {protocol.min_writer_version}"
+    configuration = table.metadata().configuration
+    for name, value in sorted(configuration.items()):
+        if name.startswith(_CONSTRAINT):
+            yield f"the constraint {name.removeprefix(_CONSTRAINT)}: CHECK ({value})"
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "column mapping"
+    for path, metadata in _metadata(table.schema().to_arrow()):
+        for key, kind in _COLUMN_RULES.items():
+            if key in metadata:
+                yield f"{kind}, {dotted(path)} ({metadata[key]})"
+    yield from _required_in_nullable(table)
+
+
+def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
+    """A field that must not be null, of a structure that may be.
+
+    Arrow has a null there under each null structure, which deltalake then refuses to read.
+    """
+    fields = dict(_fields(table.schema().to_arrow()))
+    for path, each in fields.items():
+        around = (fields[path[:depth]] for depth in range(1, len(path)))
+        is_of_struct = len(path) > 1 and path[-1] not in ("element", "key", "value")
+        if is_of_struct and not each.nullable and any(one.nullable for one in around):
+            yield f"a field that must not be null in one that may be, {dotted(path)}"
+
+
+def _metadata(schema: object) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
+    """What the table says of each column and each field inside one."""
+    for path, each in _fields(schema):
+        found = each.metadata or {}
+        yield path, {key.decode(): value.decode() for key, value in found.items()}
+
+
+def required_fields(table: DeltaTable) -> tuple[FieldPath, ...]:
+    """Return the columns and the fields inside them that must not be null."""
+    fields = _fields(table.schema().to_arrow())
+    return tuple(path for path, each in fields if not each.nullable and path[-1:] != ("key",))
+
+
+def check_nulls(rows: pa.Table, required: Iterable[FieldPath], partition_by: Sequence[str]) -> None:
+    """Refuse rows with a null that the table does not allow.
+
+    Args:
+        rows: The rows; columns that the paths name may be missing.
+        required: What must not be null. What is inside a null may be.
+        partition_by: Columns in which an empty text is written as null, as Delta's protocol says.
+
+    Raises:
+        DeltaAppendError: Names the column.
+    """
+    import pyarrow.compute as pc
+
+    for path in required:
+        if path[0] not in rows.schema.names:
+            continue
+        values = rows[path[0]]
+        if path[0] in partition_by and pc.any(pc.equal(values, "")).as_py():
+            raise DeltaAppendError(
+                f"column {path[0]!r} of the table must not be null, and an empty text in a "
+                "partition column is one; leave such rows out of the stream, or give them a value"
+            )
+        if _inside(values, path[1:]).null_count:
+            raise DeltaAppendError(
+                f"column {dotted(path)!r} of the table must not be null, and the stream has a row "
+                "where it is; leave such rows out, or give them a value"
+            )
+
+
+def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:
+    """The values of a field inside a column, where all around them is not null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in path:
+        present = values.drop_null()
+        if pa.types.is_map(present.type):
+            entry = pa.struct([("key", present.type.key_type), ("value", present.type.item_type)])
+            values = pc.struct_field(pc.list_flatten(present.cast(pa.list_(entry))), name)
+        elif pa.types.is_struct(present.type):
+            values = pc.struct_field(present, name)
+        else:
+            values = pc.list_flatten(present)
+    return values
+
+
+def dotted(path: FieldPath) -> str:
+    """A column, or a field inside one, as people write it."""
+    return ".".join(path)
+
+
+def _fields(within: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, pa.Field]]:
+    """Each column and each field inside one, of a schema or a type."""
+    for name, each in _inner(within):
+        yield (*path, name), each
+        yield from _fields(each.type, (*path, name))
+
+
+def _inner(within: object) -> list[tuple[str, pa.Field]]:
+    import pyarrow as pa
+
+    if isinstance(within, pa.ListType | pa.LargeListType):
+        return [("element", within.value_field)]
+    if isinstance(within, pa.MapType):
+        return [("key", within.key_field), ("value", within.item_field)]
+    if isinstance(within, pa.DataType) and not isinstance(within, pa.StructType):
+        return []
+    schema = within if isinstance(within, pa.StructType) else pa.schema(within)
+    return [(each.name, each) for each in schema]
