@@ -68,12 +68,24 @@ def check_types(schema: pa.Schema, uri: str) -> None:
 
     for column in schema:
         try:
+            if "null" in _words(column.type):
+                raise TypeError("a column of nothing but null has no type")
             Schema.from_arrow(pa.schema([column]))
         except Exception as error:  # deltalake raises a bare Exception
             raise DeltaAppendError(
                 f"{uri}: column {column.name!r} is {column.type}, which a Delta table cannot have; "
                 "cast it in the stream, or leave it out"
             ) from error
+
+
+def _words(kind: pa.DataType) -> set[str]:
+    """The types that a type is made of, without names."""
+    import pyarrow as pa
+
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    if isinstance(kind, pa.MapType):
+        inner = [kind.key_type, kind.item_type]
+    return set().union(*map(_words, inner)) if inner else {str(kind)}
 
 
 def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -> None:

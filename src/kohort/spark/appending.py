@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from kohort.delta.append import DeltaOptions
-from kohort.spark.delta import DeltaAppend, check_key_columns
+from kohort.spark.delta import DeltaAppend, arrow_schema, check_key_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,12 +44,14 @@ def append(
 
     Raises:
         ValueError: An argument makes no sense, the stream lacks a column, or its group is unknown.
+        DeltaAppendError: A column is of a type that a Delta table cannot have.
     """
     if not stream.isStreaming:
         raise ValueError("append needs a stream (spark.readStream); this DataFrame is a batch")
     if every is not None and available_now:
         raise ValueError("every and available_now exclude each other")
     check_key_columns(stream.columns)
+    arrow_schema(stream.schema, str(table))
     sink = DeltaAppend(table, group_id or group_of(stream), **options)
     writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     if name is not None:

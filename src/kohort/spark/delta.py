@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from kohort.delta.append import KEY_COLUMNS, TableAppend
+from kohort.delta.columns import check_types
 from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.positions import DeltaAppendError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
 
 
 class DeltaAppend(TableAppend):
@@ -37,7 +40,9 @@ class DeltaAppend(TableAppend):
         sink = f"DeltaAppend({self._storage.uri}, {self._group_id})"
         with only_call(sink, frame, batch_id):
             ids = topic_ids(frame) or self._topic_ids
-            self.append(_FrameRows(frame), _frame_schema(frame), batch_id, ids)
+            self.append(
+                _FrameRows(frame), arrow_schema(frame.schema, self._storage.uri), batch_id, ids
+            )
 
 
 def check_key_columns(columns: Sequence[str]) -> None:
@@ -64,11 +69,60 @@ class _FrameRows(Struct, frozen=True):
     frame: DataFrame
 
     def write(self, task: ArrowTask) -> list[TaskReport]:
-        rows = self.frame.mapInArrow(task, "report string").collect()
-        return [TaskReport.from_json(row["report"]) for row in rows]
+        rows = run_task(self.frame, task)
+        return [TaskReport.from_json(text) for text in rows]
 
 
-def _frame_schema(frame: DataFrame) -> pa.Schema:
+def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
+    """Run a task on the executors, and return the reports that it yields.
+
+    Spark's `mapInArrow` looks columns up by name and takes a dot for a field inside one, so they
+    have plain names on the way.
+
+    Args:
+        frame: The rows.
+        task: Takes batches with the frame's columns and yields batches with a text, `report`.
+    """
+    names = frame.columns
+
+    def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    return [row["report"] for row in plain.mapInArrow(named, "report string").collect()]
+
+
+def arrow_schema(schema: StructType, table: str) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow has them.
+
+    Args:
+        schema: The columns.
+        table: Name of the table for error messages.
+
+    Raises:
+        DeltaAppendError: Names a column that a Delta table cannot have.
+    """
+    import pyarrow as pa
+
+    found = pa.schema([_arrow_field(column, table) for column in schema])
+    check_types(found, table)
+    return found
+
+
+def _arrow_field(column: StructField, table: str) -> pa.Field:
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    kind = column.dataType.simpleString()
+    failure: Exception | None = None
+    remedy = "make a text of it with to_json"
+    if "variant" not in kind:  # which Arrow has as a structure of two binaries
+        remedy = "cast it"
+        try:
+            return to_arrow_schema(StructType([column]), timezone="UTC").field(0)
+        except Exception as error:  # noqa: BLE001  # PySparkTypeError, or what pyarrow raises
+            failure = error
+    raise DeltaAppendError(
+        f"{table}: column {column.name!r} is {kind}, which cannot be written to a Delta table; "
+        f"{remedy} in the stream, or leave it out"
+    ) from failure

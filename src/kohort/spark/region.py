@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kohort.region.errors import RegionOrderError, RegionQueryError
 from kohort.spark.batch_ids import offsets_of, running_query
 from kohort.spark.control import application_of_this_process
+from kohort.spark.delta import run_task
 from kohort.spark.manifest import Manifest, ManifestError
 from kohort.spark.one_call import only_call
 from kohort.spark.region_channel import HandOver, OpenBatch
@@ -106,7 +107,7 @@ class RegionBatches:
                 "partition, or aggregate the region's output in a query of its own"
             )
         writer = self._sink.task_writer("", 0)
-        frame.mapInArrow(region_task(writer, self._function, {}), "report string").collect()
+        run_task(frame, region_task(writer, self._function, {}))
         sink: bytes = cloudpickle.dumps(self._sink)  # type: ignore[no-untyped-call]  # of PySpark
         found.hand_over(HandOver(sink=sink, keeps_state=self._function is not None))
 
@@ -114,8 +115,7 @@ class RegionBatches:
         states = found.states() if self._function is not None else {}
         writer = self._sink.task_writer(batch.operator, batch.epoch)
         task = region_task(writer, self._function, states)
-        rows = frame.mapInArrow(task, "report string").collect()
-        reports = [RegionReport.from_json(row["report"]) for row in rows]
+        reports = [RegionReport.from_json(text) for text in run_task(frame, task)]
         files = [each for report in reports for each in report.files]
         try:
             _check_rows(batch, reports, is_whole=self._function is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kohort.spark import append
+from kohort.spark import DeltaAppendError, append
 from kohort.spark.sinks import Finding, check_sink, directory_digest, query_id
 from tests.delta.rows import contents
 from tests.spark import object_store
@@ -40,13 +40,14 @@ def test_a_stream_is_appended_in_one_line(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     produce(bootstrap, topic, {0: 20, 1: 10})
-    rows = stream(spark, bootstrap, topic)
+    rows = stream(spark, bootstrap, topic).selectExpr("*", "v as `a.b`", "v as `it's a name`")
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     query = append(rows, table, checkpoint=checkpoint, available_now=True, name="north")
     assert query.awaitTermination(100)
     assert query.name == "north"
     assert rows_of(table) == expected({0: 20, 1: 10})
     assert committed(bootstrap, topic, [0, 1]) == {0: 20, 1: 10}
+    assert {"a.b", "it's a name"} < {*DeltaTable(table).to_pyarrow_table().column_names}
     # The group of the source is that of the table's positions.
     names = [entry["txn"]["appId"] for entry in log_entries(table) if "txn" in entry]
     assert all(name.startswith(f"group-of-{topic}/{topic}/") for name in names)
@@ -95,8 +96,9 @@ def test_what_append_refuses(
         (foreign, {}, "kafka.group.id cannot be found: pass group_id"),
         (rows, {"every": "1 second", "available_now": True}, "exclude each other"),
         (rows, {"schema_mode": "any"}, "schema_mode must be one of"),
+        (rows.selectExpr("*", "array() `a.b`"), {}, r"column 'a\.b' is array<void>"),
     ):
-        with pytest.raises(ValueError, match=problem):
+        with pytest.raises((ValueError, DeltaAppendError), match=problem):
             append(frame, tmp_path / "table", checkpoint=tmp_path / "ck", **arguments)
     assert list(tmp_path.iterdir()) == []
 
