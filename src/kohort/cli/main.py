@@ -19,6 +19,7 @@ import typer
 from kohort.cli import consume, groups, produce, region, simulate, spark, streams, topics
 from kohort.demo.settings import GroupProtocol
 from kohort.errors import KohortError
+from kohort.extras import check_packages
 from kohort.output import failure_of_out, silence_out
 
 app = typer.Typer(
@@ -96,8 +97,10 @@ def demo(
     created on your Kafka and deleted at the end. With the consumer protocol (Kafka 4.0) the session
     of the application that is killed lasts as long as that broker has it (45 s by default).
     """
+    from kohort.demo.settings import PACKAGES, DemoSettings
+
+    check_packages("kohort demo", "demo", [*PACKAGES, *([] if quick else ["pyspark"])])
     from kohort.demo.run import run
-    from kohort.demo.settings import DemoSettings
 
     settings = DemoSettings(
         out=out,

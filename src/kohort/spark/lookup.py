@@ -314,6 +314,7 @@ def client_settings(options: SourceOptions) -> dict[str, str]:
     age = {} if options.pattern is None else {"metadata.max.age.ms": "5000"}
     return {
         "allow.auto.create.topics": "false",
+        "client.id": options.operator,
         **age,
         **options.settings,
         "bootstrap.servers": options.bootstrap_servers,

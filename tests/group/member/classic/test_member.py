@@ -93,6 +93,16 @@ def test_l10_errors_of_join(code: ErrorCode, state: MemberState) -> None:
         assert again.member_id == ("north-1" if kept else "")
 
 
+def test_a_group_of_other_assignors_is_told_with_ours() -> None:
+    world, north = alone(REJOINED)
+    send = north.requests[0].request
+    assert isinstance(send, JoinGroupRequest)
+    answer(world, north, join_refused(send, 9, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+    names = ", ".join(each.name for each in send.protocols)
+    assert f"offers the assignors {names}," in str(north.raised[0])
+    assert "partition_assignment_strategy" in str(north.raised[0])
+
+
 SYNC = {
     ErrorCode.UNKNOWN_MEMBER_ID: (REJOINED, False),
     ErrorCode.ILLEGAL_GENERATION: (REJOINED, True),  # KAFKA-13419

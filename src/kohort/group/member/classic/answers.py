@@ -105,7 +105,7 @@ def wait_and_join(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
 def give_up_joining(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
     """L10: nothing that we could do would help."""
     what = f"could not join group {decision.config.group_id}"
-    join.fail(decision, answer.error_code, what + _whose(decision, answer.error_code))
+    join.fail(decision, answer.error_code, what + _why(decision, answer.error_code))
 
 
 def is_failed(_decision: ClassicMemberDecision, done: JobDone) -> bool:
@@ -164,10 +164,19 @@ def is_fatal_commit(_decision: ClassicMemberDecision, answer: CommitAnswered) ->
 def give_up(decision: ClassicMemberDecision, answer: Answered) -> None:
     """L10: another member has our instance id, or we may not be in this group."""
     what = f"cannot stay in group {decision.config.group_id}"
-    join.fail(decision, answer.error_code, what + _whose(decision, answer.error_code))
+    join.fail(decision, answer.error_code, what + _why(decision, answer.error_code))
 
 
-def _whose(decision: ClassicMemberDecision, code: int) -> str:
-    if code != ErrorCode.FENCED_INSTANCE_ID:
-        return ""
-    return f": another member has group.instance.id {decision.config.group_instance_id}"
+def _why(decision: ClassicMemberDecision, code: int) -> str:
+    match code:
+        case ErrorCode.FENCED_INSTANCE_ID:
+            return f": another member has group.instance.id {decision.config.group_instance_id}"
+        case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            names = ", ".join(each.name for each in decision.assignors)
+            return (
+                f": this member offers the assignors {names}, and one of the others has none of "
+                "them. `kohort groups describe` shows which assignor the group uses; name it in "
+                "partition_assignment_strategy"
+            )
+        case _:
+            return ""
