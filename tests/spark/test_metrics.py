@@ -123,6 +123,16 @@ def test_health_is_that_no_query_has_failed() -> None:
     exporter.close()
 
 
+def test_an_end_of_a_python_process_is_explained() -> None:
+    """Java says no more than java.io.EOFException."""
+    board = noted(behind(60, 0, 7))
+    said = board.ended(RUN, QUERY, "java.io.EOFException\n\tat java.lang")
+    assert said is not None
+    assert "java.io.EOFException: a Python process" in said
+    assert board.failures() == [said]
+    assert board.ended("of another source", "other", "java.io.EOFException") is None
+
+
 def test_another_path_says_what_there_is(exporter: Exporter) -> None:
     assert get(exporter, "/") == (404, "there are /metrics and /healthz\n")
 

@@ -149,8 +149,11 @@ class Board:
             for report in reports:
                 _note_ends(state, report)
 
-    def ended(self, run_id: str, query_id: str, error: str | None) -> None:
+    def ended(self, run_id: str, query_id: str, error: str | None) -> str | None:
         """Note that a query has ended.
+
+        Returns:
+            What to say of the failure of a query that has read from a kohort source, else None.
 
         Args:
             run_id: Its run.
@@ -158,10 +161,12 @@ class Board:
             error: Why it has failed, None when it was stopped.
         """
         with self._lock:
-            self._runs.pop(run_id, None)
+            has_read = self._runs.pop(run_id, None) is not None
             name = self._names.pop(query_id, query_id)
-            if error is not None:
-                self._failed[query_id] = f"query {name} has failed: {error.splitlines()[0][:300]}"
+            if error is None:
+                return None
+            self._failed[query_id] = f"query {name} has failed: {_explained(error)}"
+            return self._failed[query_id] if has_read else None
 
     def queries(self) -> list[QueryState]:
         """Return what is known of the queries that run."""
@@ -186,6 +191,17 @@ class Board:
                 for report in state.sources
                 for partition, records in sorted(report.lags.items())
             ]
+
+
+def _explained(error: str) -> str:
+    """One line about an error of Spark's."""
+    line = error.splitlines()[0][:300]
+    if not line.startswith("java.io.EOFException"):
+        return line
+    return (
+        f"{line}: a Python process that Spark had started for it is gone, perhaps killed for the "
+        "memory it took (the kernel's log tells); start the query again"
+    )
 
 
 def _note_ends(state: QueryState, report: SourceReport) -> None:

@@ -118,7 +118,9 @@ class BatchListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """Say nothing to the source: a batch that failed is not over."""
-        _board.ended(str(event.runId), str(event.id), event.exception)
+        failure = _board.ended(str(event.runId), str(event.id), event.exception)
+        if failure is not None:
+            log.error("%s", failure)
         _sinks.ended(str(event.runId))
 
     def _look(self, progress: StreamingQueryProgress) -> Verdict:
