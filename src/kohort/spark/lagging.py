@@ -152,13 +152,13 @@ class Board:
     def ended(self, run_id: str, query_id: str, error: str | None) -> str | None:
         """Note that a query has ended.
 
-        Returns:
-            What to say of the failure of a query that has read from a kohort source, else None.
-
         Args:
             run_id: Its run.
             query_id: Its id.
             error: Why it has failed, None when it was stopped.
+
+        Returns:
+            What to say of the failure of a query that has read from a kohort source, else None.
         """
         with self._lock:
             has_read = self._runs.pop(run_id, None) is not None
