@@ -199,7 +199,8 @@ class Controlling:
         effects = self.machine.decide(event, now_ms())
         self.machine.install(effects)
         for fact in effects.observed:
-            log.info("region %s: %s", self._control.region, fact.text)
+            level = logging.WARNING if fact.is_warning else logging.INFO
+            log.log(level, "region %s: %s", self._control.region, fact.text)
         self._do(effects)
 
     def _do(self, effects: ControllerEffects) -> None:

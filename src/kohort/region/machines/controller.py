@@ -171,8 +171,12 @@ def _strangers(decision: ControllerDecision, event: GroupDescribed) -> Map[str, 
             continue
         since = before.get(each.client_id, decision.now)
         if since >= 0 and decision.now - since >= config.stranger_ms:
-            text = f"{each.client_id} on {each.host} is in the group and no operator of the region"
-            decision.note("stranger in the group", text)
+            text = (
+                f"{each.client_id} on {each.host} is in the group and no operator of the region, "
+                "which does not see the records of the partitions that it has: end it, or give it "
+                "another group.id"
+            )
+            decision.note("stranger in the group", text, is_warning=True)
             since = -1
         found[each.client_id] = since
     return Map(found)
@@ -185,7 +189,8 @@ def note_published(decision: ControllerDecision, event: PublishDone) -> None:
 
 def publish_later(decision: ControllerDecision, event: PublishFailed) -> None:
     """Try again after a while."""
-    decision.note("publish failed", f"checkpoint {event.checkpoint}: {event.cause}")
+    text = f"checkpoint {event.checkpoint} is not published yet: {event.cause}"
+    decision.note("publish failed", text, is_warning=True)
     later = decision.now + decision.config.publish_retry_ms
     decision.session = replace(decision.session, publishing=0, publish_after=later)
 

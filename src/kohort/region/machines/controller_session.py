@@ -145,9 +145,9 @@ class ControllerDecision(Struct, kw_only=True):
         self.session = replace(self.session, token=token, in_flight=True)
         self.appended = Append(token, records)
 
-    def note(self, rule: str, text: str) -> None:
+    def note(self, rule: str, text: str, *, is_warning: bool = False) -> None:
         """Observe something."""
-        self.observed.append(Fact(-1, rule, text))
+        self.observed.append(Fact(-1, rule, text, is_warning=is_warning))
 
     def effects(self) -> ControllerEffects:
         """Return what all of it leads to."""
