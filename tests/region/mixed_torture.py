@@ -1,7 +1,7 @@
 """Kill everything that a region consists of: Spark applications, a worker, controllers, the broker.
 
 `python -m tests.region.mixed_torture --kills 20` plays one history on each kind of broker;
-`make torture-regions ARGS="--mixed"`.
+`make torture-mixed` is the same.
 """
 
 from __future__ import annotations
