@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
 from msgspec import Struct
 
-from kohort.delta.columns import (
-    SchemaMode,
-    check_partition_columns,
-    check_same_partitions,
-    check_times_in_maps,
-    check_types,
-    fit_columns,
-    nullable,
-)
+from kohort.delta.columns import SchemaMode, check_types, fit_columns, nullable
 from kohort.delta.compaction import TARGET_BYTES, add_action, compact
+from kohort.delta.opening import open_or_make
 from kohort.delta.parquet import (
     ArrowTask,
     FileLayout,
@@ -230,30 +223,8 @@ class TableAppend:
         return nullable(pa.schema([each for each in schema if each.name not in dropped]))
 
     def _open(self, schema: pa.Schema) -> DeltaTable:
-        from deltalake import DeltaTable, Schema
-        from deltalake.exceptions import DeltaError
-
-        uri, options = self._storage.uri, dict(self._storage.options)
-        if not DeltaTable.is_deltatable(uri, options):
-            check_partition_columns(schema, self._partition_by, uri)
-            check_times_in_maps(schema, None, uri)
-            if self._storage.is_local:
-                Path(uri).mkdir(parents=True, exist_ok=True)
-            try:
-                DeltaTable.create(
-                    uri,
-                    schema=Schema.from_arrow(schema),
-                    mode="ignore",
-                    partition_by=list(self._partition_by),
-                    storage_options=options,
-                )
-            except DeltaError:
-                # Another application created it between the question and the attempt.
-                if not DeltaTable.is_deltatable(uri, options):
-                    raise
-        table = DeltaTable(uri, storage_options=options)
-        check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
-        check_rules(table, uri)
+        table = open_or_make(self._storage, schema, self._partition_by)
+        check_rules(table, self._storage.uri)
         return table
 
     def _remember(self, ids: Mapping[str, str]) -> None:

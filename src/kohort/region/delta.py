@@ -19,16 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import asdict
 
-from kohort.delta.columns import (
-    SchemaMode,
-    check_partition_columns,
-    check_same_partitions,
-    check_times_in_maps,
-    check_types,
-    fit_columns,
-    nullable,
-)
+from kohort.delta.columns import SchemaMode, check_types, fit_columns, nullable
 from kohort.delta.compaction import add_action
+from kohort.delta.opening import open_or_make
 from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
 from kohort.delta.positions import DeltaAppendError
 from kohort.delta.rules import FieldPath, check_rules, required_fields
@@ -274,34 +267,10 @@ class DeltaSink(DeltaPublisher):
         self.check(shown)
         uri = self._storage.uri
         check_types(self._schema, uri)
-        table = self._made()
-        check_same_partitions(table.metadata().partition_columns, self._partition_by, uri)
+        table = open_or_make(self._storage, self._schema, self._partition_by)
         self._check_table(table)
         fit_columns(table, self._schema, self._schema_mode, uri)
         self._required = required_fields(table)
-
-    def _made(self) -> DeltaTable:
-        from deltalake import DeltaTable, Schema
-        from deltalake.exceptions import DeltaError
-
-        uri, options = self._storage.uri, dict(self._storage.options)
-        if not DeltaTable.is_deltatable(uri, options):
-            check_partition_columns(self._schema, self._partition_by, uri)
-            check_times_in_maps(self._schema, None, uri)
-            if self._storage.is_local:
-                Path(uri).mkdir(parents=True, exist_ok=True)
-            try:
-                DeltaTable.create(
-                    uri,
-                    schema=Schema.from_arrow(self._schema),
-                    mode="ignore",
-                    partition_by=list(self._partition_by),
-                    storage_options=options,
-                )
-            except DeltaError:  # another operator may have made it meanwhile
-                if not DeltaTable.is_deltatable(uri, options):
-                    raise
-        return self._table()
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
         """Return what takes the output of an operator in an attempt."""
