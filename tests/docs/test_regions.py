@@ -1,13 +1,17 @@
-"""The example of docs/region.md, and the one in examples/, do what they say."""
+"""The example of docs/region.md, and those in examples/, do what they say."""
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from kohort import EmbeddedBroker, Producer
@@ -16,6 +20,7 @@ from tests.region.regions import eventually
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 100
+STORY_S = 240  # it has deadlines of its own, which say what it waited for
 
 
 def test_two_workers_come_and_go() -> None:
@@ -32,6 +37,36 @@ def test_two_workers_come_and_go() -> None:
         "6000 flights are visible; the first worker leaves",
         "9000 rows, the last sum is 2250, as it must be",
     ]
+
+
+@pytest.mark.counts_records
+@pytest.mark.timeout(STORY_S + 30)
+def test_a_reader_sees_cuts_while_workers_come_and_go(tmp_path: Path) -> None:
+    """The short form, in which nobody is killed; tests/system/kafka has the whole story."""
+    command = [sys.executable, str(ROOT / "examples" / "region.py"), "--quick", "--json"]
+    command += ["--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=STORY_S, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["missing"], result["too_many"]) == (0, 0)
+    assert (result["partitions"], result["workers"], result["killed"]) == (6, 4, 0)
+    assert result["flights"] >= 1_000
+    assert result["snapshots"] > 5
+    assert f"{result['flights']:,} flights, a cut" in done.stderr
+
+
+def test_the_reader_knows_what_is_no_cut() -> None:
+    checked = runpy.run_path(str(ROOT / "examples" / "region.py"))["checked"]
+    first, second, other = (0, 0, "N1", 5, 5), (0, 1, "N1", 2, 7), (1, 0, "N1", 2, 2)
+    cut = [other, second, first]
+    assert checked(cut, Counter({0: 1})) == ("", Counter({0: 2, 1: 1}))
+    for rows, wrong in (
+        ([*cut, first], "partition 0, offset 0 where offset 1 belongs"),
+        ([second, other], "partition 0, offset 1 where offset 0 belongs"),
+        ([first, (0, 1, "N1", 2, 2)], "partition 0, offset 1: total 2, not 7"),
+        ([first, second], "partition 1: fewer flights than the version before"),
+    ):
+        assert checked(rows, Counter({1: 1}))[0] == wrong
 
 
 def test_the_worker_of_the_page(tmp_path: Path) -> None:

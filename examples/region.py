@@ -1,0 +1,370 @@
+"""Flights through workers that join, leave and are killed, into a table that is right all the time.
+
+Three workers of a region write the flights of 2013 into one Delta table, each with the minutes that
+its aircraft has been late so far. One is killed by SIGKILL, a fourth joins, one leaves in order,
+and the topic gets two more partitions. A reader takes every version of the table meanwhile: each is
+a consistent cut, and in the end the table equals what was sent. Every process is a program of its
+own, and what it prints is in the output folder. The broker may be yours, or the embedded one:
+
+    python examples/region.py [--bootstrap-servers HOST:PORT] [--quick] [--json] [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from kohort import AdminClient, ConsumerRecord, EmbeddedBroker, Producer
+from kohort.client import NewTopic
+from kohort.client.producer import RecordMetadata
+from kohort.demo.flights import Flight, in_order, load_table
+from kohort.errors import KohortError
+from kohort.region import DeltaSink, KeyedState, RegionConsumer, RegionPartition
+
+PARTITIONS, MORE = 4, 6
+FLIGHTS, A_TURN = 20_000, 25
+QUICK_FLIGHTS, QUICK_A_TURN = 1_000, 8
+TURN_S, LOOK_S, PATIENCE_S = 0.05, 0.2, 120.0
+
+COLUMNS = {"partition": pa.int32(), "offset": pa.int64(), "aircraft": pa.string()}
+COLUMNS |= {"delay": pa.int64(), "total": pa.int64()}
+Row: TypeAlias = tuple[int, int, str, int, int]
+"""The values of COLUMNS."""
+
+
+# ------------------------------------------------------------------------------------- a worker
+
+
+def rows_of(
+    worker: str, at: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
+) -> list[dict[str, object]]:
+    """Make a row of each flight, with the minutes that its aircraft has been late so far."""
+    rows: list[dict[str, object]] = []
+    for record in records:
+        aircraft, delay = (record.key or b"").decode(), delay_of(record.value or b"")
+        state[aircraft] = state.get(aircraft, 0) + delay
+        values = (at.partition, record.offset, aircraft, delay, state[aircraft])
+        rows.append({**dict(zip(COLUMNS, values, strict=True)), "worker": worker})
+    return rows
+
+
+def delay_of(flight: bytes) -> int:
+    """Return the minutes that a flight left late; 0 when it did not leave at all."""
+    return json.loads(flight)["dep_delay"] or 0
+
+
+def work(given: argparse.Namespace) -> None:
+    """Be a worker until SIGTERM."""
+    worker = RegionConsumer(
+        given.run,
+        given.run,
+        function=partial(rows_of, given.role),
+        sink=DeltaSink(given.out / "table", pa.schema([*COLUMNS.items(), ("worker", pa.string())])),
+        operator=given.role,
+        group_id=given.run,
+        bootstrap_servers=given.bootstrap_servers,
+        period_ms=500,
+        partition_assignment_strategy=["cooperative-sticky"],
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=1_000,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    worker.run()
+
+
+# ------------------------------------------------------------------------------------ the reader
+
+
+def read(given: argparse.Namespace) -> None:
+    """Look at every version of the table until SIGTERM, and write a line of JSON about each."""
+    told, next_version, shown = threading.Event(), 0, Counter[int]()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    path = given.out / "table"
+    with (given.out / "snapshots.jsonl").open("a") as result:
+        is_last = False
+        while not is_last:
+            is_last = told.wait(LOOK_S)  # then it looks once more
+            newest = DeltaTable(path).version() if DeltaTable.is_deltatable(str(path)) else -1
+            for version in range(next_version, newest + 1):
+                table = DeltaTable(path, version=version).to_pyarrow_table()
+                wrong, shown = checked(rows_in(table), shown)
+                workers = sorted(set(table["worker"].to_pylist()))
+                told_of = {"version": version, "shown": shown, "workers": workers, "wrong": wrong}
+                result.write(json.dumps(told_of) + "\n")
+                result.flush()
+            next_version = newest + 1
+
+
+def rows_in(table: pa.Table) -> list[Row]:
+    """Return the rows of a table."""
+    return list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
+
+
+def checked(rows: Iterable[Row], before: Counter[int]) -> tuple[str, Counter[int]]:
+    """Say in what rows are no cut, or nothing, and how many flights there are of each partition."""
+    totals: dict[tuple[int, str], int] = defaultdict(int)
+    shown = Counter[int]()
+    for number, offset, aircraft, delay, total in sorted(rows):
+        at = f"partition {number}, offset {offset}"
+        if offset != shown[number]:
+            return f"{at} where offset {shown[number]} belongs", shown
+        totals[number, aircraft] += delay
+        if total != totals[number, aircraft]:
+            return f"{at}: total {total}, not {totals[number, aircraft]}", shown
+        shown[number] += 1
+    if shrunk := sorted(before - shown):
+        return f"partition {shrunk[0]}: fewer flights than the version before", shown
+    return "", shown
+
+
+# ------------------------------------------------------------------------------------- the story
+
+
+class StoryError(Exception):
+    """The story does not go on, or a snapshot is no cut."""
+
+
+def flights_of_2013() -> Iterator[Flight]:
+    """Yield the flights in their order; the first one takes a second, in which workers start."""
+    yield from in_order(load_table())
+
+
+class Story:
+    """What happens, told by one thread: while it waits it sends flights and watches the others."""
+
+    def __init__(self, address: str, out: Path, a_turn: int) -> None:
+        self.run = f"flights-{uuid.uuid4().hex[:8]}"
+        self.truth, self.snapshots = list[Row](), 0
+        self._address, self._out = address, out
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._leaving: set[str] = set()
+        self._partitions, self._a_turn = PARTITIONS, a_turn
+        self._flights, self._producer = flights_of_2013(), Producer(bootstrap_servers=address)
+        self._futures: list[Future[RecordMetadata]] = []
+        self._totals: dict[tuple[int, str], int] = defaultdict(int)
+        self._sent, self._shown, self._workers = Counter[int](), Counter[int](), set[str]()
+        self._lines, self._rest = (out / "snapshots.jsonl").open("a+"), ""
+
+    def play(self, flights: int, *, kill: bool) -> None:
+        """Let everything happen, one after the other, while flights are sent."""
+        with AdminClient(bootstrap_servers=self._address) as admin:
+            admin.create_topics([NewTopic(self.run, PARTITIONS)])
+            self._start("reader")
+            self._join("one", "two", "three")
+            if kill:
+                self._kill("two")
+            self._join("four")
+            self._stop("one")
+            self._show_all("worker one has left in order")
+            admin.create_partitions({self.run: MORE})
+        self._partitions = MORE
+        tell(f"partitions {PARTITIONS} -> {MORE}")
+        added = range(PARTITIONS, MORE)
+        self._wait(lambda: all(self._shown[each] for each in added), "flights of new partitions")
+        self._wait(lambda: len(self.truth) >= flights, "all flights are sent")
+        self._a_turn = 0
+        self._show_all(f"all {len(self.truth):,} flights are sent")
+        self._stop(*self._processes.keys() - self._leaving - {"reader"})
+        self._stop("reader")
+        self._listen()
+        self._check_offsets()
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        self._lines.close()
+        self._producer.close()
+
+    def _start(self, *names: str) -> None:
+        for name in names:
+            command = [sys.executable, __file__, "--role", name, "--run", self.run]
+            command += ["--bootstrap-servers", self._address, "--out", str(self._out)]
+            with (self._out / f"{name}.log").open("ab") as log:
+                self._processes[name] = subprocess.Popen(  # noqa: S603  # starts itself
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log
+                )
+
+    def _join(self, *names: str) -> None:
+        self._start(*names)
+        tell(f"workers join: {', '.join(names)}")
+        self._wait(lambda: self._workers.issuperset(names), f"flights of {', '.join(names)}")
+
+    def _kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+        self._show_all(f"worker {name} is killed")
+
+    def _stop(self, *names: str) -> None:
+        """End processes by SIGTERM, which has a worker hand over what it owns."""
+        self._leaving.update(names)
+        processes = [self._processes[name] for name in names]
+        for process in processes:
+            process.terminate()
+        self._wait(
+            lambda: all(each.poll() == 0 for each in processes), f"end of {', '.join(names)}"
+        )
+
+    def _show_all(self, event: str) -> None:
+        """Tell what has happened, and wait until the table has what was sent before."""
+        tell(event)
+        sent = self._sent.copy()
+        self._wait(lambda: sent <= self._shown, f"{event}, and the table has all from before")
+
+    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            if time.monotonic() > end:
+                raise StoryError(f"waited {PATIENCE_S:g} s in vain for: {what}; see {self._out}")
+            self._send()
+            self._watch()
+            self._listen()
+            time.sleep(TURN_S)
+
+    def _send(self) -> None:
+        """Send some flights, each to the partition of its aircraft, and note what must become."""
+        for flight in itertools.islice(self._flights, self._a_turn):
+            number = zlib.crc32(flight.key or b"") % self._partitions
+            aircraft, delay = (flight.key or b"").decode(), delay_of(flight.value)
+            self._totals[number, aircraft] += delay
+            total = self._totals[number, aircraft]
+            self.truth.append((number, self._sent[number], aircraft, delay, total))
+            self._sent[number] += 1
+            self._futures.append(
+                self._producer.send(self.run, flight.value, key=flight.key, partition=number)
+            )
+
+    def _check_offsets(self) -> None:
+        """Compare what was noted with what the broker has acknowledged."""
+        for row, future in zip(self.truth, self._futures, strict=True):
+            place = future.result(PATIENCE_S)
+            if (place.partition, place.offset) != row[:2]:
+                raise StoryError(f"the broker has put flight {row} at {place}")
+
+    def _watch(self) -> None:
+        """Notice a process that has ended by itself, or badly."""
+        for name, process in self._processes.items():
+            code = process.poll()
+            if code or (code == 0 and name not in self._leaving):
+                last = (self._out / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
+                raise StoryError("\n".join([f"{name} has ended with {code}:", *last]))
+
+    def _listen(self) -> None:
+        """Hear what the reader has found."""
+        *lines, self._rest = (self._rest + self._lines.read()).split("\n")
+        for line in map(json.loads, lines):
+            if line["wrong"]:
+                raise StoryError(f"version {line['version']} is no cut: {line['wrong']}")
+            self.snapshots += 1
+            self._workers.update(line["workers"])
+            self._shown = Counter({int(key): count for key, count in line["shown"].items()})
+            tell(f"snapshot {self.snapshots}: {self._shown.total():,} flights, a cut")
+
+
+def played(given: argparse.Namespace, address: str) -> dict[str, int]:
+    """Play the story, and compare the table with the truth."""
+    began = time.monotonic()
+    story = Story(address, given.out, QUICK_A_TURN if given.quick else A_TURN)
+    try:
+        story.play(QUICK_FLIGHTS if given.quick else FLIGHTS, kill=not given.quick)
+    finally:
+        story.close()
+    table = DeltaTable(given.out / "table").to_pyarrow_table()
+    truth, found = Counter(story.truth), Counter(rows_in(table))
+    return {
+        "flights": truth.total(),
+        "missing": (truth - found).total(),
+        "too_many": (found - truth).total(),
+        "partitions": len(set(table["partition"].to_pylist())),
+        "workers": len(set(table["worker"].to_pylist())),
+        "killed": int(not given.quick),
+        "snapshots": story.snapshots,
+        "seconds": round(time.monotonic() - began),
+    }
+
+
+def tell(progress: str) -> None:
+    """Print what happens."""
+    print(progress, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Play it, or be one of its processes."""
+    given = arguments()
+    if given.role:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        threading.Thread(target=end_with_the_story, daemon=True).start()
+        (read if given.role == "reader" else work)(given)
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    tell(f"the output is in {given.out}")
+    try:
+        with contextlib.nullcontext() if given.bootstrap_servers else EmbeddedBroker() as own:
+            result = played(given, own.bootstrap_servers if own else given.bootstrap_servers)
+    except (StoryError, KohortError) as error:
+        tell(f"the story has failed: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    told = ", ".join(f"{value:,} {what}" for what, value in result.items())
+    print(json.dumps(result) if given.json else told.replace("_", " "))
+    if result["missing"] or result["too_many"]:
+        tell("the table is not what was sent")
+        return 1
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="an Apache Kafka, where it makes topics of its own; else an embedded broker runs",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer flights, and nobody is killed")
+    parser.add_argument("--json", action="store_true", help="the result as JSON")
+    parser.add_argument("--out", type=Path, help="folder for the table and what processes print")
+    for own in ("--role", "--run"):  # of the processes that it starts
+        parser.add_argument(own, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.out = given.out or Path(tempfile.mkdtemp(prefix="kohort-region-"))
+    given.out.mkdir(parents=True, exist_ok=True)
+    if not given.role and any(given.out.iterdir()):
+        parser.error(f"{given.out} is not empty")
+    return given
+
+
+def end_with_the_story() -> None:
+    """End this process when the one that started it is gone, however that ended."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
