@@ -10,9 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from kohort.delta.append import TableAppend
+from kohort.delta.columns import check_times_in_maps
+from kohort.delta.positions import DeltaAppendError
 from tests.delta.random_tables import TableRows, drawn
 
 COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (
@@ -23,6 +27,21 @@ COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (
     operator.gt,
     operator.ge,
 )
+
+
+def is_refused_by_both(seed: int, folder: Path) -> bool:
+    """Whether deltalake cannot make the table; then it is refused, and nothing is left behind."""
+    table = drawn(seed, Counter())
+    try:
+        check_times_in_maps(table.schema, None, "")
+    except DeltaAppendError:
+        with pytest.raises(DeltaAppendError, match="is a map with times"):
+            TableAppend(folder / "ours", "g").append(TableRows([table]), table.schema, 0)
+        assert not folder.joinpath("ours").exists()
+        with pytest.raises(DeltaError, match="timestampNtz"):
+            write_deltalake(folder / "theirs", table)
+        return True
+    return False
 
 
 def is_as_deltalake_writes_it(seed: int, folder: Path) -> None:

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.delta.differential import filters_find_all_rows, is_as_deltalake_writes_it
+from tests.delta.differential import (
+    filters_find_all_rows,
+    is_as_deltalake_writes_it,
+    is_refused_by_both,
+)
 
 
 @pytest.mark.parametrize("seed", range(20, 500))
 def test_a_table_is_as_deltalake_would_have_written_it(seed: int, tmp_path: Path) -> None:
-    is_as_deltalake_writes_it(seed, tmp_path)
-    filters_find_all_rows(seed, tmp_path / "filtered")
+    if not is_refused_by_both(seed, tmp_path):
+        is_as_deltalake_writes_it(seed, tmp_path)
+        filters_find_all_rows(seed, tmp_path / "filtered")

@@ -92,13 +92,13 @@ class Group:
         if self.members.pop(member_id, None) is not None:
             self._rebalance()
 
-    def gave_up(self, node: Node) -> None:
-        """The listener of a member returned."""
+    def gave_up(self, node: Node, partitions: Partitions) -> None:
+        """The listener of a member returned, which may be told of more by now."""
         member = self.members.get(node.member_id)
         if member is not None:
-            member.owned -= member.revoking
-            member.revoking = _NONE
-            member.has_joined = True
+            member.owned -= partitions
+            member.revoking -= partitions
+            member.has_joined = not member.revoking
             self._move()
 
     def partitions_changed(self) -> None:

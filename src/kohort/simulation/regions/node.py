@@ -64,6 +64,8 @@ class Node:
         self.skew = 0
         self.dies_at = ""
         self.member_id = ""
+        # What the group has taken back since the listener last returned.
+        self._taken_back: Partitions = frozenset()
         self.reader = Reader(world.log.decode)
         self.chance = Stream(scenario.seed, "node", self.name_of_life)
         rebalance = scenario.rebalance
@@ -146,7 +148,8 @@ class Node:
             self._append(effects.append, self._operator_appended)
         if effects.ends_revocation:
             self.world.revocation_ended(self)
-            self._after(self.world.scenario.delay_ms, self.world.group.gave_up, self)
+            gone, self._taken_back = self._taken_back, frozenset()
+            self._after(self.world.scenario.delay_ms, self.world.group.gave_up, self, gone)
         if effects.failed is not None:
             self.world.trace(self, "failed", str(effects.failed))
             self.die()
@@ -307,6 +310,7 @@ class Node:
         if what == "assign":
             self.tell_operator(Assigned(partitions, self.world.source.counts()))
         else:
+            self._taken_back |= partitions
             limit = self._time_to_revoke()
             self.world.revocation_began(self, limit)
             self.tell_operator(Revoked(partitions, None if limit is None else self.clock + limit))
@@ -321,6 +325,7 @@ class Node:
 
     def lose_everything(self) -> None:
         """The group has thrown it out."""
+        self._taken_back = frozenset()
         self.tell_operator(PartitionsLost(self.operator.session.assigned))
 
     def choose(self, is_chosen: bool) -> None:
