@@ -54,7 +54,7 @@ def state() -> RegionState:
     return RegionState(operators=Map({"one": one}))
 
 
-def test_an_operator_counts_under_the_names_of_the_original() -> None:
+def test_a41_a52_an_operator_counts_under_the_names_of_the_original() -> None:
     worker = Worker()
     worker.counted.own([P, Q])
     for began, ended in ((0, 70), (100, 130)):

@@ -243,7 +243,7 @@ def test_many_records_of_a_partition_are_given_to_the_function_in_parts() -> Non
 
 
 @pytest.mark.parametrize("size", [0, 10])
-def test_a_queue_is_full_by_records_or_by_bytes(size: int) -> None:
+def test_a22_a_queue_is_full_by_records_or_by_bytes(size: int) -> None:
     inbox = Inbox(4, 30)
     seen = []
     for number in range(4):

@@ -239,7 +239,7 @@ def test_a_damaged_record_in_the_control_topic_is_passed_over(
     assert one.error is None
 
 
-def test_starts_are_chosen_once(address: str, topic: str, tmp_path: Path) -> None:
+def test_a10_starts_are_chosen_once(address: str, topic: str, tmp_path: Path) -> None:
     """A partition that nobody has delivered from starts where the first owner found it."""
     produce(address, topic, PARTITIONS, 100)
     with running(worker(address, topic, ParquetDirectory(tmp_path), start="latest")) as (one,):

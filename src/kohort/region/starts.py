@@ -18,6 +18,8 @@ EARLIEST = "earliest"
 LATEST = "latest"
 COMMITTED = "committed"
 _NAMED = (EARLIEST, LATEST, COMMITTED)
+# Numbers below this (1973) are taken for offsets: no topic is that old.
+_EARLIEST_TIME_MS = 10**11
 _DURATION = re.compile(r"-P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
@@ -43,8 +45,8 @@ class StartPosition(Struct, frozen=True):
         Raises:
             ValueError: It is none of these.
         """
-        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-            return cls("", given)
+        if isinstance(given, int) and not isinstance(given, bool):
+            return cls("", _time(given))
         text = str(given)
         if text in _NAMED:
             return cls(text)
@@ -85,3 +87,13 @@ class StartPosition(Struct, frozen=True):
             if found is not None:
                 return found.offset
         return (await consumer.end_offsets([partition]))[partition]
+
+
+def _time(given: int) -> int:
+    if given < _EARLIEST_TIME_MS:
+        raise ValueError(
+            f"start {given} is no time in milliseconds since 1970; an offset cannot be the start "
+            "of a region, which has many partitions: commit offsets to the group, and pass "
+            "'committed'"
+        )
+    return given
