@@ -76,20 +76,26 @@ class _FrameRows(Struct, frozen=True):
 def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
     """Run a task on the executors, and return the reports that it yields.
 
-    Spark's `mapInArrow` looks columns up by name and takes a dot for a field inside one, so they
-    have plain names on the way.
-
     Args:
         frame: The rows.
         task: Takes batches with the frame's columns and yields batches with a text, `report`.
+    """
+    if any(set(name) & set(".`") for name in frame.columns):
+        frame, task = _with_plain_names(frame, task)
+    return [row["report"] for row in frame.mapInArrow(task, "report string").collect()]
+
+
+def _with_plain_names(frame: DataFrame, task: ArrowTask) -> tuple[DataFrame, ArrowTask]:
+    """Give columns other names on the way, and their own again in the task.
+
+    Spark's `mapInArrow` looks columns up by name, and takes a dot for a field inside one.
     """
     names = frame.columns
 
     def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batch.rename_columns(names) for batch in batches)
 
-    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
-    return [row["report"] for row in plain.mapInArrow(named, "report string").collect()]
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))), named
 
 
 def arrow_schema(schema: StructType, table: str) -> pa.Schema:
