@@ -7,7 +7,7 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: docs explore-regions plant-regions sweep-regions torture-regions torture-mixed torture-spark simulate mutants explore help demo test test-system record bench lint types imports clean
+.PHONY: docs explore-regions plant-regions sweep-regions torture simulate mutants explore help demo test test-system record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one region of three Spark applications (ARGS=--quick: no Java; --no-region)'
@@ -17,11 +17,10 @@ help:
 	@echo 'make record   write what a live Kafka answers into the dialogues (ARGS: families)'
 	@echo 'make bench    every benchmark, beside its peers (BENCHMARKS="kernel" for one, ARGS=--json)'
 	@echo 'make simulate groups under faults in virtual time, until stopped; also: make mutants, make explore'
-	@echo 'make torture-regions  kill workers of a region at random, each record counted (ARGS="--minutes 10")'
-	@echo 'make torture-mixed  kill Spark applications, a worker, controllers and the broker of one region'
+	@echo 'make torture  kill processes at random, each record counted (ARGS="region --kills 20", region-spark,'
+	@echo '              streams, spark; without ARGS: what there is)'
 	@echo 'make sweep-regions  every pair of faults at every pair of moments in a small simulated region'
 	@echo 'make explore-regions  every order of events of small regions; also: make plant-regions'
-	@echo 'make torture-spark  random histories of Spark queries on Apache Kafka, each record counted'
 	@echo 'make docs     the documentation as a site, with the API reference, in build/site'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
@@ -51,13 +50,9 @@ simulate:
 	@$(SETUP) test
 	@.venv/bin/kohort simulate --runs 0 --keep tests/seeds $(ARGS)
 
-torture-regions:
+torture:
 	@$(SETUP) test
-	@.venv/bin/python -m tests.region.torture $(ARGS)
-
-torture-mixed:
-	@$(SETUP) test
-	@.venv/bin/python -m tests.region.mixed_torture $(ARGS)
+	@.venv/bin/python -m tests.torture $(ARGS)
 
 sweep-regions:
 	@$(SETUP) test
@@ -70,10 +65,6 @@ explore-regions:
 plant-regions:
 	@$(SETUP) test
 	@.venv/bin/python tools/plant_regions.py $(ARGS)
-
-torture-spark:
-	@$(SETUP) test
-	@.venv/bin/python -m tests.system.spark.torture $(ARGS)
 
 mutants explore:
 	@$(SETUP) test

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -45,7 +45,7 @@ from kohort.region import DeltaSink, KeyedState, RegionConsumer, RegionPartition
 PARTITIONS, MORE = 4, 6
 FLIGHTS, A_TURN = 20_000, 25
 QUICK_FLIGHTS, QUICK_A_TURN = 1_000, 8
-TURN_S, LOOK_S, PATIENCE_S = 0.05, 0.2, 120.0
+TURN_S, LOOK_S = 0.05, 0.2
 
 COLUMNS = {"partition": pa.int32(), "offset": pa.int64(), "aircraft": pa.string()}
 COLUMNS |= {"delay": pa.int64(), "total": pa.int64()}
@@ -151,7 +151,16 @@ def flights_of_2013() -> Iterator[Flight]:
 
 
 class Story:
-    """What happens, told by one thread: while it waits it sends flights and watches the others."""
+    """What happens, told by one thread: while it waits it sends flights and watches the others.
+
+    Attributes:
+        run: Name of the region, its group and its topic.
+        truth: The rows that must be in the table in the end.
+        snapshots: How many versions of the table the reader has checked.
+    """
+
+    program: ClassVar[str] = __file__
+    patience_s: ClassVar[float] = 120.0
 
     def __init__(self, address: str, out: Path, a_turn: int) -> None:
         self.run = f"flights-{uuid.uuid4().hex[:8]}"
@@ -200,7 +209,7 @@ class Story:
 
     def _start(self, *names: str) -> None:
         for name in names:
-            command = [sys.executable, __file__, "--role", name, "--run", self.run]
+            command = [sys.executable, self.program, "--role", name, "--run", self.run]
             command += ["--bootstrap-servers", self._address, "--out", str(self._out)]
             with (self._out / f"{name}.log").open("ab") as log:
                 self._processes[name] = subprocess.Popen(  # noqa: S603  # starts itself
@@ -235,10 +244,12 @@ class Story:
         self._wait(lambda: sent <= self._shown, f"{event}, and the table has all from before")
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + self.patience_s
         while not holds():
             if time.monotonic() > end:
-                raise StoryError(f"waited {PATIENCE_S:g} s in vain for: {what}; see {self._out}")
+                raise StoryError(
+                    f"waited {self.patience_s:g} s in vain for: {what}; see {self._out}"
+                )
             self._send()
             self._watch()
             self._listen()
@@ -260,7 +271,7 @@ class Story:
     def _check_offsets(self) -> None:
         """Compare what was noted with what the broker has acknowledged."""
         for row, future in zip(self.truth, self._futures, strict=True):
-            place = future.result(PATIENCE_S)
+            place = future.result(self.patience_s)
             if (place.partition, place.offset) != row[:2]:
                 raise StoryError(f"the broker has put flight {row} at {place}")
 
@@ -284,10 +295,12 @@ class Story:
             tell(f"snapshot {self.snapshots}: {self._shown.total():,} flights, a cut")
 
 
-def played(given: argparse.Namespace, address: str) -> dict[str, int]:
+def played(
+    given: argparse.Namespace, address: str, make_story: type[Story] = Story
+) -> dict[str, int]:
     """Play the story, and compare the table with the truth."""
     began = time.monotonic()
-    story = Story(address, given.out, QUICK_A_TURN if given.quick else A_TURN)
+    story = make_story(address, given.out, QUICK_A_TURN if given.quick else A_TURN)
     try:
         story.play(QUICK_FLIGHTS if given.quick else FLIGHTS, kill=not given.quick)
     finally:
@@ -311,19 +324,24 @@ def tell(progress: str) -> None:
     print(progress, file=sys.stderr, flush=True)
 
 
-def main() -> int:
+def main(
+    description: str | None = __doc__,
+    make_story: type[Story] = Story,
+    operate: Callable[[argparse.Namespace], None] = work,
+) -> int:
     """Play it, or be one of its processes."""
-    given = arguments()
+    given = arguments(description)
     if given.role:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         threading.Thread(target=end_with_the_story, daemon=True).start()
-        (read if given.role == "reader" else work)(given)
+        (read if given.role == "reader" else operate)(given)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tell(f"the output is in {given.out}")
     try:
         with contextlib.nullcontext() if given.bootstrap_servers else EmbeddedBroker() as own:
-            result = played(given, own.bootstrap_servers if own else given.bootstrap_servers)
+            address = own.bootstrap_servers if own else given.bootstrap_servers
+            result = played(given, address, make_story)
     except (StoryError, KohortError) as error:
         tell(f"the story has failed: {error}")
         return 1
@@ -337,10 +355,10 @@ def main() -> int:
     return 0
 
 
-def arguments() -> argparse.Namespace:
+def arguments(description: str | None) -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--bootstrap-servers",

@@ -39,7 +39,7 @@ settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 # What may be absent: tests use a fixture of that name, or are in a folder that `tiers` names.
-PARTS = ("real_kafka", "spark", "javac", "sphinx")
+PARTS = ("real_kafka", "spark", "javac", "sphinx", "chromium")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

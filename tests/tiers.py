@@ -30,6 +30,7 @@ FOLDERS = {
     SYSTEM / "kafka": "real_kafka",
     SYSTEM / "kafka" / "assignors": "javac",
     SYSTEM / "spark": "spark",
+    SYSTEM / "browser": "chromium",
 }
 
 # Folders whose tests start processes or wait for the network. One of them that fails may be tried
@@ -77,7 +78,7 @@ def is_chosen(item: pytest.Item, tier: str) -> bool:
 
 
 def needs(item: pytest.Item, part: str) -> bool:
-    """Whether the test uses a part that may be absent: `real_kafka`, `spark`, `javac`, `sphinx`."""
+    """Whether the test uses a part that may be absent, one of `tests.conftest.PARTS`."""
     fixtures: list[str] = getattr(item, "fixturenames", [])
     if part in fixtures or any(FOLDERS.get(folder) == part for folder in item.path.parents):
         return True

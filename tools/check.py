@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def run_tier(tier: str, arguments: list[str]) -> int:
     """Run the tests of one tier, and say before and after what is left out."""
-    absent = parts_absent()
+    absent = parts_absent(tier)
     announce(absent)
     if absent and os.environ.get("KOHORT_REQUIRE_ALL"):
         return 1
@@ -73,8 +73,8 @@ def run_tier(tier: str, arguments: list[str]) -> int:
     return status
 
 
-def parts_absent() -> dict[str, str]:
-    """The parts of the tests that cannot run here, each with the reason."""
+def parts_absent(tier: str) -> dict[str, str]:
+    """The parts of a tier's tests that cannot run here, each with the reason."""
     absent = {}
     if not install.has_java():
         absent["spark"] = "no Java 17 or newer"
@@ -84,6 +84,8 @@ def parts_absent() -> dict[str, str]:
         absent["javac"] = "no Java compiler"
     if find_spec("sphinx") is None:
         absent["sphinx"] = "the extra `docs` is not installed"
+    if tier == "system" and not install.has_chromium():
+        absent["chromium"] = "no Chromium with its ChromeDriver, or no `pip install selenium`"
     return absent
 
 

@@ -143,6 +143,14 @@ def has_javac() -> bool:
     return shutil.which("javac") is not None
 
 
+def has_chromium() -> bool:
+    """Whether a browser can be driven by Selenium."""
+    return (
+        shutil.which("chromedriver") is not None
+        and importlib.util.find_spec("selenium") is not None
+    )
+
+
 def has_maven() -> bool:
     """Whether Maven is on the PATH; it fetches Apache Kafka for the tests."""
     return shutil.which("mvn") is not None

@@ -1,7 +1,7 @@
-"""Kill everything that a region consists of: Spark applications, a worker, controllers, the broker.
+"""Kill everything that a region consists of: its operators, a controller alone, and the broker.
 
-`python -m tests.region.mixed_torture --kills 20` plays one history on each kind of broker;
-`make torture-mixed` is the same.
+`make torture ARGS="region --kills 20"` plays one history of three workers on each kind of broker;
+with `region-spark` the operators are two Spark applications and a worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,10 @@ from tests.real_kafka.broker import RealKafka
 from tests.region.regions import LONG_S, eventually, name_of_topic, visible
 
 PARTITIONS = 6
-APPLICATIONS = ("north", "south")
+WORKERS = {"worker-1": "worker", "worker-2": "worker", "worker-3": "worker"}
+"""Operators of a region without Spark: what each is, by its name."""
+APPLICATIONS = {"north": "application", "south": "application", "worker": "worker"}
+"""Operators of a region with Spark."""
 BROKERS = ("embedded", "kafka")
 CHUNK = 50
 PAUSE_S = 0.05
@@ -79,14 +82,18 @@ class MixedTorture:
 
     Args:
         broker: The broker; it is killed, too.
+        operators: What each operator is, by its name.
         path: A fresh directory for output, checkpoints and logs.
         seed: Decides what is killed when.
     """
 
-    def __init__(self, broker: Killable, path: Path, seed: int) -> None:
+    def __init__(
+        self, broker: Killable, operators: Mapping[str, str], path: Path, seed: int
+    ) -> None:
         self.kills: Counter[str] = Counter()
         self.restarts = self.looks = 0
         self._broker = broker
+        self._operators = operators
         self._path = path
         self._out = path / "out"
         self._chance = random.Random(seed)
@@ -105,7 +112,7 @@ class MixedTorture:
             admin.create_topics([NewTopic(self._topic, PARTITIONS)])
         reader = Reader(self._out)
         try:
-            for name in (*APPLICATIONS, "worker"):
+            for name in self._operators:
                 self._start(name)
             with Producer(bootstrap_servers=self._broker.bootstrap_servers) as producer:
                 self._produce(producer, lambda: reader.rows > 0, LONG_S)
@@ -141,18 +148,27 @@ class MixedTorture:
             pause.wait(PAUSE_S)
 
     def _kill(self) -> None:
-        victim = self._chance.choice(
-            ("application", "jvm", "source", "task", "worker", "controller", "broker")
-        )
+        victim = self._chance.choice(self._victims())
         self.kills[victim] += 1
         if victim == "broker":
             self._broker.kill()
             self._broker.start()
-        elif victim in ("worker", "controller"):
+        elif victim == "controller":
             kill_tree(self._processes[victim])
+        elif victim == "worker":
+            kill_tree(self._processes[self._chance.choice(self._named("worker"))])
         else:
-            self._kill_part(self._processes[self._chance.choice(APPLICATIONS)], victim)
+            self._kill_part(
+                self._processes[self._chance.choice(self._named("application"))], victim
+            )
         self._revive()
+
+    def _victims(self) -> Sequence[str]:
+        parts = ("application", "jvm", "source", "task") if self._named("application") else ()
+        return (*parts, "worker", "controller", "broker")
+
+    def _named(self, kind: str) -> Sequence[str]:
+        return [name for name, each in self._operators.items() if each == kind]
 
     def _kill_part(self, application: subprocess.Popen[bytes], part: str) -> None:
         """Kill all of an application, its JVM, or one of its Python processes."""
@@ -188,11 +204,12 @@ class MixedTorture:
     def _command(self, name: str) -> list[str]:
         address, out = self._broker.bootstrap_servers, str(self._out)
         python = [sys.executable, "-m"]
-        if name in APPLICATIONS:
+        kind = self._operators.get(name, "controller")
+        if kind == "application":
             checkpoint = str(self._path / f"checkpoint-{name}")
             module = "tests.spark.region_queries"
             return [*python, module, address, self._topic, out, checkpoint, name]
-        if name == "worker":
+        if kind == "worker":
             module, group = "tests.region.process", f"group-of-{self._topic}"
             return [*python, module, address, self._topic, out, name, "cooperative", group]
         command = [*python, "kohort", "region", "start", f"region-{self._topic}", "-b", address]
@@ -242,18 +259,18 @@ def broker(kind: str, path: Path) -> Iterator[Killable]:
             yield embedded
 
 
-def main() -> None:
+def main(operators: Mapping[str, str], arguments: Sequence[str]) -> int:
     """Play one history on each kind of broker, or on one."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--broker", choices=BROKERS, action="append")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     for kind in given.broker or BROKERS:
         path = Path(tempfile.mkdtemp(prefix=f"kohort-mixed-{kind}-{given.seed}-"))
         began = time.monotonic()
         with broker(kind, path / "broker") as running:
-            torture = MixedTorture(running, path, given.seed)
+            torture = MixedTorture(running, operators, path, given.seed)
             count = torture.run(given.kills)
         kills = ", ".join(f"{name} {number}" for name, number in sorted(torture.kills.items()))
         sys.stdout.write(
@@ -262,7 +279,4 @@ def main() -> None:
             f" {time.monotonic() - began:.0f} s\n"
         )
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+    return 0

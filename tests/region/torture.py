@@ -1,6 +1,6 @@
 """Kill, stop and start workers of a region at random, and count every record of its output.
 
-`python -m tests.region.torture --minutes 10` goes on with fresh seeds; `make torture-regions`.
+`make torture ARGS="workers --minutes 10"` goes on with fresh seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,15 +144,15 @@ def embedded() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Torture regions until time is over."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument(
         "--bootstrap-servers", help="an Apache Kafka; an embedded broker by default"
     )
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     until = time.monotonic() + given.minutes * 60
     seed = given.seed
     while time.monotonic() < until:
@@ -166,7 +166,4 @@ def main() -> None:
         sys.stdout.write(f"seed {seed} {protocol}: {count} records once each; {told}\n")
         sys.stdout.flush()
         seed += 1
-
-
-if __name__ == "__main__":
-    main()
+    return 0

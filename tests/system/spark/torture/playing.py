@@ -1,4 +1,4 @@
-"""Random histories of queries that share a group, with every record counted: `make torture-spark`.
+"""Random histories of queries that share a group, every record counted: `make torture ARGS=spark`.
 
 Runs one history after the other until the time is over. A seed that fails is printed with its plan
 and what is wrong; `--seed N --runs 1` plays it again.
@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.real_kafka.broker import RealKafka
@@ -17,9 +18,9 @@ from tests.system.spark.torture.history import History
 from tests.system.spark.torture.plan import Plan, make_plan
 
 
-def main() -> int:
+def main(given: Sequence[str]) -> int:
     """Return how many seeds have failed, at most 100."""
-    chosen = arguments()
+    chosen = arguments(given)
     home = Path(chosen.keep or tempfile.mkdtemp(prefix="torture-"))
     end = time.monotonic() + 60 * chosen.minutes
     failed, seed = [], chosen.seed
@@ -54,20 +55,16 @@ def play(plan: Plan, bootstrap: str, home: Path) -> list[str]:
     return wrong
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make torture-spark", description=__doc__)
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")
     parser.add_argument("--minutes", type=float, default=10, help="begin no history after these")
     parser.add_argument("--runs", type=int, default=0, help="histories at most; 0: no limit")
     parser.add_argument("--steps", type=int, default=24, help="steps of a history")
     parser.add_argument("--keep", help="an empty folder for what the histories leave behind")
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
