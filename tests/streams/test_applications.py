@@ -15,10 +15,12 @@ import pytest
 
 from kohort import AdminClient, AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.broker import EmbeddedBroker
-from kohort.errors import ConfigError
+from kohort.errors import ConfigError, LocalProtocolError
 from kohort.streams import App, WindowedKey
 from kohort.streams.app import OnError
+from kohort.streams.assignment import leader
 from kohort.streams.assignment.settings import LearnerSettings
+from kohort.streams.control import ControlLog
 from kohort.streams.errors import (
     DifferentProgramError,
     KeyElsewhereError,
@@ -30,6 +32,7 @@ from kohort.streams.errors import (
 )
 from kohort.streams.holding import Role
 from kohort.streams.instance import ProgramInstance
+from kohort.streams.records import ControlState
 from kohort.streams.settings import StreamSettings
 from tests.streams.flights import (
     AIRCRAFT,
@@ -365,6 +368,87 @@ async def _at_once(fleet: Fleet) -> None:
     (other,) = (each for each in both if each.job is not refused)
     await other.until(TASKS + (PARTITIONS if other is both[1] else 0))
     await other.stop()
+
+
+class HeldBack(ControlLog):
+    """A control topic whose reader joins the group when the test says so.
+
+    It reads on when the test says so, or when it has to once no plan could be made.
+    """
+
+    def __init__(self, no_plan: asyncio.Event, *given: Any) -> None:
+        super().__init__(*given)
+        self._no_plan = no_plan
+        self.has_noted, self.may_join, self.may_read = (asyncio.Event() for _ in range(3))
+
+    async def identify(self) -> None:
+        self.has_noted.set()
+        await self.may_join.wait()
+        await super().identify()
+
+    async def follow(self) -> None:
+        await self.may_read.wait()
+        await super().follow()
+
+    async def caught_up(self) -> ControlState:
+        if self._no_plan.is_set():
+            self.may_read.set()
+        return await super().caught_up()
+
+
+@pytest.mark.parametrize("leads", [0, 1])
+def test_of_two_programs_the_one_noted_last_goes_on_whichever_leads_before_that_is_read(
+    embedded: EmbeddedBroker, leads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_led_too_early(Fleet(embedded.bootstrap_servers), leads, monkeypatch))
+
+
+async def _led_too_early(fleet: Fleet, leads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs: list[HeldBack] = []
+    made = asyncio.Event()
+    no_plan = _when_topics_differ(monkeypatch)
+
+    def make(*given: Any) -> HeldBack:
+        logs.append(HeldBack(no_plan, *given))
+        made.set()
+        return logs[-1]
+
+    monkeypatch.setattr("kohort.streams.running.ControlLog", make)
+    both: list[Running] = []
+    async with asyncio.timeout(WAIT_S):
+        for app in (fleet.app(), another(fleet)):
+            made.clear()
+            both.append(Running(fleet, None, app=app))
+            await made.wait()
+            await logs[-1].has_noted.wait()
+        logs[1].may_read.set()
+        logs[leads].may_join.set()
+        await both[leads].until(
+            *((TASKS, Role.RESTORING), (TASKS + PARTITIONS, Role.RUNNING))[leads]
+        )
+        logs[1 - leads].may_join.set()
+        await no_plan.wait()
+        if leads == 1:  # the other one has no reason of its own to read
+            logs[0].may_read.set()
+        with pytest.raises(DifferentProgramError):
+            await both[0].job
+    await both[1].until(TASKS + PARTITIONS)
+    await both[1].stop()
+
+
+def _when_topics_differ(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Return what is set once a leader has met a member that reads other topics."""
+    met, loop, check = asyncio.Event(), asyncio.get_running_loop(), leader._check_subscriptions
+
+    def checked(*given: Any) -> None:
+        try:
+            check(*given)
+        except LocalProtocolError:
+            loop.call_soon_threadsafe(met.set)
+            raise
+
+    monkeypatch.setattr(leader, "_check_subscriptions", checked)
+    return met
 
 
 async def _purged(fleet: Fleet) -> None:

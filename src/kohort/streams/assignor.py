@@ -29,6 +29,7 @@ from kohort.streams.assignment.leader import (
     LeaderConfig,
     LeaderEffects,
     LeaderMachine,
+    OtherTopicsError,
     Tick,
 )
 from kohort.streams.assignment.member import (
@@ -63,6 +64,7 @@ class LearnerAssignor(Assignor):
         heard: Called with what each input leads to, in the thread that brought the input.
         counts: The number of partitions of each topic when the instance started.
         is_member: Says whether the consumer is in a generation; False makes the member begin anew.
+        met_other_topics: Whether the last plan failed because a member reads other topics.
 
     Raises:
         ConfigError: The hand-over of the draft is asked for, which needs partitions to be given up
@@ -88,6 +90,7 @@ class LearnerAssignor(Assignor):
         self.heard: Heard = _nobody
         self.is_member: Callable[[], bool] = lambda: True
         self.counts: Mapping[str, int] = Map()
+        self.met_other_topics = False
         self._topology = topology
         self._lock = Lock()
         self._member = TaskMachine(topology, Map(client_tags))
@@ -134,7 +137,12 @@ class LearnerAssignor(Assignor):
         with self._lock:
             counts = self._topology.steady(self.counts, cluster.partitions)
             elected = Elected(Map(subscriptions), Map(counts))
-            effects = self._lead(elected)
+            self.met_other_topics = False
+            try:
+                effects = self._lead(elected)
+            except OtherTopicsError:
+                self.met_other_topics = True
+                raise
             self._has_planned = True
             self._rejoin = effects.rejoin
             return effects.assignments or {}

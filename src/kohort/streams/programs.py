@@ -2,11 +2,13 @@
 
 An instance compares its own with that when it starts. If the group has no members, a new program
 replaces the old one. If two instances start at once with different programs, the one whose record
-came first reads the other's and stops.
+came first reads the other's and stops. Until then the two are members together, and where they read
+different topics no plan can be made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from kohort.client.async_admin import AsyncAdminClient
@@ -16,6 +18,9 @@ from kohort.streams.control import ControlLog
 from kohort.streams.errors import DifferentProgramError
 from kohort.streams.interface import Application
 from kohort.streams.records import ControlState, ProgramNoted
+
+_HEARD_S = 30.0
+"""So long reading the control topic to its end may take."""
 
 
 async def check_program(
@@ -41,6 +46,26 @@ async def check_program(
     overtaken = different(application, await control.read_to_end())
     if overtaken is not None:
         raise overtaken
+
+
+async def is_of_the_group(application: Application, control: ControlLog) -> bool:
+    """Whether the program is the one that was noted last; `ControlLog.follow` has to run.
+
+    False also where that cannot be found out: no program is noted, or no broker answers in time.
+
+    Raises:
+        DifferentProgramError: Another one was noted after it.
+        KafkaError: The brokers cannot be asked.
+    """
+    try:
+        async with asyncio.timeout(_HEARD_S):
+            state = await control.caught_up()
+    except TimeoutError:
+        return False
+    overtaken = different(application, state)
+    if overtaken is not None:
+        raise overtaken
+    return bool(application.digest) and state.program is not None
 
 
 def different(application: Application, state: ControlState) -> DifferentProgramError | None:

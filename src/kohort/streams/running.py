@@ -37,7 +37,7 @@ from kohort.streams.growth import InputCounts
 from kohort.streams.holding import Held, Role
 from kohort.streams.interface import Application, StreamTask
 from kohort.streams.owning import Owning
-from kohort.streams.programs import check_program, different
+from kohort.streams.programs import check_program, different, is_of_the_group
 from kohort.streams.purging import Purger
 from kohort.streams.records import ControlState, Started
 from kohort.streams.reports import now_ms
@@ -305,7 +305,7 @@ class StreamsInstance:
         try:
             found = await owning.consumer.poll(timeout_ms)
         except KohortError as error:
-            if not may_go_on(error):
+            if not (may_go_on(error) or await self._is_the_other_s_turn(owning)):
                 raise
             log.warning("%s: %s; trying again", self._application.name, error)
             await asyncio.sleep(AGAIN_S)
@@ -317,6 +317,17 @@ class StreamsInstance:
         self._press_back(owning)
         if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
+
+    async def _is_the_other_s_turn(self, owning: Owning) -> bool:
+        """Whether no plan could be made because of a member that will stop, as its program is old.
+
+        Raises:
+            DifferentProgramError: The old program is the one of this instance.
+        """
+        if not owning.assignor.met_other_topics:
+            return False
+        owning.assignor.met_other_topics = False
+        return await is_of_the_group(self._application, owning.control)
 
     async def _process_all(self, owning: Owning) -> None:
         """Give each task its turn; those that await something do so side by side."""
@@ -431,11 +442,13 @@ class StreamsInstance:
         A member would learn of that rebalance with its next heartbeat only.
         """
         consumer, owning = self._consumer, self._owning
-        if consumer is None or owning is None or self._is_over or not consumer.member_id:
+        if consumer is None or owning is None or self._is_over:
             return
         self._refused = different(self._application, state)
         if self._refused is not None:
             self.stop()
+            return
+        if not consumer.member_id:
             return
         if consumer.member_id in state.leaves:
             self.leave_soon()

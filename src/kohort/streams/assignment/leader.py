@@ -27,6 +27,10 @@ from kohort.streams.assignment.tasks import Topology
 from kohort.values import replace
 
 
+class OtherTopicsError(LocalProtocolError):
+    """A member subscribes to other topics than the leader's: it runs another program."""
+
+
 class LeaderState(State):
     """What a member is to the group."""
 
@@ -149,8 +153,8 @@ class LeaderMachine:
             now: Time in milliseconds, of a clock that never goes back.
 
         Raises:
-            LocalProtocolError: The topics cannot be assigned: they are not co-partitioned, or
-                members subscribe to others than the topology has.
+            OtherTopicsError: Members subscribe to other topics than the topology has.
+            LocalProtocolError: The topics are not co-partitioned.
         """
         decision = LeaderDecision(config=self.config, session=self.session, now=now)
         LEADER.run(decision, type(event), event)
@@ -179,7 +183,7 @@ def _check_subscriptions(topology: Topology, event: Elected) -> None:
     for member, each in event.subscriptions.items():
         if each.topics != topology.topics:
             odd = ", ".join(sorted(each.topics ^ topology.topics))
-            raise LocalProtocolError(
+            raise OtherTopicsError(
                 f"member {member} does not subscribe to what the topology reads: {odd}"
             )
 
