@@ -15,13 +15,14 @@ from immutables import Map
 
 from kohort.client import AsyncConsumer, RebalanceListener
 from kohort.client.transport import now_ms
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
+from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
 from kohort.region.errors import SourceError
 from kohort.region.machines.events import (
     Append,
     Appended,
     Assigned,
     Close,
+    CutFailed,
     CutMade,
     Delivered,
     Discarded,
@@ -40,6 +41,7 @@ from kohort.region.machines.records import Contribution, Partitions, RegionParti
 from kohort.region.machines.state import RegionState
 from kohort.region.metrics import OperatorMetrics
 from kohort.region.settings import Patience
+from kohort.region.source import SOURCE_GONE, check_topic, what_is_gone
 from kohort.region.work import Cut, CutParts, Discard, Inbox, Load, Report, Stop
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -47,6 +49,7 @@ from kohort.values import replace
 if TYPE_CHECKING:
     from kohort.client import ConsumerRecord
     from kohort.region.control_log import ControlLog
+    from kohort.region.draining import Draining
     from kohort.region.machines.operator import OperatorMachine
     from kohort.region.starts import StartPosition
     from kohort.region.states import StateTopic
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.region")
 
 _POLL_MS = 100
-_SOURCE_GONE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID)
 # After a reset the group may be about to rebalance: what is read now may be thrown away again.
 _THROTTLE_S = 0.1
 _LOOK_S = 0.05
@@ -62,10 +64,6 @@ _LOOK_S = 0.05
 _CLEAR_UP_S = 5.0
 # So long a topic of an assignment may be unknown to the brokers.
 _APPEARS_S = 60.0
-_REMADE = (
-    "Records that were not read before are gone. Start the worker again: it reads the new topic as "
-    "another one, from its beginning"
-)
 
 
 class Operating(RebalanceListener):
@@ -79,6 +77,8 @@ class Operating(RebalanceListener):
         inbox: Takes what is to be done by the application's function.
         start: Where partitions start that nobody has read.
         fetches: Whether the consumer reads; else it is a member only, and others read.
+        draining: Makes its part of checkpoints by the drain of the original; None: beside the
+            records that go on.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Operating(RebalanceListener):
         start: StartPosition,
         *,
         fetches: bool = True,
+        draining: Draining | None = None,
     ) -> None:
         self.machine = machine
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,6 +101,7 @@ class Operating(RebalanceListener):
         self._inbox = inbox
         self._start = start
         self._fetches = fetches
+        self._draining = draining
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +142,14 @@ class Operating(RebalanceListener):
             name = self._control.region, self.machine.config.id
             log.log(level, "region %s: %s: %s", *name, fact.text)
         self._do(effects)
+        if self._draining is not None:
+            self._look_at_drain(self._draining)
+
+    def _look_at_drain(self, draining: Draining) -> None:
+        """End the drain once the log has the part of the checkpoint, or nothing comes of it."""
+        session = self.machine.session
+        if session.cut is None and session.contribution is None and draining.end():
+            self._is_throttled = True
 
     def _do(self, effects: OperatorEffects) -> None:
         if effects.discard is not None:
@@ -148,6 +158,8 @@ class Operating(RebalanceListener):
             self._stop(effects.stops)
         if effects.cut is not None:
             self.metrics.begin_drain(now_ms())
+            if self._draining is not None:
+                self._draining.begin()
             self._inbox.put(Cut(effects.cut.checkpoint, effects.cut.attempt))
         for partition in sorted(effects.find_starts):
             is_added = partition in effects.find_beginnings
@@ -201,7 +213,7 @@ class Operating(RebalanceListener):
         if state.completed > self._completed:
             self._completed, self._shown_next = state.completed, state
             self._begin(self._remove_replaced(state), self._removing)
-            if not self._is_showing:
+            if not self._is_showing and self._draining is None:
                 self._is_showing = True
                 self._begin(self._show())
         if state.controller == self.machine.config.id.incarnation and not self._has_swept:
@@ -338,6 +350,8 @@ class Operating(RebalanceListener):
             if not self._fetches:
                 await self._be_member()
                 continue
+            if self._draining is not None:
+                await self._draining.may_poll()
             self._press_back()
             if self._is_throttled:
                 await asyncio.sleep(_THROTTLE_S)
@@ -346,7 +360,7 @@ class Operating(RebalanceListener):
                 partition = self._places.get(place)
                 read = None if partition is None else self._reads.get(partition)
                 if partition is not None and read is not None:
-                    self._check_topic(partition)
+                    check_topic(self._consumer, partition)
                     self._inbox.put_records(partition, read, found)
 
     async def _be_member(self) -> None:
@@ -364,41 +378,10 @@ class Operating(RebalanceListener):
                 raise
             return {}
         except KafkaError as error:
-            if error.code not in _SOURCE_GONE:
+            if error.code not in SOURCE_GONE:
                 raise
-            raise SourceError(await self._what_is_gone(error)) from error
-
-    async def _what_is_gone(self, error: KafkaError) -> str:
-        """Say which records that the region has to read are not there any more."""
-        if error.code == ErrorCode.UNKNOWN_TOPIC_ID:
-            return f"{error}. {_REMADE}"
-        places = [place for place, each in self._places.items() if each in self._reads]
-        begins = await self._consumer.beginning_offsets(places)
-        at = self._consumer.positions()
-        gaps = sorted(
-            f"{place.topic}-{place.partition} from {at[place]} to {begins[place] - 1}"
-            for place in places
-            if place in at and at[place] < begins[place]
-        )
-        return (
-            f"{error}. Records were deleted, by retention or by hand, before the region has read "
-            f"them: {', '.join(gaps) or 'the topic ends before that offset'}. A region does not "
-            "pass over them. Its output stays as it is; to read what is left, start a region of "
-            "another name, with an output of its own: it begins there without state"
-        )
-
-    def _check_topic(self, partition: RegionPartition) -> None:
-        """Refuse to read another topic of the name from the position in the former one.
-
-        Raises:
-            SourceError: The topic was made anew since the group has given it out.
-        """
-        found = self._consumer.core.cluster.metadata.topic_id(partition.topic)
-        if found is not None and str(found) != partition.topic_id:
-            raise SourceError(
-                f"{partition.topic} was deleted and made anew: its id was {partition.topic_id} and "
-                f"is {found}. {_REMADE}"
-            )
+            read = [place for place, each in self._places.items() if each in self._reads]
+            raise SourceError(await what_is_gone(self._consumer, error, read)) from error
 
     def _press_back(self) -> None:
         """Pause what is read while the queue is full; polls go on."""
@@ -443,7 +426,7 @@ class Operating(RebalanceListener):
         place = TopicPartition(read.partition.topic, read.partition.partition)
         if self._places.get(place) != read.partition:
             return
-        self._check_topic(read.partition)
+        check_topic(self._consumer, read.partition)
         del self._preparing[read.partition]
         self._reads[read.partition] = read.read
         self._inbox.put(Load(read.partition, read.read, read.offset, state))
@@ -483,6 +466,13 @@ class Operating(RebalanceListener):
 
     async def _store(self, parts: CutParts) -> None:
         cut = parts.cut
+        try:
+            if self._draining is not None:
+                await self._draining.commit(cut.positions, self._places)
+        except KohortError as error:
+            why = f"its offsets could not be committed to the group: {error}"
+            self.tell(CutFailed(cut.checkpoint, cut.attempt, why))
+            return
         references = await self._states.store(
             parts.states, cut.checkpoint, cut.attempt, self.machine.config.id
         )

@@ -129,6 +129,8 @@ class Inbox:
         self._ready = threading.Condition()
         self._commands: deque[Command] = deque()
         self._batches: deque[tuple[Batch, int]] = deque()
+        # Holds what waits while a drain keeps it from the function; None: no drain does.
+        self._drained: deque[tuple[Batch, int]] | None = None
         self._records = 0
         self._bytes = 0
         self._closed = False
@@ -155,12 +157,14 @@ class Inbox:
         size = bytes_of(item.records) if isinstance(item, Batch) else 0
         with self._ready:
             if isinstance(item, Batch):
-                self._batches.append((item, size))
+                waiting = self._batches if self._drained is None else self._drained
+                waiting.append((item, size))
                 self._records += len(item.records)
                 self._bytes += size
             else:
                 if isinstance(item, Discard):
                     self._batches.clear()
+                    self._drained = None if self._drained is None else deque()
                     self._records = self._bytes = 0
                 self._commands.append(item)
             self._ready.notify()
@@ -177,6 +181,20 @@ class Inbox:
                 self._bytes -= size
                 return batch
             return None
+
+    def set_aside(self) -> None:
+        """Move the records that wait into the drain buffer, until `put_back`; commands go on."""
+        with self._ready:
+            self._drained = deque() if self._drained is None else self._drained
+            self._drained.extend(self._batches)
+            self._batches.clear()
+
+    def put_back(self) -> None:
+        """Let the function have what is in the drain buffer, if there is one."""
+        with self._ready:
+            if self._drained is not None:
+                self._batches, self._drained = self._drained, None
+                self._ready.notify()
 
     def _has_any(self) -> bool:
         return bool(self._commands or self._batches or self._closed)

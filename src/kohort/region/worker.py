@@ -16,9 +16,11 @@ from msgspec import Struct, field
 from kohort.client import AsyncConsumer
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
+from kohort.region.draining import Draining
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.operator import OperatorConfig, OperatorMachine
-from kohort.region.machines.records import OperatorId, RegionSettings
+from kohort.region.machines.operator_session import RESET
+from kohort.region.machines.records import PERIODIC, OperatorId, RegionSettings
 from kohort.region.machines.state import RegionState
 from kohort.region.metrics import (
     ControllerMetrics,
@@ -168,9 +170,22 @@ class Worker:
             )
         )
         self.operating = Operating(
-            machine, control, states, consumer, self.inbox, config.start, fetches=self._fetches
-        )
+            machine, control, states, consumer, self.inbox, config.start,
+            fetches=self._fetches, draining=self._draining(consumer),
+        )  # fmt: skip
         return self.operating
+
+    def _draining(self, consumer: AsyncConsumer) -> Draining | None:
+        """Return the drains of the original, for its rule; a Spark query has none."""
+        settings = self._config.settings
+        if self._config.rebalance != RESET or not self._fetches:
+            return None
+        return Draining(
+            consumer,
+            self.inbox,
+            empties_queue=settings.mode == PERIODIC,
+            limit_ms=settings.drain_timeout_ms,
+        )
 
     def _candidate(self, control: ControlLog) -> Controlling:
         config = self._config

@@ -136,6 +136,20 @@ class CutMade(Struct, frozen=True):
     output: str = ""
 
 
+class CutFailed(Struct, frozen=True):
+    """The cut cannot be part of the checkpoint: the group did not take the offsets of a drain.
+
+    Attributes:
+        checkpoint: As in `MakeCut`.
+        attempt: As in `MakeCut`.
+        why: What happened.
+    """
+
+    checkpoint: int
+    attempt: int
+    why: str
+
+
 class Discarded(Struct, frozen=True):
     """Everything that was delivered before the attempt is forgotten, and nothing of it runs on."""
 
@@ -173,6 +187,7 @@ OperatorInput: TypeAlias = (
     | Delivered
     | Stopped
     | CutMade
+    | CutFailed
     | Discarded
     | WentUnhealthy
     | WentHealthy
@@ -273,7 +288,7 @@ class OperatorEffects(Struct, frozen=True, kw_only=True):
         discard: Stop all reading and forget everything delivered, output and state included, for
             this attempt; report `Discarded`. None: nothing.
         stops: Stop reading these partitions, keep what was delivered; report `Stopped`.
-        cut: Make a cut; report `CutMade`.
+        cut: Make a cut; report `CutMade`, or `CutFailed`.
         find_starts: Find where these partitions start; report `StartFound`.
         find_beginnings: Those of them that were added since the region began: they start at their
             beginning, whatever the start position is.

@@ -14,6 +14,7 @@ from kohort.region.machines.events import (
     Appended,
     Assigned,
     Close,
+    CutFailed,
     CutMade,
     Delivered,
     Discarded,
@@ -144,7 +145,7 @@ def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
     decision.session = replace(decision.session, reading=reading)
 
 
-def is_of_this_cut(decision: OperatorDecision, event: CutMade) -> bool:
+def is_of_this_cut(decision: OperatorDecision, event: CutMade | CutFailed) -> bool:
     """Whether it is the cut that is waited for."""
     cut = decision.session.cut
     return cut is not None and (cut.checkpoint, cut.attempt) == (event.checkpoint, event.attempt)
@@ -182,6 +183,13 @@ def take_cut(decision: OperatorDecision, event: CutMade) -> None:
             event.output,
         ),
     )
+
+
+def give_up_cut(decision: OperatorDecision, event: CutFailed) -> None:
+    """Begin again from the last complete checkpoint, and the whole region with it."""
+    why = f"{decision.config.id} gave up checkpoint {event.checkpoint}: {event.why}"
+    decision.warn("drain failed", f"{why}. The region goes back to {_last(decision)}")
+    log.wait_for_reset(decision, why)
 
 
 def finish_discarding(decision: OperatorDecision, _event: Discarded) -> None:
@@ -335,12 +343,18 @@ def _not_handed_over(decision: OperatorDecision, partitions: Partitions) -> str:
     folded, limit = decision.folded, decision.config.settings.drain_timeout_ms
     names = sorted(map(str, partitions))
     shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
-    since = f"checkpoint {folded.completed}" if folded.completed else "the beginning"
+    since = _last(decision)
     return (
         f"{shown} could not be handed over with a checkpoint in time (drain_timeout_ms is {limit}; "
         f"the region: {what_it_waits_for(folded)}). What was processed of it since {since} is in "
         "no checkpoint, and is processed again by its next owner"
     )
+
+
+def _last(decision: OperatorDecision) -> str:
+    """Name the last complete checkpoint."""
+    completed = decision.folded.completed
+    return f"checkpoint {completed}" if completed else "the beginning"
 
 
 def _is_running(session: OperatorSession, each: object) -> bool:

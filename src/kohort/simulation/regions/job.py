@@ -8,6 +8,7 @@ from immutables import Map
 from msgspec import Struct
 
 from kohort.region.machines.events import (
+    CutFailed,
     CutMade,
     Delivered,
     Discarded,
@@ -16,12 +17,16 @@ from kohort.region.machines.events import (
     StartFound,
     Stopped,
 )
+from kohort.region.machines.operator_session import RESET
 from kohort.region.machines.records import Partitions, RegionPartition
 from kohort.simulation.chance import Stream
 from kohort.simulation.regions.parts import Piece, advanced
 
 if TYPE_CHECKING:
     from kohort.simulation.regions.node import Node
+
+# Share of the drains whose offsets the group does not take.
+_REFUSED = 0.02
 
 
 class Lane(Struct):
@@ -49,6 +54,7 @@ class Job:
         self.node = node
         self.world = node.world
         self.chance = Stream(self.world.scenario.seed, "job", node.name_of_life)
+        self._commits = Stream(self.world.scenario.seed, "commits", node.name_of_life)
         self.lanes: dict[RegionPartition, Lane] = {}
         self.pieces: list[Piece] = []
         self.is_ill = False
@@ -166,4 +172,11 @@ class Job:
         self.node.operator_watch.cut(event, self.lanes)
         # The states are stored first; what is delivered meanwhile is reported before.
         due = max(self._reported_until, self.world.engine.now) + self.chance.between(1, 80)
-        self.world.engine.at(due, self.node, self.node.tell_operator, event)
+        failed = CutFailed(*of, "the group refused an offset")
+        outcome = failed if self._drain_fails() else event
+        self.world.engine.at(due, self.node, self.node.tell_operator, outcome)
+
+    def _drain_fails(self) -> bool:
+        """Whether the group does not take the offsets of a drain; there are drains by one rule."""
+        has_drains = self.node.operator.config.rebalance == RESET
+        return has_drains and not self.world.is_calm and self._commits.happens(_REFUSED)

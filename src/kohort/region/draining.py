@@ -1,0 +1,83 @@
+"""The drain of the original, for regions with `rebalance="reset"`.
+
+For its part of a checkpoint an operator stops polling, empties the queue of the function, and
+commits all its offsets to the group in one synchronous request. The others make their part beside
+the records that go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client import AsyncConsumer
+    from kohort.region.machines.records import RegionPartition
+    from kohort.region.work import Inbox
+
+
+class Draining:
+    """The drains of one operator, on its event loop.
+
+    Args:
+        consumer: Commits; it is not polled during a drain.
+        inbox: The queue of the function.
+        empties_queue: Whether the function gets nothing until the drain is over. In a region that
+            is operator-driven the drain was asked for, and the queue stays.
+        limit_ms: How long a commit may take, and how long polling may stop, in milliseconds.
+    """
+
+    def __init__(
+        self, consumer: AsyncConsumer, inbox: Inbox, *, empties_queue: bool, limit_ms: int
+    ) -> None:
+        self._consumer = consumer
+        self._inbox = inbox
+        self._empties_queue = empties_queue
+        self._limit_ms = limit_ms
+        self._is_over = asyncio.Event()
+        self._is_over.set()
+
+    def begin(self) -> None:
+        """Stop polling, and empty the queue into the drain buffer."""
+        self._is_over.clear()
+        if self._empties_queue:
+            self._inbox.set_aside()
+
+    def end(self) -> bool:
+        """Poll again, and give the queue back; returns whether there was a drain."""
+        was_on = not self._is_over.is_set()
+        self._is_over.set()
+        self._inbox.put_back()
+        return was_on
+
+    async def may_poll(self) -> None:
+        """Wait until no drain is on; not for ever, as members that do not poll are thrown out."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limit_ms / 1000):
+                await self._is_over.wait()
+
+    async def commit(
+        self,
+        positions: Mapping[RegionPartition, int],
+        places: Mapping[TopicPartition, RegionPartition],
+    ) -> None:
+        """Commit offsets in one request.
+
+        Args:
+            positions: The next offset of each partition.
+            places: The partitions of the assignment; others are left out.
+
+        Raises:
+            KohortError: The group did not take them, be it of one partition.
+        """
+        offsets = {
+            place: OffsetAndMetadata(positions[partition])
+            for place, partition in places.items()
+            if partition in positions
+        }
+        if offsets:
+            await self._consumer.commit(offsets, self._limit_ms)
