@@ -365,7 +365,7 @@ def arguments(description: str | None) -> argparse.Namespace:
         metavar="HOST:PORT",
         help="an Apache Kafka, where it makes topics of its own; else an embedded broker runs",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer flights, and nobody is killed")
+    parser.add_argument("--quick", action="store_true", help="fewer flights, and no kill")
     parser.add_argument("--json", action="store_true", help="the result as JSON")
     parser.add_argument("--out", type=Path, help="folder for the table and what processes print")
     for own in ("--role", "--run"):  # of the processes that it starts

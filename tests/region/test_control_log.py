@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from immutables import Map
 
 from kohort.errors import ErrorCode, KafkaError
-from kohort.region.control_log import check_topic
+from kohort.region.control_log import ControlLog, check_topic
+from kohort.region.machines.events import Asked
+from kohort.region.machines.records import RESET, Contribution, OperatorId, RegionRecord, ResetDone
+from tests.region.harness import P, Region
 
 
 class Admin:
@@ -46,3 +51,30 @@ def test_a_refusal_is_raised_at_once() -> None:
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         check(admin)
     assert admin.asked == 1
+
+
+def stale(kind: type[RegionRecord], operator: OperatorId) -> RegionRecord:
+    """Return what an operator says of the first attempt."""
+    if kind is ResetDone:
+        return ResetDone(operator, 10**6, 1)
+    return Contribution(operator, 10**6, 1, 1, Map({P: 5}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "level"), [(ResetDone, logging.INFO), (Contribution, logging.WARNING)]
+)
+def test_an_operator_that_a_second_reset_overtakes_is_no_warning(
+    kind: type[RegionRecord], level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has handed over for the attempt before is one: its records are processed again."""
+    region = Region()
+    region.elect()
+    a = region.process("a", owns=[P])
+    region.control(Asked(RESET))
+    region.run()
+    caplog.set_level(logging.DEBUG, logger="kohort.region")
+    _, facts = region.state.apply(region.state.offset, stale(kind, a.id))
+    ControlLog("r", {})._note(facts)
+    (told,) = caplog.records
+    assert told.levelno == level
+    assert "is stale: the region is at attempt 2" in told.getMessage()

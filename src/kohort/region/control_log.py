@@ -18,6 +18,7 @@ from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import ControlTopicError, RegionRecordError
 from kohort.region.machines.coding import VALUE_BYTES_MAX, decode, encode
+from kohort.region.machines.facts import Fact
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import RegionRecord, Trimmed
 from kohort.region.machines.state import RegionState
@@ -305,10 +306,12 @@ class ControlLog:
         if consumer.positions().get(self._place, 0) >= end:
             self._note(self.reader.reach(end))
 
-    def _note(self, facts: Sequence[object]) -> None:
+    def _note(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            level = logging.WARNING if getattr(fact, "is_refused", False) else logging.DEBUG
-            log.log(level, "region %s: %s", self.region, getattr(fact, "text", fact))
+            level = logging.INFO if fact.is_usual else logging.WARNING
+            log.log(
+                level if fact.is_refused else logging.DEBUG, "region %s: %s", self.region, fact.text
+            )
 
     def _tell(self) -> None:
         self._advanced.set()

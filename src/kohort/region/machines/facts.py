@@ -13,6 +13,7 @@ class Fact(Struct, frozen=True):
         rule: What it is called; for a refusal the rule that the record broke.
         text: One sentence for people.
         is_refused: Whether a record was passed over because of it.
+        is_usual: Whether a region that works refuses such records now and then.
         is_warning: Whether somebody should look at it: what was done has to be done again.
     """
 
@@ -20,4 +21,5 @@ class Fact(Struct, frozen=True):
     rule: str
     text: str
     is_refused: bool = False
+    is_usual: bool = False
     is_warning: bool = False

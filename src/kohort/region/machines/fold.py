@@ -122,10 +122,12 @@ class Rule(Struct, frozen=True):
     Attributes:
         conditions: What has to hold, in the order in which it is asked.
         action: What it does then.
+        usual: Conditions that do not hold now and then in a region that works.
     """
 
     conditions: tuple[Condition, ...]
     action: Action
+    usual: tuple[Condition, ...] = ()
 
 
 # ------------------------------------------------------------------------------------- operators
@@ -393,7 +395,10 @@ RULES: dict[type[RegionRecord], Rule] = {
         ),
         contribute,
     ),
-    ResetDone: Rule((*_SAID, when.is_of_present_attempt), finish_reset),
+    # A reset that begins while operators still go back for the one before overtakes them.
+    ResetDone: Rule(
+        (*_SAID, when.is_of_present_attempt), finish_reset, usual=(when.is_of_present_attempt,)
+    ),
     Unhealthy: Rule(_SAID, fall_ill),
     Healthy: Rule(_SAID, recover),
     Ask: Rule((when.is_still_wanted,), ask),
@@ -458,7 +463,9 @@ def _fold(folding: _Folding, record: RegionRecord) -> None:
         _count(folding, record)
     if broken is not None:
         condition, wrong = broken
-        folding.facts.append(Fact(folding.offset, condition.__name__, wrong, is_refused=True))
+        usual = condition in rule.usual
+        name = condition.__name__
+        folding.facts.append(Fact(folding.offset, name, wrong, is_refused=True, is_usual=usual))
         return
     rule.action(folding, record)
     folding.note(NAMES[type(record)], when.told(record))
