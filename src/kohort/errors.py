@@ -387,7 +387,7 @@ class PartialFailureError(KafkaError):
     It has the code of the first that failed.
 
     Attributes:
-        errors: The error of each that failed: by topic, group, or partition.
+        errors: The error of each that failed: by topic, group, partition, or broker's id.
         results: What the call would have returned for the others, by the same; often nothing.
     """
 

@@ -146,7 +146,9 @@ def members_are_taken_out_of_their_group(
         member = admin.describe_groups([group])[group].members[0].member_id
         with pytest.raises(PartialFailureError, match=r"UNKNOWN_MEMBER_ID: .* has no such member"):
             admin.remove_group_members(group, ["nobody"])
-        admin.remove_group_members(group, [member], "for a test")
+        with pytest.raises(PartialFailureError) as failed:
+            admin.remove_group_members(group, ["nobody", member], "for a test")
+        assert failed.value.errors.keys() == {"nobody"}
         assert not admin.describe_groups([group])[group].members  # it has not polled since
         with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND: nowhere"):
             admin.remove_group_members("nowhere", [member])

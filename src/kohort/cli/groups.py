@@ -6,7 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Group, RenderableType
@@ -33,6 +34,7 @@ from kohort.cli.shared import (
     Bootstrap,
     admin_client,
     console,
+    ended,
     fitted,
     print_json,
     print_table,
@@ -42,11 +44,11 @@ from kohort.cli.shared import (
     until_interrupted,
     wrong_usage,
 )
-from kohort.errors import KohortError
+from kohort.errors import KafkaError, KohortError, PartialFailureError
 from kohort.output import silence_out
 
 if TYPE_CHECKING:
-    from kohort.client import AdminClient, GroupDescription
+    from kohort.client import AdminClient, GroupDescription, GroupListing
 
 app = typer.Typer(
     help="Look at consumer groups, move their offsets, remove them.", no_args_is_help=True
@@ -73,12 +75,14 @@ def list_groups(
 ) -> None:
     """List groups with their type and state.
 
+    Exit code 1: some brokers do not list theirs, and why.
+
     Example: kohort groups list -b localhost:9092 --state Stable,Empty --type consumer
     """
     states = _chosen(state, _STATES, "--state")
     types = _chosen(type_, _TYPES, "--type")
     with admin_client(bootstrap_servers, command_config) as admin:
-        groups = admin.list_groups(states, types)
+        groups, failed = _listed(admin, states, types)
     if as_json:
         rows = [
             {
@@ -93,8 +97,26 @@ def list_groups(
     elif groups:
         shown = [(g.group_id, g.type, g.state, g.protocol_type) for g in groups]
         print_table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), shown, ["PROTOCOL-TYPE"])
-    else:
+    elif not failed:
         typer.echo("no groups")
+    for broker, why in failed.items():
+        tell(f"the groups of broker {broker} are not listed: {why}")
+    ended(1 if failed else 0)
+
+
+def _listed(
+    admin: AdminClient, states: Sequence[str], types: Sequence[str]
+) -> tuple[list[GroupListing], dict[object, KafkaError]]:
+    """Return the groups of the brokers that list them, and why the others do not."""
+    try:
+        return admin.list_groups(states, types), {}
+    except PartialFailureError as error:
+        listed = cast("dict[int, list[GroupListing]]", error.results)
+        return sorted(chain.from_iterable(listed.values()), key=_by_id), error.errors
+
+
+def _by_id(group: GroupListing) -> str:
+    return group.group_id
 
 
 def _chosen(given: str, known: Sequence[str], option: str) -> list[str]:

@@ -210,6 +210,10 @@ class AdminClient(BlockingFace):
                 state by default (KIP-518).
             types_filter: Only groups of one of these types ("classic", "consumer"), of any type by
                 default (KIP-848).
+
+        Raises:
+            PartialFailureError: Some brokers do not list theirs, by the brokers' ids; `results` has
+                the groups of the others.
         """
         states = arguments.texts(states_filter, "states_filter")
         types = arguments.texts(types_filter, "types_filter")

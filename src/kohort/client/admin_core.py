@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeVar
 
 from kohort.client.admin_configs import Changes, alter_configs, describe_configs
@@ -230,10 +229,12 @@ class AdminCore:
         """Return the groups of all brokers."""
         metadata = await self._cluster.refresh(deadline)
         request = ListGroupsRequest(states_filter=states, types_filter=types)
-        answers = await asyncio.gather(
-            *(self._list_groups_of(node, request, deadline) for node in metadata.nodes)
-        )
-        return sorted((each for answer in answers for each in answer), key=lambda g: g.group_id)
+
+        async def listed(node: int, until: Deadline) -> list[GroupListing]:
+            return await self._list_groups_of(node, request, until)
+
+        found = check_results(await ask_apart(metadata.nodes, listed, deadline))
+        return sorted(chain.from_iterable(found.values()), key=lambda group: group.group_id)
 
     async def _list_groups_of(
         self, node: int, request: ListGroupsRequest, deadline: Deadline
