@@ -13,15 +13,19 @@ from deltalake import DeltaTable, QueryBuilder
 
 from kohort.delta.append import TableAppend
 from kohort.delta.columns import nullable_type
+from kohort.delta.compaction import TARGET_BYTES, compact
 from kohort.delta.parquet import ArrowTask, TaskReport
 from kohort.delta.positions import DeltaAppendError
-from kohort.delta.rules import KEPT
+from kohort.delta.rules import FEATURES
+from kohort.delta.storage import table_storage
+from kohort.region import DeltaSink, OperatorId, RegionPartition, SinkError
 from tests.delta.random_tables import TableRows
 
 READERS_TOO = {
     *("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint"),
     *("vacuumProtocolCheck", "variantType"),
 }
+PLACE = RegionPartition("t", "an-id", 0)
 KEYS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 
 
@@ -95,12 +99,22 @@ def test_a_rule_that_cannot_be_kept_is_named(
     assert not list(tmp_path.glob("*.parquet"))
 
 
-@pytest.mark.parametrize("feature", sorted(KEPT))
+@pytest.mark.parametrize("feature", sorted(FEATURES))
 def test_a_feature_that_asks_nothing_of_new_files_is_kept(tmp_path: Path, feature: str) -> None:
     made(tmp_path, [column("n")], features=[feature])
-    append(tmp_path, n=pa.array([1]))
-    rows = QueryBuilder().register("t", DeltaTable(tmp_path)).execute("select n from t").read_all()
-    assert pa.table(rows).to_pydict() == {"n": [1]}
+    for number in (1, 2):
+        append(tmp_path, f"g{number}", n=pa.array([number]))
+    assert numbers(tmp_path) == [1, 2]
+    is_free = not FEATURES[feature].compaction
+    assert compact(DeltaTable(tmp_path), table_storage(tmp_path), TARGET_BYTES) == is_free
+    assert numbers(tmp_path) == [1, 2]
+    assert len(DeltaTable(tmp_path).file_uris()) == 1 + (not is_free)
+
+
+def numbers(table: Path) -> list[int]:
+    query = QueryBuilder().register("t", DeltaTable(table)).execute("select n from t order by n")
+    found: list[int] = pa.table(query.read_all())["n"].to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -176,6 +190,73 @@ def test_a_rule_that_is_added_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(DeltaAppendError, match="the constraint positive"):
         TableAppend(tmp_path, "g").append(Meanwhile([table]), table.schema, 0)
     assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_not_null_that_is_added_meanwhile_is_kept(tmp_path: Path) -> None:
+    """The table gets it after the rows are written and before they are committed."""
+    made(tmp_path, [column("n")])
+
+    class Meanwhile(TableRows):
+        def write(self, task: ArrowTask) -> Iterator[TaskReport]:
+            yield from super().write(task)
+            forbid_null(tmp_path)
+
+    table = keyed(n=pa.array([None], pa.int64()))
+    with pytest.raises(DeltaAppendError, match="'n' of the table must not be null"):
+        TableAppend(tmp_path, "g").append(Meanwhile([table]), table.schema, 0)
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def forbid_null(table: Path) -> None:
+    """Commit that column n must not be null, once, as ALTER COLUMN SET NOT NULL does."""
+    log = table / "_delta_log"
+    first = (log / f"{0:020}.json").read_text().split("\n")
+    metadata = next(json.loads(line) for line in first if "metaData" in line)
+    schema = json.loads(metadata["metaData"]["schemaString"])
+    for each in schema["fields"]:
+        each["nullable"] = each["name"] != "n"
+    metadata["metaData"]["schemaString"] = json.dumps(schema)
+    versions = len(list(log.glob("*.json")))
+    (log / f"{versions:020}.json").write_text(json.dumps(metadata))
+
+
+def test_a_region_keeps_a_not_null_that_is_added_while_it_runs(tmp_path: Path) -> None:
+    table = keyed(n=pa.array([None], pa.int64()))
+    sink = DeltaSink(tmp_path, table.schema)
+    sink.open("r", "id-1", 0)
+    operator = OperatorId("north", "incarnation")
+    writer = sink.writer(operator, 1)
+    writer.write(PLACE, table)
+    output = writer.prepare(1, 1)
+    forbid_null(tmp_path)
+    with pytest.raises(SinkError, match=r"column 'n' must not be null since rows were written"):
+        sink.publish(1, {operator: output})
+    with pytest.raises(DeltaAppendError, match="'n' of the table must not be null"):
+        writer.write(PLACE, table)
+
+
+def test_comments_of_columns_are_those_of_a_new_table(tmp_path: Path) -> None:
+    told, rule = {"comment": "how late"}, {"delta.invariants": "x"}
+    inner = pa.struct([pa.field("a", pa.int64(), metadata=told)])
+    by_spark = {"SPARK::metadata::json": json.dumps({"comment": "by Spark", "x": 1})}
+    fields = [
+        pa.field("n", pa.int64(), metadata={**told, **rule}),
+        pa.field("s", inner),
+        pa.field("p", pa.int64(), metadata=by_spark),
+    ]
+    columns = [pa.array([1]), pa.array([{"a": 1}], inner), pa.array([1])]
+    keys = keyed(n=pa.array([1])).select(KEYS.names)
+    table = pa.table([*keys.columns, *columns], pa.schema([*KEYS, *fields]))
+    TableAppend(tmp_path, "g").append(TableRows([table]), table.schema, 0)
+    found = {each["name"]: each for each in json.loads(schema_of(tmp_path))["fields"]}
+    assert found["n"]["metadata"] == told
+    assert found["s"]["type"]["fields"][0]["metadata"] == told
+    assert found["p"]["metadata"] == {"comment": "by Spark"}
+
+
+def schema_of(table: Path) -> str:
+    text: str = DeltaTable(table).schema().to_json()
+    return text
 
 
 @pytest.mark.parametrize("is_new", [True, False])

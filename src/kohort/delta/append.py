@@ -1,7 +1,7 @@
 """Exactly once into a Delta Lake table, shared by every application of a consumer group.
 
 The offsets travel with the data: one Delta commit per batch adds the batch's files and sets, for
-each Kafka partition in it, an application transaction to the last offset + 1. Whoever reads a
+each Kafka partition in it, an application transaction to the last offset + 1. A query that reads a
 record again, after a crash or a hand-over, finds that number in the table and drops the row. No
 coordinator is needed: Delta's own commit decides who was first.
 """
@@ -34,7 +34,7 @@ from kohort.delta.positions import (
     WithoutId,
     check_restart,
 )
-from kohort.delta.rules import check_rules, required_fields
+from kohort.delta.rules import FieldPath, check_rules, required_fields
 from kohort.delta.storage import table_storage
 
 if TYPE_CHECKING:
@@ -185,18 +185,20 @@ class TableAppend:
         ids = dict(topic_ids() if callable(topic_ids) else topic_ids or {})
         self._remember(ids)
         reports: list[TaskReport] | None = None
+        required: tuple[FieldPath, ...] = ()
         for attempt in range(1, ATTEMPTS + 1):
             if reports is None:
-                reports = list(rows.write(self._task(table, schema)))
+                required = required_fields(table)
+                reports = list(rows.write(self._task(table, schema, required)))
             table.update_incremental()
             try:
-                check_rules(table, self._storage.uri)  # somebody may have added one
+                check_rules(table, self._storage.uri)  # one may have been added
                 _check_ids(topic_ids, ids, reports)
                 stale = self._learn_positions(table, reports)
             except DeltaAppendError:
                 self._remove(reports)
                 raise
-            if stale:
+            if stale or required_fields(table) != required:
                 self._remove(reports)
                 reports = None
             elif self._commit(table, reports):
@@ -207,12 +209,14 @@ class TableAppend:
             f"batch {batch_id} is not in the table"
         )
 
-    def _task(self, table: DeltaTable, schema: pa.Schema) -> ArrowTask:
+    def _task(
+        self, table: DeltaTable, schema: pa.Schema, required: tuple[FieldPath, ...]
+    ) -> ArrowTask:
         layout = FileLayout(
             schema.serialize().to_pybytes(),
             tuple(table.metadata().partition_columns),
             self._target_file_bytes,
-            required_fields(table),
+            required,
         )
         return writing_task(self._storage, layout, dict(self._positions))
 
@@ -314,8 +318,8 @@ class TableAppend:
         if not position.same_topic and seen.first < position.value:
             log.warning(
                 "%s: records from offset %d to %d were dropped, as the table holds everything "
-                "below %d. No topic id says that it is the same topic: if it was deleted and made "
-                "anew, they are lost (see topic_ids of DeltaAppend)",
+                "below %d. No topic id says that it is the same topic: if it was deleted and "
+                "recreated, they are lost (see topic_ids of DeltaAppend)",
                 where,
                 seen.first,
                 min(seen.end, position.value) - 1,

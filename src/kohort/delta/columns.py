@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kohort.delta.positions import DeltaAppendError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 # What to do with a column of the stream that the table lacks: refuse it, or add it.
 SchemaMode = Literal["strict", "merge"]
+# Under which PySpark passes on the metadata of a column.
+_SPARK_METADATA = b"SPARK::metadata::json"
 # Others may be adding columns at the same time.
 ATTEMPTS = 20
 
@@ -67,14 +70,18 @@ def check_types(schema: pa.Schema, uri: str) -> None:
     from deltalake import Schema
 
     for column in schema:
+        if "null" in _words(column.type):
+            raise DeltaAppendError(
+                f"{uri}: column {column.name!r} is {column.type}, and null (VOID in Spark) is no "
+                "type of a Delta table: it holds nothing but nulls, and does not say of which "
+                "type; cast it in the stream, or leave it out"
+            )
         try:
-            if "null" in _words(column.type):
-                raise TypeError("a column of nothing but null has no type")
             Schema.from_arrow(pa.schema([column]))
         except Exception as error:  # deltalake raises a bare Exception
             raise DeltaAppendError(
-                f"{uri}: column {column.name!r} is {column.type}, which a Delta table cannot have; "
-                "cast it in the stream, or leave it out"
+                f"{uri}: column {column.name!r} is {column.type}, which a Delta table cannot have "
+                f"({error}); cast it in the stream, or leave it out"
             ) from error
 
 
@@ -133,7 +140,22 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which all may be null, as Spark's own writers of Delta tables have it."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(each.name, nullable_type(each.type)) for each in schema])
+    return pa.schema([_nullable_field(each) for each in schema])
+
+
+def _nullable_field(column: pa.Field) -> pa.Field:
+    """The column with its comment; other metadata may be rules of the table it came from."""
+    import pyarrow as pa
+
+    comment = _comment(column.metadata or {})
+    kept = {"comment": comment} if comment else None
+    return pa.field(column.name, nullable_type(column.type), metadata=kept)
+
+
+def _comment(metadata: Mapping[bytes, bytes]) -> str:
+    if _SPARK_METADATA in metadata:
+        return str(json.loads(metadata[_SPARK_METADATA]).get("comment", ""))
+    return metadata.get(b"comment", b"").decode()
 
 
 def nullable_type(kind: pa.DataType) -> pa.DataType:
@@ -141,7 +163,7 @@ def nullable_type(kind: pa.DataType) -> pa.DataType:
     import pyarrow as pa
 
     if isinstance(kind, pa.StructType):
-        return pa.struct([pa.field(each.name, nullable_type(each.type)) for each in kind])
+        return pa.struct([_nullable_field(each) for each in kind])
     if isinstance(kind, pa.ListType):
         return pa.list_(nullable_type(kind.value_type))
     if isinstance(kind, pa.MapType):

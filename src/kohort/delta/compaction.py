@@ -23,6 +23,7 @@ from kohort.delta.parquet import (
     partition_text,
     remove_files,
 )
+from kohort.delta.rules import compaction_obstacles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,6 @@ LARGE_ENOUGH = 0.75
 # Appends of others may come in between; each costs one attempt.
 ATTEMPTS = 20
 READ_ROWS = 64 * 1024
-# Features that do not change what has to be done with a file.
-HARMLESS = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"}
 # Names that this package gives: those of other writers may be encoded.
 _OWN_NAME = re.compile(r"^part-[0-9a-f-]{36}\.parquet$")
 
@@ -82,11 +81,11 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
 
     Returns:
         Whether files were replaced; not when there was nothing to do, another writer replaced
-        one of them first, or the table has a feature that this code does not know.
+        one of them first, or the table has a feature that forbids it.
     """
-    unknown = _features(table) - HARMLESS
-    if unknown:
-        names = ", ".join(sorted(unknown))
+    obstacles = compaction_obstacles(table)
+    if obstacles:
+        names = ", ".join(f"{name} ({why})" for name, why in obstacles.items())
         log.warning(
             "%s: files are not compacted, as the table uses %s; run OPTIMIZE elsewhere and leave "
             "optimize_every out",
@@ -149,11 +148,6 @@ def add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
 
     values = asdict(file)
     return AddAction(modification_time=values.pop("modified_ms"), data_change=data_change, **values)
-
-
-def _features(table: DeltaTable) -> set[str]:
-    protocol = table.protocol()
-    return {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
 
 
 def _files(table: DeltaTable) -> Iterator[tuple[PartitionValues, SmallFile]]:

@@ -112,7 +112,7 @@ class TablePositions:
 def check_restart(seen: Span, position: Position) -> None:
     """Refuse a batch that begins at offset 0 and ends below a position that has no topic id.
 
-    Somebody reads again what is in the table, or the topic was deleted and recreated: then its
+    A query reads again what is in the table, or the topic was deleted and recreated: then its
     records would be taken for old ones and lost.
 
     Args:

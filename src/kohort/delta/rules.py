@@ -1,13 +1,16 @@
 """The rules of a table that its writers must keep (Delta protocol, "Requirements for Writers").
 
-What kohort writes keeps those of `KEPT` and NOT NULL. A table with any other rule is refused by
+What kohort writes keeps those of `FEATURES` and NOT NULL. A table with any other rule is refused by
 name, before a record is written.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from kohort.delta.positions import DeltaAppendError
 
@@ -15,22 +18,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-# Features that ask nothing of files that are added, and those whose rules are looked for below: a
-# table may list checkConstraints and have no constraint.
-KEPT = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "variantType",
-    }
-)
+    from kohort.delta.parquet import WrittenFile
+
+
+class Asked(Struct, frozen=True):
+    """What a table feature asks of a program that writes files.
+
+    Attributes:
+        appends: A rule of columns or settings that is looked for below: a table may list
+            checkConstraints and have no constraint. Empty: nothing.
+        compaction: Why files cannot be replaced by others with the same rows; empty: they can.
+    """
+
+    appends: str = ""
+    compaction: str = ""
+
+
+# Tables with any other feature are refused.
+FEATURES: Mapping[str, Asked] = {
+    "appendOnly": Asked(),
+    "changeDataFeed": Asked(),
+    "checkConstraints": Asked(appends="CHECK"),
+    "columnMapping": Asked(appends="a mode other than none", compaction="names may differ"),
+    "deletionVectors": Asked(compaction="deleted rows would come back"),
+    "generatedColumns": Asked(appends="a generated column"),
+    "invariants": Asked(appends="an invariant"),
+    "timestampNtz": Asked(),
+    "v2Checkpoint": Asked(),
+    "variantType": Asked(compaction="variants are not read"),
+}
 _CONSTRAINT = "delta.constraints."
 _COLUMN_RULES = {
     "delta.generationExpression": "a generated column",
@@ -64,9 +80,22 @@ def check_rules(table: DeltaTable, uri: str) -> None:
         )
 
 
+def compaction_obstacles(table: DeltaTable) -> dict[str, str]:
+    """Return the features for which files cannot be replaced by others with the same rows, and why.
+
+    Args:
+        table: The table.
+    """
+    protocol = table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    unknown = Asked(compaction="kohort does not know it")
+    asked = {name: FEATURES.get(name, unknown).compaction for name in sorted(features)}
+    return {name: why for name, why in asked.items() if why}
+
+
 def _rules(table: DeltaTable) -> Iterator[str]:
     protocol = table.protocol()
-    unknown = {*(protocol.writer_features or ())} - KEPT
+    unknown = {*(protocol.writer_features or ())} - FEATURES.keys()
     if unknown:
         yield f"the feature {', '.join(sorted(unknown))}"
     if _IDENTITY_VERSION <= protocol.min_writer_version != _FEATURES_VERSION:
@@ -137,6 +166,25 @@ def check_nulls(rows: pa.Table, required: Iterable[FieldPath], partition_by: Seq
                 f"column {dotted(path)!r} of the table must not be null, and the stream has a row "
                 "where it is; leave such rows out, or give them a value"
             )
+
+
+def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | None:
+    """Return a field that must not be null and is, by what is known of a file; None: there is none.
+
+    Args:
+        file: The file. What is inside arrays and maps is not counted.
+        required: What must not be null.
+    """
+    counts: object = json.loads(file.stats or "{}").get("nullCount", {})
+    for path in required:
+        if path[0] in file.partition_values and file.partition_values[path[0]] is None:
+            return path
+        found = counts
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, int) and found:
+            return path
+    return None
 
 
 def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:

@@ -24,7 +24,7 @@ from kohort.delta.compaction import add_action
 from kohort.delta.opening import open_or_make
 from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
 from kohort.delta.positions import DeltaAppendError
-from kohort.delta.rules import FieldPath, check_rules, required_fields
+from kohort.delta.rules import check_rules, dotted, null_in, required_fields
 from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
@@ -182,6 +182,7 @@ class DeltaPublisher:
             if (table.transaction_version(self._application) or 0) >= checkpoint or not files:
                 return
             self._check_files(checkpoint, files)
+            self._check_nulls(table, files)
             try:
                 table.create_write_transaction(
                     [add_action(each) for each in files],
@@ -211,6 +212,18 @@ class DeltaPublisher:
                 raise SinkError(f"{name} was changed after an operator had handed it over")
             files += [WrittenFile(**each) for each in json.loads(listed)]
         return files
+
+    def _check_nulls(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
+        """Refuse files that were written before the table got a NOT NULL which they break."""
+        required = required_fields(table)
+        for file in files:
+            broken = null_in(file, required)
+            if broken is not None:
+                raise SinkError(
+                    f"{self._storage.uri}: column {dotted(broken)!r} must not be null since rows "
+                    f"were written in which it is ({file.path}). Nothing of this checkpoint "
+                    "becomes visible until the table allows null there"
+                )
 
     def _check_files(self, checkpoint: int, files: Iterable[WrittenFile]) -> None:
         found = self._storage.file_system().get_file_info([each.path for each in files])
@@ -253,7 +266,6 @@ class DeltaSink(DeltaPublisher):
         self._partition_by = tuple(partition_by)
         self._schema_mode: SchemaMode = schema_mode
         self._target_file_bytes = target_file_bytes
-        self._required: tuple[FieldPath, ...] = ()
 
     def open(self, region: str, region_id: str, shown: int) -> None:
         """Make the table unless it is there, and check that it fits and is no other region's.
@@ -270,20 +282,20 @@ class DeltaSink(DeltaPublisher):
         table = open_or_make(self._storage, self._schema, self._partition_by)
         self._check_table(table)
         fit_columns(table, self._schema, self._schema_mode, uri)
-        self._required = required_fields(table)
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
         """Return what takes the output of an operator in an attempt."""
         return _DeltaWriter(self._storage, self._layout, self._schema, f"{attempt}-{operator.name}")
 
-    @property
     def _layout(self) -> FileLayout:
+        """How the rows of a cut become files; the table may have got a NOT NULL since the last."""
         schema = self._schema.serialize().to_pybytes()
-        return FileLayout(schema, self._partition_by, self._target_file_bytes, self._required)
+        required = required_fields(self._table())
+        return FileLayout(schema, self._partition_by, self._target_file_bytes, required)
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
         """Return what makes the writer of a task."""
-        return partial(_DeltaTask, self._storage, self._layout)
+        return partial(_DeltaTask, self._storage, self._layout())
 
     def hand_over(
         self, operator: OperatorId, checkpoint: int, attempt: int, files: Sequence[TaskFile]
@@ -298,7 +310,11 @@ class DeltaSink(DeltaPublisher):
 
 class _DeltaWriter:
     def __init__(
-        self, storage: TableStorage, layout: FileLayout, schema: pa.Schema, prefix: str
+        self,
+        storage: TableStorage,
+        layout: Callable[[], FileLayout],
+        schema: pa.Schema,
+        prefix: str,
     ) -> None:
         self._storage = storage
         self._layout = layout
@@ -311,8 +327,8 @@ class _DeltaWriter:
 
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             rows = pa.Table.from_pylist(list(cast("Iterable[Any]", rows)), schema=self._schema)
-        self._task = self._task or _DeltaTask(self._storage, self._layout)
         with storing(self._storage.uri):
+            self._task = self._task or _DeltaTask(self._storage, self._layout())
             self._task.write(rows)
 
     def prepare(self, checkpoint: int, _attempt: int) -> str:
