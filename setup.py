@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -22,4 +23,7 @@ def extensions() -> list[Extension]:
     ]
 
 
-setup(ext_modules=cythonize(extensions(), build_dir="build/cython", language_level=3))
+setup(
+    ext_modules=cythonize(extensions(), build_dir="build/cython", language_level=3),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)
