@@ -305,7 +305,7 @@ class StreamsInstance:
         try:
             found = await owning.consumer.poll(timeout_ms)
         except KohortError as error:
-            if not (may_go_on(error) or await self._is_the_other_s_turn(owning)):
+            if not (may_go_on(error) or await self._has_met_an_older_program(owning)):
                 raise
             log.warning("%s: %s; trying again", self._application.name, error)
             await asyncio.sleep(AGAIN_S)
@@ -318,8 +318,8 @@ class StreamsInstance:
         if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
 
-    async def _is_the_other_s_turn(self, owning: Owning) -> bool:
-        """Whether no plan could be made because of a member that will stop, as its program is old.
+    async def _has_met_an_older_program(self, owning: Owning) -> bool:
+        """Whether no plan could be made because of a member with an older program, which will stop.
 
         Raises:
             DifferentProgramError: The old program is the one of this instance.
