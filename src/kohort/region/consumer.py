@@ -50,6 +50,8 @@ class RegionConsumerSettings(ConsumerSettings, total=False):
         start: Where a partition starts that the region has never read: `earliest`, `latest`,
             `committed`, milliseconds since 1970, or a duration before now such as "-PT6H".
         mode: `periodic`, or `operator-driven`: a checkpoint only when somebody asks for one.
+        trigger_count: Only where the mode is `operator-driven`: after so many records that this
+            operator has processed it asks for a checkpoint.
         period_ms: Time from the end of a checkpoint or reset to the next checkpoint.
         drain_timeout_ms: How long a checkpoint, and with it a revocation, may take.
         reset_timeout_ms: How long a reset may take before operators are evicted.
@@ -63,6 +65,7 @@ class RegionConsumerSettings(ConsumerSettings, total=False):
     pattern: str
     start: str | int
     mode: str
+    trigger_count: int
     period_ms: int
     drain_timeout_ms: int
     reset_timeout_ms: int
@@ -88,6 +91,7 @@ def _config(
     pattern: str | None = None,
     start: str | int = "earliest",
     mode: str = PERIODIC,
+    trigger_count: int = 0,
     period_ms: int = 5_000,
     drain_timeout_ms: int = 10_000,
     reset_timeout_ms: int = 30_000,
@@ -101,6 +105,12 @@ def _config(
         raise ConfigError("give topics or a pattern, one of them")
     if mode not in (PERIODIC, OPERATOR_DRIVEN):
         raise ConfigError(f"mode must be {PERIODIC!r} or {OPERATOR_DRIVEN!r}, not {mode!r}")
+    whole(trigger_count, "trigger_count", 0, MOST_MS)
+    if trigger_count and mode == PERIODIC:
+        raise ConfigError(
+            f"trigger_count is for mode={OPERATOR_DRIVEN!r}: a periodic region makes a checkpoint"
+            " every period_ms"
+        )
     if rebalance not in ("checkpoint", "reset"):
         raise ConfigError(f"rebalance must be 'checkpoint' or 'reset', not {rebalance!r}")
     for name in ("enable_auto_commit", "auto_offset_reset", "client_id"):
@@ -136,6 +146,7 @@ def _config(
         rebalance=rebalance,
         start=StartPosition.parse(start),
         replication_factor=replication_factor,
+        trigger_count=trigger_count,
         client=client,
     )
 
@@ -275,6 +286,8 @@ class RegionConsumer:
             work.obey(item)
         elif (state := work.admit(item)) is not None:
             work.delivered(item, call(self._function, item, state))
+            if self._worker is not None and self._worker.count(len(item.records)):
+                self.make_consistent(self._worker.why_triggered)
 
     def stop(self) -> None:
         """End in order: give the partitions back with a last checkpoint, then let `run` return.
@@ -283,6 +296,17 @@ class RegionConsumer:
         """
         self._stop_asked = True
         self._on_loop(lambda worker: worker.close())
+
+    def make_consistent(self, why: str = "") -> None:
+        """Ask the region for a checkpoint now, as `kohort region drain` does; do not wait for it.
+
+        Any thread may call, and the function too. Then the call that is under way, or more, is in
+        the checkpoint. `state.completed` of this object tells when it is complete.
+
+        Args:
+            why: For the history of the region.
+        """
+        self._on_loop(lambda worker: worker.make_consistent(why or f"asked by {self.operator}"))
 
     def _on_loop(self, action: Callable[[Worker], None]) -> None:
         loop, worker = self._loop, self._worker
@@ -368,6 +392,16 @@ class AsyncRegionConsumer:
             except Exception as error:
                 raise failed(item, error) from error
             work.delivered(item, rows)
+            if self._worker is not None and self._worker.count(len(item.records)):
+                self.make_consistent(self._worker.why_triggered)
+
+    def make_consistent(self, why: str = "") -> None:
+        """Ask the region for a checkpoint now; see `RegionConsumer.make_consistent`.
+
+        Only the loop of `run` may call.
+        """
+        if self._worker is not None:
+            self._worker.make_consistent(why or f"asked by {self.operator}")
 
     def stop(self) -> None:
         """End in order, with a last checkpoint."""

@@ -20,7 +20,7 @@ from kohort.region.draining import Draining
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.operator import OperatorConfig, OperatorMachine
 from kohort.region.machines.operator_session import RESET
-from kohort.region.machines.records import PERIODIC, OperatorId, RegionSettings
+from kohort.region.machines.records import DRAIN, PERIODIC, OperatorId, RegionSettings
 from kohort.region.machines.state import RegionState
 from kohort.region.metrics import (
     ControllerMetrics,
@@ -55,6 +55,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
         rebalance: "checkpoint" hands partitions over with a checkpoint, "reset" resets the region.
         start: Where partitions start.
         replication_factor: Copies of the region's own topics; -1 is the broker's default.
+        trigger_count: After how many records the operator asks for a checkpoint; 0: it never does.
         client: Kafka's settings of the consumer and of all other clients.
     """
 
@@ -66,6 +67,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     rebalance: str
     start: StartPosition
     replication_factor: int
+    trigger_count: int = 0
     client: ClientSettings = field(default_factory=dict)
 
 
@@ -97,6 +99,7 @@ class Worker:
         self._config = config
         self._sink = sink
         self._is_closing = False
+        self._delivered = 0
         self._main: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
@@ -237,6 +240,24 @@ class Worker:
             ControllerMetrics() if controlling is None else controlling.metrics,
             self.inbox.pending,
         )
+
+    def make_consistent(self, why: str) -> None:
+        """Ask the region for a checkpoint; says nothing of when it is complete."""
+        if self.controlling is not None:
+            self.controlling.ask(DRAIN, why=why)
+
+    def count(self, records: int) -> bool:
+        """Count records that were delivered; returns whether it is time for a checkpoint."""
+        self._delivered += records
+        is_time = 0 < self._config.trigger_count <= self._delivered
+        if is_time:
+            self._delivered = 0
+        return is_time
+
+    @property
+    def why_triggered(self) -> str:
+        """Why this operator asks for a checkpoint after so many records."""
+        return f"trigger_count={self._config.trigger_count} of {self.id.name}"
 
     def abandon(self) -> None:
         """End at once, without a last checkpoint: the region goes back behind what is lost."""
