@@ -47,7 +47,7 @@ async def _status_and_leave(case: Case) -> None:
         code, out, error = await kohort("status", *where)
         assert code in (0, 3), error
         assert "#MEMBERS 1" in out
-        code, _, error = await kohort("leave", *where, "--member", "two")
+        code, _, error = await kohort("leave", *where, "--instance", "two")
         assert code == 1
         assert "has no member 'two'" in error
     code, out, _ = await kohort("status", *where)

@@ -73,7 +73,12 @@ def _watch(application: str, settings: ClientSettings) -> None:
 def leave(
     application: Name,
     member: Annotated[
-        str, typer.Option("--member", help="Member id, or a client id that one member has.")
+        str,
+        typer.Option(
+            "--member",
+            "--instance",
+            help="Member id, or a client id or static id (group.instance.id) that one member has.",
+        ),
     ],
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
