@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
+from kohort.spark import membership
 from tests.spark.playing import PROTOCOLS, PlayedQuery, options
 
 
@@ -46,11 +47,20 @@ Start = Callable[..., PlayedQuery]
 
 
 @pytest.fixture(params=PROTOCOLS)
-def start(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> Iterator[Start]:
-    """Starts queries on the test's topic and stops them at the end; once for each protocol."""
+def start(
+    request: pytest.FixtureRequest, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Start]:
+    """Starts queries on the test's topic and stops them at the end; once for each protocol.
+
+    They may share their group, as they name a checkpoint. Spark writes none here, so that only its
+    next call tells that a batch is over, and no word is worth waiting for at the end.
+    """
     queries: list[PlayedQuery] = []
+    if "listener" not in request.fixturenames:
+        monkeypatch.setattr(membership, "LAST_WORD_WAIT_S", 0.0)
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
+        more.setdefault("checkpointLocation", "/is-not-there")
         settings = options(bootstrap, topic, request.param, **more)
         queries.append(PlayedQuery(settings, last))
         return queries[-1]

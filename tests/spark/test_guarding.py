@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kohort.spark import signs, unseen
 from kohort.spark.control import LISTENING, Word, application_directory, say
 from kohort.spark.exclusive import ExclusiveGroupError
 from kohort.spark.sinks import REFUSED, SinkError, directory_digest
@@ -193,3 +195,87 @@ def test_a_query_that_keeps_state_is_marked_and_fails_when_somebody_gets_in(
     until(lambda: bool(late.reader.driver._membership.owned()), "partitions")
     with pytest.raises(ExclusiveGroupError, match="must be alone"):
         north.offer()
+
+
+UNSEEN = {"checkpointLocation": ""}
+
+
+def refusal(query: PlayedQuery) -> SinkError:
+    """Trigger until the query is refused."""
+    refused: list[SinkError] = []
+
+    def is_refused() -> bool:
+        try:
+            query.offer()
+        except SinkError as error:
+            refused.append(error)
+        return bool(refused)
+
+    until(is_refused, "a refusal")
+    return refused[0]
+
+
+def test_a_query_whose_sink_is_not_seen_does_not_join_others(
+    bootstrap: str, topic: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unseen, "LEAVING_S", 0.0)
+    produce(bootstrap, topic, TEN)
+    north = start(**UNSEEN)
+    north.run_until(40)
+    with pytest.raises(SinkError, match=r"south would share .* north on .*install\(spark\)"):
+        start(kafka__client__id="south", **UNSEEN).offer()
+    produce(bootstrap, topic, TEN)
+    north.run_until(80)
+    assert committed(bootstrap, topic, range(4)) == dict.fromkeys(range(4), 20)
+
+
+def test_a_query_whose_sink_is_not_seen_ends_between_batches_when_another_comes(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    """What it has read when it was alone is committed: none of it is read again."""
+    produce(bootstrap, topic, TEN)
+    north = first_batch(start(**UNSEEN))
+    join(start, bootstrap, topic)
+    assert "north would share" in str(refusal(north))
+    assert committed(bootstrap, topic, range(4)) == TEN
+
+
+def test_a_batch_of_which_nothing_is_heard_is_not_committed_beside_others(
+    bootstrap: str, topic: str, start: Start, listener: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener is one of another session: what the sink has made of the batch is not known."""
+    monkeypatch.setattr(signs, "WORD_WAIT_S", 0.1)
+    produce(bootstrap, topic, TEN)
+    north, south = first_batch(start(**UNSEEN)), start(kafka__client__id="south")
+    tell(north, sink=OUT)
+    while not (is_half(north) and is_half(south)):
+        north.offer()
+        south.offer()
+    produce(bootstrap, topic, TEN)
+    until(north.offer, "a batch")
+    read = {partition for partition, _ in north.write()}
+    assert "south" in str(refusal(north))
+    north.reader.stop()
+    assert committed(bootstrap, topic, read) == dict.fromkeys(read, 10)
+    again = start(north.last)  # Spark's log says that the batch is over
+    until(again.offer, "a batch")
+    assert {partition for partition, _ in again.write()} >= read
+
+
+def test_a_query_that_restarts_waits_for_its_own_killed_member(
+    bootstrap: str, topic: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(bootstrap, topic, TEN)
+    north = start(**UNSEEN)
+    north.run_until(40)
+    north.reader.stop()
+    killed = start()
+    killed.offer()
+    again = start(north.last, **UNSEEN)
+    with ThreadPoolExecutor(1) as pool:
+        offered = pool.submit(again.offer)
+        until(lambda: "cannot share group" in caplog.text or offered.done(), "a warning")
+        assert not offered.done()
+        killed.reader.stop()
+        assert not offered.result(PATIENCE_S)
+    assert again.reader.driver._membership.owned()

@@ -100,7 +100,8 @@ def joins_again(query: PlayedQuery) -> bool:
 @contextmanager
 def in_a_rebalance(bootstrap: str, topic: str) -> Iterator[tuple[PlayedQuery, Silent]]:
     """A query that has written a batch while its group waits for another member."""
-    query = PlayedQuery(options(bootstrap, topic, "cooperative", startingOffsets="earliest"))
+    seen = {"checkpointLocation": "/is-not-there"}  # so that it may share its group
+    query = PlayedQuery(options(bootstrap, topic, "cooperative", **seen))
     try:
         produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
         query.run_until(4 * COUNT)

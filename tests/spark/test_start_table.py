@@ -150,7 +150,7 @@ def test_the_choices_for_a_partition_that_the_checkpoint_does_not_know() -> None
 def test_a_query_that_only_commits_refuses_what_another_has_read_since(
     monkeypatch: pytest.MonkeyPatch, place: TopicPartition, note: Note, is_refused: bool
 ) -> None:
-    monkeypatch.setattr("kohort.spark.exclusive._wait_until_empty", lambda _: ())
+    monkeypatch.setattr("kohort.spark.exclusive.wait_until_empty", lambda *_: ())
     options = {
         "kafka.bootstrap.servers": "h:1",
         "kafka.group.id": "g",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from kohort.delta.append import DeltaOptions
 from kohort.spark.delta import DeltaAppend, arrow_schema, check_key_columns
+from kohort.spark.listening import install_where_possible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,6 +28,8 @@ def append(
     **options: Unpack[DeltaOptions],
 ) -> StreamingQuery:
     """Start a query that appends a stream to a Delta table, each record once.
+
+    It calls `install` for the stream's session, so that the query may share its group.
 
     Args:
         stream: A streaming DataFrame that still has `topic`, `partition` and `offset`.
@@ -53,6 +56,7 @@ def append(
     check_key_columns(stream.columns)
     arrow_schema(stream.schema, str(table))
     sink = DeltaAppend(table, group_id or group_of(stream), **options)
+    install_where_possible(stream.sparkSession)
     writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     if name is not None:
         writer = writer.queryName(name)

@@ -175,9 +175,9 @@ class Commits:
 
 
 def is_lasting(error: KafkaError) -> bool:
-    """Whether the same commit will be refused again, until somebody changes something.
+    """Whether the same commit will be refused again, until something is changed.
 
-    A member that is out of its group joins again. A code that nobody knows may pass.
+    A member that is out of its group joins again. A code that is not known may pass.
     """
     is_known = error.code in set(ErrorCode) and error.code != ErrorCode.UNKNOWN_SERVER_ERROR
     return is_known and not error.retriable and not isinstance(error, CommitFailedError)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
 
-from kohort.delta.append import KEY_COLUMNS, TableAppend
+from kohort.delta.append import KEY_COLUMNS, DeltaOptions, TableAppend
 from kohort.delta.columns import check_types
 from kohort.delta.parquet import ArrowTask, TaskReport
 from kohort.delta.positions import DeltaAppendError
@@ -21,8 +22,20 @@ if TYPE_CHECKING:
 class DeltaAppend(TableAppend):
     """Appends each batch of a stream to a Delta table exactly once; for `foreachBatch`.
 
-    The arguments are those of `TableAppend`.
+    It calls `install` for the session of the thread that makes it, so that the query may share its
+    group; on Spark Connect it cannot.
+
+    Args:
+        table: As for `TableAppend`, like all further arguments.
+        group_id: The consumer group.
+        **options: The optional ones.
     """
+
+    def __init__(self, table: str | Path, group_id: str, **options: Unpack[DeltaOptions]) -> None:
+        from kohort.spark.listening import install_where_possible, present_session
+
+        super().__init__(table, group_id, **options)
+        install_where_possible(present_session())
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Append one batch.

@@ -28,6 +28,7 @@ from kohort.spark.placing import Placing, TopicsChangedError
 from kohort.spark.query_state import Progress
 from kohort.spark.siblings import LOOK_S, Siblings
 from kohort.spark.signs import Signs
+from kohort.spark.sinks import SinkError
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class QueryDriver:
 
         Raises:
             ExclusiveGroupError: This query or another one must be alone in the group.
+            SinkError: Others are in the group, and nothing tells what the query's sink does.
         """
         if self._is_started:
             return
@@ -116,6 +118,7 @@ class QueryDriver:
         if self._options.group_mode != "none":
             group = self._placing.group()
             check_newcomer(self._options, group, self._progress.nonce, checkpoint)
+            self._guard.check_start(checkpoint)
         if self._options.exclusive:
             self._membership.be_exclusive()
         self._say_what_tells()
@@ -123,14 +126,15 @@ class QueryDriver:
         self._membership.start()
 
     def _say_what_tells(self) -> None:
-        """Say at start what long trigger intervals do to the group."""
+        """Say at start that the query must not share its group, if that is so."""
         if self._signs.can_tell or self._options.group_mode != "member":
             return
-        log.warning(
-            "query %s: Spark says only at the next trigger that a batch is over. Keep the trigger "
-            "interval below max.poll.interval.ms, or call kohort.spark.install(spark), or set the "
-            "option checkpointLocation: else a rebalance waits for the next trigger",
+        log.info(
+            "query %s cannot share group %s: nothing tells its source when a batch is over, and "
+            "whether its sink has it. Call kohort.spark.install(spark), or set the option "
+            "checkpointLocation, before another query joins",
             self._options.operator,
+            self._options.group_id,
         )
 
     def initial(self) -> OffsetJson:
@@ -150,7 +154,8 @@ class QueryDriver:
             ExclusiveGroupError: The query must be alone in its group, and is not.
             GroupInUseError: Another source of the query is in the group, and they wait for each
                 other.
-            SinkError: The query's file sink has skipped `start`.
+            SinkError: The query's file sink has skipped `start`; or others are in the group, and
+                nothing tells what the sink does.
             MembershipLostError: Others own partitions that `start` read.
             KafkaError: The member has failed for good.
         """
@@ -241,6 +246,7 @@ class QueryDriver:
             self._membership.misplaced(gone)
             self._placing.place(self._membership)
         self._report_share(self._membership.owned())
+        self._guard.check_offer(self._membership)
         return self._membership.offer(ends, limit, least)
 
     def _look_at_topics(self) -> None:
@@ -259,7 +265,8 @@ class QueryDriver:
 
         Raises:
             ExclusiveGroupError: The query keeps state, and is not alone in its group.
-            SinkError: The query's file sink has skipped the batch.
+            SinkError: The query's file sink has skipped the batch; or others are in the group, and
+                nothing tells what the sink does.
             MembershipLostError: Others own partitions that it read.
             KafkaError: The member has failed for good.
         """
@@ -269,7 +276,12 @@ class QueryDriver:
         if is_ours and finished != self._heard:  # an idle query is asked again and again
             self._membership.hear(finished)
             self._heard = finished
-        self._guard.check(self._membership)
+        try:
+            self._guard.check(self._membership)
+        except SinkError:
+            if is_ours:  # Spark's checkpoint says that it is over
+                self._signs.end(finished)
+            raise
         self._membership.finish(finished, COMMIT_WAIT_S)
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:

@@ -59,14 +59,16 @@ def _repair_running_context() -> None:
 def log_like_spark() -> None:
     """Give log lines Spark's look, as they end up in its log; other set-ups are left alone.
 
-    Where Spark collects what Python workers log (`spark.sql.pyspark.worker.logging.enabled`) it
-    gets lines of level INFO, too: whoever reads that table asked for them.
+    A program that sets logging up later gets them by its own handlers only. Where Spark collects
+    what Python workers log (`spark.sql.pyspark.worker.logging.enabled`) it gets lines of level
+    INFO, too.
     """
     logger = logging.getLogger("kohort")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
         handler.setFormatter(logging.Formatter(line, "%y/%m/%d %H:%M:%S"))
+        handler.addFilter(lambda _: not logging.getLogger().handlers)
         logger.addHandler(handler)
     ours = logging.getLogger("kohort.spark")
     if _COLLECTED in os.environ and ours.level == logging.NOTSET:

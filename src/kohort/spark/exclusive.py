@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
@@ -66,11 +67,11 @@ def check_newcomer(
     if options.group_mode == "commitOnly" and options.positions is None:
         _refuse_other_checkpoints(options, group, nonce, checkpoint)
     if options.exclusive or options.group_mode == "commitOnly":
-        found = _wait_until_empty(options)
+        found = wait_until_empty(options, members, session_s(options), "must be alone in")
         if found:
             what = "exclusive is true" if options.exclusive else "groupMode is commitOnly"
             raise ExclusiveGroupError(
-                f"{what}, but group {options.group_id} has members: {_names(found)}. Stop them, "
+                f"{what}, but group {options.group_id} has members: {shown(found)}. Stop them, "
                 "or give this query a group of its own"
             )
         return
@@ -81,7 +82,7 @@ def check_newcomer(
     if others:
         raise ExclusiveGroupError(
             f"query {', '.join(others)} must be alone in group {options.group_id}, as its state "
-            f"does not move to another query, and the group has members: {_names(found)}. Give "
+            f"does not move to another query, and the group has members: {shown(found)}. Give "
             "this query a group of its own"
         )
 
@@ -129,28 +130,53 @@ def check_owner(options: SourceOptions, why: str) -> None:
     if len(found) > 1:
         raise ExclusiveGroupError(
             f"{why}, so query {options.operator!r} must be alone in group {options.group_id}, but "
-            f"its members are {_names(found)}: each would count only its own share. Give the query "
+            f"its members are {shown(found)}: each would count only its own share. Give the query "
             "a group of its own, or read with groupMode=commitOnly"
         )
 
 
-def _wait_until_empty(options: SourceOptions) -> tuple[MemberDescription, ...]:
-    """Wait as long as a member that was killed may still be in the group."""
+def session_s(options: SourceOptions) -> float:
+    """Return how long a member that was killed may still be in the group, in seconds.
+
+    Args:
+        options: The query's options.
+    """
     from kohort.client.config import ConsumerConfig, make_from_kafka
 
     session_ms = make_from_kafka(ConsumerConfig, options.settings).session_timeout_ms
-    deadline = time.monotonic() + session_ms / 1000 + SESSION_MARGIN_S
-    found = members(options)
+    return session_ms / 1000 + SESSION_MARGIN_S
+
+
+def wait_until_empty(
+    options: SourceOptions,
+    look: Callable[[SourceOptions], tuple[MemberDescription, ...]],
+    timeout_s: float,
+    why: str,
+) -> tuple[MemberDescription, ...]:
+    """Wait until the group has no members; return those that are still there.
+
+    Args:
+        options: The query's options.
+        look: Returns the members that count.
+        timeout_s: Longest wait.
+        why: What the query has to do with the group, for the log: `must be alone in`.
+
+    Raises:
+        KafkaError: The brokers do not tell.
+    """
+    deadline = time.monotonic() + timeout_s
+    found = look(options)
     if found:
         log.warning(
-            "query %s must be alone in group %s and waits for its members to leave: %s",
-            options.operator, options.group_id, _names(found),
+            "query %s %s group %s and waits for its members to leave: %s",
+            options.operator, why, options.group_id, shown(found),
         )  # fmt: skip
     while found and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
-        found = members(options)
+        found = look(options)
     return found
 
 
-def _names(found: tuple[MemberDescription, ...]) -> str:
+def shown(found: tuple[MemberDescription, ...]) -> str:
+    """Name members, for people."""
     return ", ".join(f"{each.client_id} on {each.client_host}" for each in found)

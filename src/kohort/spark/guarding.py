@@ -2,7 +2,8 @@
 
 Two kinds of queries look as if all were well and are not: one whose file sink skips batches, and
 one that keeps state while another member reads a part of its keys. Both are found out after a
-batch, from what the listener of `kohort.spark.install` says, and before its commit.
+batch, from what the listener of `kohort.spark.install` says, and before its commit. Where it says
+nothing, a query must not share its group.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from kohort.spark.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owne
 from kohort.spark.options import SourceOptions
 from kohort.spark.positions import Note, foreign_notes, sink_notes
 from kohort.spark.sinks import SinkError, note_refusal, noted_refusal
+from kohort.spark.unseen import check_first, check_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kohort.spark.manifest import Manifest
     from kohort.spark.membership import Membership
     from kohort.spark.placing import Placing
     from kohort.spark.signs import Signs
@@ -48,6 +51,44 @@ class Guard:
         self._former: Mapping[TopicPartition, Note] | None = None
         self._refused: SinkError | ExclusiveGroupError | None = None
 
+    def check_start(self, checkpoint: Manifest) -> None:
+        """Check that the query may join its group.
+
+        Args:
+            checkpoint: Where the query's last batch ended; empty for a new query.
+
+        Raises:
+            SinkError: The group has members, and nothing tells what the query's sink does.
+            KafkaError: The brokers do not tell.
+        """
+        if self._is_blind:
+            check_first(self._options, is_restart=checkpoint.batch > 0)
+
+    def check_offer(self, membership: Membership) -> None:
+        """Check that the query may begin a batch.
+
+        Args:
+            membership: The query's member.
+
+        Raises:
+            SinkError: Other members have come, and nothing tells what the query's sink does.
+            KafkaError: The brokers do not tell.
+        """
+        has_all = membership.has_all(self._placing.partitions())
+        if not has_all and self._is_blind:
+            self._check_others(membership)
+
+    @property
+    def _is_blind(self) -> bool:
+        return self._options.group_mode == "member" and self._signs.is_blind
+
+    def _check_others(self, membership: Membership) -> None:
+        check_others(self._options, str(membership.report()["member"]))
+
+    def _shares(self, membership: Membership) -> bool:
+        """Whether other members have some of the partitions."""
+        return membership.has_all(self._placing.partitions()) is False
+
     def check(self, membership: Membership) -> None:
         """Check that finished batches may be committed; a refusal is for good.
 
@@ -55,7 +96,8 @@ class Guard:
             membership: The query's member.
 
         Raises:
-            SinkError: The sink has skipped a batch, or another member writes to it too.
+            SinkError: The sink has skipped a batch, or another member writes to it too; or there
+                are other members, and nothing tells what the sink does.
             ExclusiveGroupError: The query must be alone in its group, and is not.
             KafkaError: The brokers do not tell; ask again.
         """
@@ -76,10 +118,12 @@ class Guard:
             self._check_checkpoint()
         if self._signs.refusal:
             raise SinkError(self._signs.refusal)
+        if self._is_blind and self._shares(membership):
+            self._check_others(membership)
         if not sink or self._options.group_mode != "member":
             return
         membership.write_to(sink)
-        if not membership.shares(self._placing.partitions()):
+        if not self._shares(membership):
             return
         others = sink_notes(self._placing.group(), membership.nonce, sink, self._began_ms)
         if others:
@@ -135,5 +179,5 @@ class Guard:
         if self._signs.is_stateful and not membership.is_exclusive:
             check_owner(self._options, "the query keeps state, which does not move with partitions")
             membership.be_exclusive()
-        elif membership.is_exclusive and membership.shares(self._placing.partitions()):
+        elif membership.is_exclusive and self._shares(membership):
             check_owner(self._options, "exclusive is true or the query keeps state")

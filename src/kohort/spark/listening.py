@@ -24,16 +24,18 @@ from pyspark.sql.streaming.listener import (
 from kohort.errors import KohortError
 from kohort.spark.control import (
     LISTENING,
+    ControlError,
     Word,
     application_of_this_process,
     is_unique,
     say,
     sources_in,
 )
+from kohort.spark.environment import log_like_spark
 from kohort.spark.lagging import Board
 from kohort.spark.metrics import Exporter, MetricsError
 from kohort.spark.sink_watch import SinkWatch, Verdict, checkpoint_of
-from kohort.spark.versions import check_spark
+from kohort.spark.versions import SparkVersionError, check_spark
 from kohort.spark.watching import SourceReport, source_reports
 
 if TYPE_CHECKING:
@@ -191,6 +193,7 @@ def install(
     """
     check_spark()
     _refuse_connect(spark)
+    log_like_spark()
     session = _session_id(spark)
     if session not in _installed:
         application = application_of_this_process()
@@ -199,6 +202,29 @@ def install(
     if metrics_port is not None:
         _serve(metrics_host, metrics_port)
     return _installed[session]
+
+
+def install_where_possible(spark: SparkSession | None) -> None:
+    """Do what `install` does, for a sink that may share its group; where it cannot, say so.
+
+    Args:
+        spark: The session that starts the query; None where there is none yet.
+    """
+    if spark is None or not hasattr(spark, "_jsparkSession"):  # Spark Connect
+        return
+    try:
+        install(spark)
+    except SparkVersionError:  # one that cannot run the source either
+        return
+    except ControlError as error:
+        log.warning("kohort.spark.install is not possible here: %s", error)
+
+
+def present_session() -> SparkSession | None:
+    """Return the session of this thread, or else the one that this process made first."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread
 
 
 def hears(query: StreamingQuery) -> bool:

@@ -262,10 +262,10 @@ class Membership:
             with self._changed:
                 self._changed.wait(IDLE_MS / 1000)
 
-    def shares(self, partitions: frozenset[TopicPartition]) -> bool:
-        """Whether others have some of the partitions."""
+    def has_all(self, partitions: frozenset[TopicPartition]) -> bool | None:
+        """Whether the query owns all of the partitions; None while the group rebalances."""
         with self._changed:
-            return self._settled and not partitions <= self._progress.owned
+            return partitions <= self._progress.owned if self._settled else None
 
     @property
     def is_closing(self) -> bool:

@@ -45,6 +45,8 @@ class Signs:
         self._log = log
         self._trouble = ""
         self._waiting: tuple[Manifest, float] | None = None
+        self._is_unheard = False
+        self._ended: Manifest | None = None
         self.is_awaited = control.is_listened
         self.is_stateful = False
         self.sink = ""
@@ -54,7 +56,13 @@ class Signs:
     @property
     def can_tell(self) -> bool:
         """Whether there is anything that could tell."""
-        return self._control.is_listened or self._log is not None
+        return self._control.is_listened or self._log is not None or self._ended is not None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing tells what the query's sink does, so that it must not share its group."""
+        is_heard = self._control.is_listened and not self._is_unheard
+        return self._log is None and not is_heard
 
     @property
     def is_frozen(self) -> bool:
@@ -80,8 +88,14 @@ class Signs:
         if self._control.frozen or is_final:
             self._control.excuse(Excuse(why, is_final))
 
+    def end(self, batch: Manifest) -> None:
+        """Take note that Spark itself has ended a batch, which the group is to refuse."""
+        self._ended = batch
+
     def is_over(self, batch: Manifest) -> bool:
         """Whether Spark has finished the batch, and all is said about it that will be."""
+        if batch == self._ended:
+            return True
         return self._is_told(batch) or (self._is_logged(batch) and not self.is_to_come(batch))
 
     def is_to_come(self, batch: Manifest) -> bool:
@@ -92,11 +106,12 @@ class Signs:
             self._waiting = (batch, time.monotonic())
         if time.monotonic() - self._waiting[1] < WORD_WAIT_S:
             return True
-        self.is_awaited = False
+        self.is_awaited, self._is_unheard = False, True
         log.warning(
             "the listener of kohort.spark.install has said nothing of batch %d for %.0f s, so it "
-            "is committed although it is unknown whether a file sink has skipped it or the query "
-            "keeps state. Call install(spark) with the session that starts the query",
+            "is unknown whether a file sink has skipped it or the query keeps state. It is "
+            "committed, unless the query shares its group. Call install(spark) with the session "
+            "that starts the query",
             batch.batch,
             WORD_WAIT_S,
         )
@@ -109,6 +124,7 @@ class Signs:
         word = self._control.word_about(batch.to_json())
         if word is None:
             return False
+        self._is_unheard = False
         self.checkpoint = self.checkpoint or word.checkpoint
         self.is_awaited = bool(word.sink)
         self.is_stateful = self.is_stateful or word.is_stateful

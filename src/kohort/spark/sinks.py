@@ -34,7 +34,7 @@ Problem: TypeAlias = Literal["skipped", "unseen"]
 
 
 class SinkError(KohortError, RuntimeError):
-    """The query's sink has skipped a batch, or another query writes to it too."""
+    """The query's sink has skipped a batch, or may have, or another query writes to it too."""
 
 
 class Finding(Struct, frozen=True):

@@ -103,12 +103,10 @@ def _say_what_is_over(query: StreamingQuery, told: int) -> int:
     Returns:
         The same of now.
     """
-    from pyspark.sql import SparkSession
-
     from kohort.spark import listening
 
     last = query.lastProgress
-    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread
+    session = listening.present_session()
     application = application_of_this_process()
     if last is None or last.batchId == told or session is None or application is None:
         return told

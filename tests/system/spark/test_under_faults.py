@@ -98,6 +98,7 @@ class History:
         self._broker = broker
         self._chance = chance
         servers, more = broker.bootstrap_servers, {"startingOffsets": "earliest"}
+        more["checkpointLocation"] = "/is-not-there"  # so that they may share their group
         if (
             protocol != "consumer"
         ):  # a member that was told that it is unknown leaves nothing behind
