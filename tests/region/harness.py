@@ -243,3 +243,12 @@ class Region:
     def kinds(self) -> list[str]:
         """Return the names of the records in the log."""
         return [type(each).__name__ for each in self.log]
+
+
+def one(rebalance: str = "checkpoint") -> tuple[Region, Process]:
+    """Return a region in which a owns P and Q and has delivered of P."""
+    region = Region()
+    region.elect()
+    a = region.process("a", rebalance=rebalance, owns=[P, Q])
+    a.deliver(P, 50)
+    return region, a

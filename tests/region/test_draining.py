@@ -21,7 +21,7 @@ from kohort.region.machines.records import Ask, Contribution
 from kohort.region.operating import Operating
 from kohort.region.work import Batch, Cut, Discard, Inbox
 from kohort.types import OffsetAndMetadata, TopicPartition
-from tests.region.harness import P, Process, Q, Region
+from tests.region.harness import P, Process, Q, Region, one
 from tests.region.regions import Running, eventually, produce, running, running_sum, visible, worker
 from tests.region.test_shell_faults import RefusedCommits
 
@@ -165,19 +165,16 @@ def test_a47_a_drain_stops_polling_and_commits_before_it_contributes(
         assert steps.index("commit") < steps.index("append")
 
 
-def one() -> tuple[Region, Process]:
-    """Return a region of the original's rule in which a has delivered, and makes no cuts."""
-    region = Region()
-    region.elect()
-    a = region.process("a", rebalance="reset", owns=[P, Q])
-    a.deliver(P, 50)
+def draining_one() -> tuple[Region, Process]:
+    """Return a region with the rule of the original that waits for a cut of a."""
+    region, a = one("reset")
     a.cuts = False
     region.pass_time(1_000)
     return region, a
 
 
 def test_a50_a_commit_that_fails_for_one_partition_resets_the_region() -> None:
-    region, a = one()
+    region, a = draining_one()
     region.controls = False
     effects = a.tell(CutFailed(1, 1, "t-0: refused"))
     assert a.machine.state is OperatorState.CR_RESET_PENDING
@@ -194,7 +191,7 @@ def test_a50_a_commit_that_fails_for_one_partition_resets_the_region() -> None:
 
 
 def test_a50_a_failure_of_an_earlier_drain_changes_nothing() -> None:
-    region, a = one()
+    region, a = draining_one()
     a.put(CutFailed(7, 1, "of another checkpoint"))
     a.put(CutFailed(1, 0, "of another attempt"))
     assert a.machine.state is OperatorState.RECORDS_FETCHED

@@ -41,18 +41,9 @@ from kohort.region.machines.records import (
 )
 from kohort.region.machines.state import Phase
 from kohort.values import replace
-from tests.region.harness import SETTINGS, P, Process, Q, Region
+from tests.region.harness import SETTINGS, P, Process, Q, Region, one
 
 PENDING = OperatorState.CR_RESET_PENDING
-
-
-def one(rebalance: str = "checkpoint") -> tuple[Region, Process]:
-    """Return a region in which a owns P and Q and has delivered of P."""
-    region = Region()
-    region.elect()
-    a = region.process("a", rebalance=rebalance, owns=[P, Q])
-    a.deliver(P, 50)
-    return region, a
 
 
 def described(*names: str) -> GroupDescribed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from kohort.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, make
 from kohort.errors import ConfigError
+from kohort.region.machines.operator_session import MERGE_MAX_MS
 
 if TYPE_CHECKING:
     from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
@@ -79,6 +80,22 @@ def poll_interval_ms(settings: ClientSettings, region: RegionSettings) -> int:
             "hands its partitions over"
         )
     return max(given, least)
+
+
+def merge_timeout_ms(settings: ClientSettings, region: RegionSettings) -> int:
+    """Return how long an operator may wait in a reset for the merged checkpoint, in milliseconds.
+
+    The document of IBM Streams has the formula.
+
+    Args:
+        settings: Those of the application.
+        region: What the region agrees on.
+
+    Raises:
+        ConfigError: The application's `max_poll_interval_ms` is too short.
+    """
+    polls = poll_interval_ms(settings, region)
+    return min(region.reset_timeout_ms // 2, polls // 2, MERGE_MAX_MS)
 
 
 def consumer_settings(

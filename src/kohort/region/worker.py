@@ -29,7 +29,12 @@ from kohort.region.metrics import (
     measured,
 )
 from kohort.region.operating import Operating
-from kohort.region.settings import ClientSettings, member_config, poll_interval_ms
+from kohort.region.settings import (
+    ClientSettings,
+    member_config,
+    merge_timeout_ms,
+    poll_interval_ms,
+)
 from kohort.region.sinks import CutWriter, RegionSink
 from kohort.region.starts import StartPosition
 from kohort.region.states import StateTopic
@@ -170,6 +175,7 @@ class Worker:
                 client_id=self._client_id,
                 settings=config.settings,
                 rebalance=config.rebalance,
+                merge_timeout_ms=merge_timeout_ms(config.client, config.settings),
             )
         )
         self.operating = Operating(

@@ -180,6 +180,7 @@ NOTICED_ROWS: Rows = (
     row(ACTIVE, Noticed, inputs.be_fenced, when=inputs.is_out, to=FENCED),
     row(ACTIVE, Noticed, inputs.go_back, when=inputs.is_attempt_new, to=PENDING, rule="A57"),
     row(ACTIVE, Noticed, inputs.let_go, when=inputs.is_time_over, to=PENDING),
+    row(PENDING, Noticed, inputs.tell_of_merge, when=inputs.is_merge_late, rule="A64"),
     row(ACTIVE, Noticed, inputs.close_with_region, when=inputs.is_stopped_by_region),
     row(tuple(OperatorState), Noticed, inputs.rest),
 )

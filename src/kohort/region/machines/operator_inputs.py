@@ -27,6 +27,7 @@ from kohort.region.machines.events import (
     WentUnhealthy,
 )
 from kohort.region.machines.operator_session import (
+    MERGE_MAX_MS,
     NONE,
     OperatorDecision,
     OperatorSession,
@@ -194,7 +195,8 @@ def give_up_cut(decision: OperatorDecision, event: CutFailed) -> None:
 
 def finish_discarding(decision: OperatorDecision, _event: Discarded) -> None:
     """Nothing of an earlier attempt is left."""
-    decision.session = replace(decision.session, state=OperatorState.RESET_COMPLETE)
+    state = OperatorState.RESET_COMPLETE
+    decision.session = replace(decision.session, state=state, merge_due=None)
 
 
 def is_of_this_attempt(decision: OperatorDecision, event: Discarded) -> bool:
@@ -261,6 +263,7 @@ def finish_closing(decision: OperatorDecision, _event: object) -> None:
         is_holding=False,
         deadline=None,
         close_deadline=None,
+        merge_due=None,
     )
     decision.is_closed = True
 
@@ -310,6 +313,7 @@ def go_back(decision: OperatorDecision, _event: object) -> None:
         cut=None,
         contribution=None,
         needs_reset="",
+        merge_due=decision.now + decision.config.merge_timeout_ms,
     )
     decision.discard = attempt
     decision.stops = NONE
@@ -376,6 +380,36 @@ def leave_now(decision: OperatorDecision, _event: object) -> None:
     if decision.is_free and decision.me is not None:
         log.leave(decision, _event)
     finish_closing(decision, _event)
+
+
+def is_merge_late(decision: OperatorDecision, _event: object) -> bool:
+    """Whether it waits in a reset longer than it should."""
+    due = decision.session.merge_due
+    return due is not None and decision.now >= due
+
+
+def tell_of_merge(decision: OperatorDecision, _event: object) -> None:
+    """Say what it waits for, once for each reset."""
+    limit = decision.config.merge_timeout_ms
+    text = (
+        f"{decision.config.id} has not gone back to {_last(decision)} within {limit} ms, the "
+        "time-out of the merge (the least of half of reset_timeout_ms, half of "
+        f"max_poll_interval_ms, and {MERGE_MAX_MS} ms): {_why_not_back(decision)}. The function "
+        "is given nothing until then"
+    )
+    decision.warn("merge timed out", text)
+    decision.session = replace(decision.session, merge_due=None)
+
+
+def _why_not_back(decision: OperatorDecision) -> str:
+    session, folded = decision.session, decision.folded
+    if session.ill:
+        return f"it cannot go on: {session.ill}"
+    if folded.must_reset or folded.exhausted:
+        return f"no controller has begun the reset; the region: {what_it_waits_for(folded)}"
+    if session.lost or session.needs_reset:
+        return "the control topic does not show the reset that it has asked for"
+    return "the function or the sink still works on what was before the reset"
 
 
 def is_stopped_by_region(decision: OperatorDecision, _event: object) -> bool:

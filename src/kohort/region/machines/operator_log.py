@@ -265,12 +265,15 @@ def doubt_contribution(decision: OperatorDecision, _event: object) -> None:
 def wait_for_reset(decision: OperatorDecision, why: str) -> None:
     """Deliver nothing until the region goes back."""
     decision.stop(frozenset(decision.session.reading))
+    session = decision.session
+    is_new = session.state is not OperatorState.CR_RESET_PENDING
     decision.session = replace(
-        decision.session,
+        session,
         state=OperatorState.CR_RESET_PENDING,
         cut=None,
         contribution=None,
         needs_reset=why,
+        merge_due=decision.now + decision.config.merge_timeout_ms if is_new else session.merge_due,
     )
 
 
@@ -398,7 +401,10 @@ def announce(decision: OperatorDecision, _event: object) -> None:
 
 
 def _to_tell(decision: OperatorDecision) -> Partitions:
-    return decision.session.lost & (decision.owned | decision.awaited)
+    """Return what is lost, but for what the log shows as lost: it may be claimed again since."""
+    mine, partitions = decision.config.id, decision.folded.partitions
+    shown = {p for p in decision.awaited if partitions[p].owner == mine and partitions[p].lost}
+    return decision.session.lost & (decision.owned | (decision.awaited - shown))
 
 
 def has_lost(decision: OperatorDecision, _event: object) -> bool:

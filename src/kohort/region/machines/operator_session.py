@@ -24,6 +24,8 @@ NONE: Partitions = frozenset()
 CHECKPOINT = "checkpoint"
 RESET = "reset"
 _AGAIN_MS = 500
+# So long an operator of the original waits for a merged checkpoint at most.
+MERGE_MAX_MS = 15_000
 
 
 class OperatorState(State):
@@ -50,6 +52,8 @@ class OperatorConfig(Struct, frozen=True, kw_only=True):
         settings: What it takes the region's settings to be.
         rebalance: "checkpoint": a partition that moves is handed over with a checkpoint; "reset":
             the region resets when a partition moves that has delivered.
+        merge_timeout_ms: How long it may wait in a reset for the merged checkpoint until that is
+            told.
     """
 
     id: OperatorId
@@ -58,6 +62,7 @@ class OperatorConfig(Struct, frozen=True, kw_only=True):
     client_id: str
     settings: RegionSettings
     rebalance: str = CHECKPOINT
+    merge_timeout_ms: int = MERGE_MAX_MS
 
 
 class Reading(Struct, frozen=True):
@@ -95,6 +100,7 @@ class OperatorSession(Struct, frozen=True, kw_only=True):
         cut: The cut that is being made, and what it releases.
         contribution: The contribution that the log has to have.
         needs_reset: Why it has to go back although the region sees no reason yet.
+        merge_due: When it is told that the merged checkpoint of a reset has not come.
         ill: Why it cannot go on.
         is_closing: Whether it gives everything back and leaves.
         close_deadline: When it leaves at the latest.
@@ -124,6 +130,7 @@ class OperatorSession(Struct, frozen=True, kw_only=True):
     releases: Partitions = NONE
     contribution: Contribution | None = None
     needs_reset: str = ""
+    merge_due: int | None = None
     ill: str = ""
     is_closing: bool = False
     close_deadline: int | None = None
@@ -256,7 +263,7 @@ class OperatorDecision(Struct, kw_only=True):
     def effects(self) -> OperatorEffects:
         """Return what all of it leads to."""
         session = self.session
-        times = [session.deadline, session.close_deadline]
+        times = [session.deadline, session.close_deadline, session.merge_due]
         if session.claimed and session.claim_again > self.now:
             times.append(session.claim_again)
         return OperatorEffects(

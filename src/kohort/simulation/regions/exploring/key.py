@@ -41,7 +41,7 @@ _FIELDS: Mapping[str, int] = {
 _IGNORED = frozenset(
     """host process client_id token settings resets wait waiting_since progress progress_at seen
     missing members strangers publish_after why writer digest folded claim_again
-    deadline close_deadline number life count""".split()  # noqa: SIM905  # a list of them would take eight lines
+    deadline close_deadline merge_due number life count""".split()  # noqa: SIM905  # a list of them would take eight lines
 )
 _TRUTHS = frozenset({"must_reset", "needs_reset", "unhealthy", "exhausted", "asked_drain", "ill"})
 _IGNORED_OF: Mapping[type[object], frozenset[str]] = {
