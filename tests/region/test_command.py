@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kohort.client import AdminClient, ConsumerRecord, NewTopic
+from kohort.cli.region import _strangers
+from kohort.client import AdminClient, Consumer, ConsumerRecord, NewTopic
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError
 from kohort.region import KeyedState, ParquetDirectory, RegionPartition
+from kohort.region.inspecting import Sight, sights
 from tests.cli.running import ran_text
 from tests.region.regions import (
     LONG_S,
@@ -92,6 +97,44 @@ def test_a_region_that_is_not_there_is_named(address: str) -> None:
     done = region("status", "nowhere", "-b", address)
     assert done.returncode == 1
     assert "there is no region 'nowhere': no topic __kohort-region-nowhere" in done.stderr
+
+
+async def look(name: str, address: str) -> Sight:
+    async with sights(name, {"bootstrap_servers": address}) as looks:
+        return await looks()
+
+
+def test_a1_a_member_that_is_no_operator_is_named_with_its_host(
+    address: str, topic: str, one: Running
+) -> None:
+    name, group_id, where = f"region-{topic}", f"group-{topic}", ("-b", address)
+    assert asyncio.run(look(name, address)).strangers == ()
+    stranger = Consumer(bootstrap_servers=address, group_id=group_id, client_id="a-plain-one")
+    with stranger:
+        stranger.subscribe([topic])
+        eventually(lambda: bool(stranger.poll(100)) or bool(stranger.assignment()), "it has joined")
+        done = region("status", name, *where)
+        (found,) = json.loads(region("status", name, *where, "--json").stdout)["strangers"]
+    told = " ".join(done.stdout.split())
+    assert "WARNING: a-plain-one on /127.0.0.1 is in the group and no operator of the" in told
+    assert done.returncode in (0, 3)
+    assert (found["client_id"], found["host"]) == ("a-plain-one", "/127.0.0.1")
+    assert found["member_id"].startswith("a-plain-one-")
+    assert one.error is None
+
+
+def test_a_group_that_cannot_be_described_is_told(address: str, topic: str, one: Running) -> None:
+    """Other clients of the region have the right to read its log, and no more."""
+
+    async def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no right to describe it")
+
+    with pytest.MonkeyPatch.context() as denied:
+        denied.setattr(AsyncAdminClient, "describe_groups", refuse)
+        sight = asyncio.run(look(one.worker.region, address))
+    assert sight.strangers == ()
+    assert f"group group-{topic} cannot be described: " in sight.problem
+    assert _strangers(sight) == {"strangers": None, "problem": sight.problem}
 
 
 def test_settings_come_from_a_file(address: str, topic: str, one: Running, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from kohort.errors import KohortError
 
 if TYPE_CHECKING:
     from kohort.region.candidate import Candidate
+    from kohort.region.inspecting import Sight
     from kohort.region.machines.state import Operator, RegionState
     from kohort.region.settings import ClientSettings
     from kohort.region.sinks import Publisher
@@ -56,34 +57,38 @@ def status(
 ) -> None:
     """Show the phase, the last checkpoint, the operators, and whom the region waits for.
 
+    Members of the group that are no operators are named with client id and host.
+
     Exit code 0: it is processing; 3: it waits for somebody; 4: it gave up or nothing runs.
     """
-    from kohort.region.inspecting import look
-
     settings = client_settings(bootstrap_servers, command_config)
     if watch:
-        _watch(region, settings)
+        until_interrupted(_watch(region, settings))
         return
-    state = asyncio.run(look(region, settings))
+    sight = asyncio.run(_look(region, settings))
     if as_json:
-        typer.echo(json.dumps(as_dict(region, state)))
+        typer.echo(json.dumps(as_dict(region, sight.state) | _strangers(sight)))
     else:
-        Console().print(shown(region, state))
-    sys.exit(_exit_code(state))
+        Console().print(_with_strangers(region, sight))
+    sys.exit(_exit_code(sight.state))
 
 
-def _watch(region: str, settings: ClientSettings) -> None:
-    from kohort.region.inspecting import opened
+async def _look(region: str, settings: ClientSettings) -> Sight:
+    from kohort.region.inspecting import sights
 
-    async def follow() -> None:
-        async with opened(region, settings) as control:
+    async with sights(region, settings) as look:
+        return await look()
 
-            async def look_again() -> Group:
-                return shown(region, await control.caught_up())
 
-            await refreshed(look_again, _EVERY_S)
+async def _watch(region: str, settings: ClientSettings) -> None:
+    from kohort.region.inspecting import sights
 
-    until_interrupted(follow())
+    async with sights(region, settings) as look:
+
+        async def look_again() -> Group:
+            return _with_strangers(region, await look())
+
+        await refreshed(look_again, _EVERY_S)
 
 
 @app.command()
@@ -395,6 +400,25 @@ def shown(region: str, state: RegionState) -> Group:
     )
     at = time.strftime("%H:%M:%S")
     return Group(head, f"{at}  {what_it_waits_for(state)}", table if state.operators else "")
+
+
+def _strangers(sight: Sight) -> dict[str, Any]:
+    """Return the members of the group that are no operators as JSON has them; null: not known."""
+    found = [
+        {"client_id": each.client_id, "host": each.host, "member_id": each.member_id}
+        for each in sight.strangers
+    ]
+    return {"strangers": None if sight.problem else found, "problem": sight.problem or None}
+
+
+def _with_strangers(region: str, sight: Sight) -> Group:
+    """Return a region and the members of its group that are no operators, for a person."""
+    from kohort.region.machines.strangers import told_stranger
+
+    lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]
+    if sight.problem:
+        lines.append(f"WARNING: whether others are in the group is not known: {sight.problem}")
+    return Group(shown(region, sight.state), *lines)
 
 
 def _shown_phase(state: RegionState) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from kohort.client import AsyncConsumer
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.transport import now_ms
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
+from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
+from kohort.region.group_members import members_of
 from kohort.region.machines.events import (
     Append,
     Appended,
@@ -23,7 +24,6 @@ from kohort.region.machines.events import (
     ControllerInput,
     Folded,
     GroupDescribed,
-    GroupMember,
     Publish,
     PublishDone,
     PublishFailed,
@@ -123,15 +123,11 @@ class Controlling:
             await asyncio.sleep(_DESCRIBE_S)
             if self._is_chosen:
                 try:
-                    found = await admin.describe_groups([self._group_id])
-                    members = found[self._group_id].members
+                    members = await members_of(admin, self._group_id)
                 except KafkaError as error:
-                    if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-                        log.warning("group %s cannot be described: %s", self._group_id, error)
-                        continue
-                    members = ()
-                described = (GroupMember(m.member_id, m.client_id, m.client_host) for m in members)
-                self.tell(GroupDescribed(tuple(described)))
+                    log.warning("group %s cannot be described: %s", self._group_id, error)
+                else:
+                    self.tell(GroupDescribed(members))
 
     # --------------------------------------------------------------------------------- the machine
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from kohort.client import AsyncConsumer
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import KohortError
 from kohort.region.control_log import ControlLog
 from kohort.region.errors import RegionError
+from kohort.region.group_members import members_of
 from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import what_it_waits_for
 from kohort.region.machines.records import DRAIN, RESET, STOP, Ask
-from kohort.region.settings import ClientSettings, consumer_settings
+from kohort.region.machines.strangers import strangers_among
+from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kohort.region.machines.events import GroupMember
     from kohort.region.machines.records import RegionRecord
     from kohort.region.machines.state import RegionState
 
@@ -63,6 +69,51 @@ async def opened(region: str, settings: ClientSettings) -> AsyncIterator[Control
             # A waiter for the log is told why the log ended; see `ControlLog`.
             await asyncio.gather(following, return_exceptions=True)
         await control.close()
+
+
+class Sight(Struct, frozen=True):
+    """A region, and what its log does not show.
+
+    Attributes:
+        state: The region as its log has it.
+        strangers: Members of its group that are no operators of it.
+        problem: Why the group cannot be described; empty: it was.
+    """
+
+    state: RegionState
+    strangers: tuple[GroupMember, ...] = ()
+    problem: str = ""
+
+
+@asynccontextmanager
+async def sights(
+    region: str, settings: ClientSettings
+) -> AsyncIterator[Callable[[], Awaitable[Sight]]]:
+    """Yield what looks at a region that exists, and at its group, as often as it is called.
+
+    Raises:
+        ControlTopicError: There is no such region.
+        KafkaError: The brokers cannot be asked, or refuse; if only the group cannot be described,
+            the sight says so.
+    """
+    async with (
+        opened(region, settings) as control,
+        AsyncAdminClient(**admin_settings(settings)) as admin,
+    ):
+        yield partial(_look_around, control, admin)
+
+
+async def _look_around(control: ControlLog, admin: AsyncAdminClient) -> Sight:
+    state = await control.caught_up()
+    if state.settings is None:
+        return Sight(state)
+    try:
+        members = await members_of(admin, state.settings.group_id)
+    except KohortError as error:
+        problem = f"group {state.settings.group_id} cannot be described: {error}"
+        return Sight(state, problem=problem)
+    state = await control.caught_up()  # operators register before they join
+    return Sight(state, tuple(strangers_among(members, state)))
 
 
 async def look(region: str, settings: ClientSettings) -> RegionState:

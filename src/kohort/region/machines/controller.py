@@ -49,6 +49,7 @@ from kohort.region.machines.records import (
 )
 from kohort.region.machines.snapshot import digest, dump
 from kohort.region.machines.state import Phase
+from kohort.region.machines.strangers import strangers_among, told_stranger
 from kohort.values import replace
 
 __all__ = ["CONTROLLER", "ControllerConfig", "ControllerMachine", "ControllerSession"]
@@ -164,19 +165,11 @@ def look_at_group(decision: ControllerDecision, event: GroupDescribed) -> None:
 def _strangers(decision: ControllerDecision, event: GroupDescribed) -> Map[str, int]:
     """Report each member outside of the region once; -1: it was reported."""
     config, before = decision.config, decision.session.strangers
-    operators = {each.client_id for each in decision.folded.operators.values()}
     found: dict[str, int] = {}
-    for each in event.members:
-        if each.client_id in operators:
-            continue
+    for each in strangers_among(event.members, decision.folded):
         since = before.get(each.client_id, decision.now)
         if since >= 0 and decision.now - since >= config.stranger_ms:
-            text = (
-                f"{each.client_id} on {each.host} is in the group and no operator of the region, "
-                "which does not see the records of the partitions that it has: end it, or give it "
-                "another group.id"
-            )
-            decision.note("stranger in the group", text, is_warning=True)
+            decision.note("stranger in the group", told_stranger(each), is_warning=True)
             since = -1
         found[each.client_id] = since
     return Map(found)
