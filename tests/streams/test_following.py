@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from immutables import Map
 
 from kohort.streams import App
 from kohort.streams.assignment.member import MemberState, TaskSession
@@ -99,6 +100,18 @@ async def _fails_alone(what: str) -> None:
         assert again.error is None
         assert again.role is Role.FOLLOWING
         assert stand.control.said == []  # the last word about the task is its owner's
+
+
+def test_state_in_memory_is_claimed_no_longer_once_the_task_is_given_up() -> None:
+    run(_gone_with_its_task())
+
+
+async def _gone_with_its_task() -> None:
+    async with stand_of() as stand:
+        session = TaskSession(state=MemberState.RUNNING, dormant=Map({TASK: 0}))
+        stand.assignor._member.session = session
+        stand.owning.reconcile()
+        assert stand.assignor.session.dormant == Map()
 
 
 def test_a_grant_that_comes_while_the_learner_begins_keeps_its_job() -> None:

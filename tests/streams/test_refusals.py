@@ -12,9 +12,7 @@ from msgspec import structs
 from kohort import AsyncProducer
 from kohort.errors import ConfigError
 from kohort.streams import restoring
-from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import SubTopology, Topology
-from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.errors import (
     ChangelogTruncatedError,
     InternalTopicError,
@@ -143,9 +141,3 @@ def test_settings_that_the_runtime_needs_for_itself() -> None:
 def test_settings_out_of_their_range(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} = 0"):
         structs.replace(StreamSettings(), **{name: 0})
-
-
-def test_the_handover_of_the_draft() -> None:
-    topology = Topology([SubTopology(("t",))])
-    with pytest.raises(ConfigError, match="until-grant"):
-        LearnerAssignor(topology, LearnerSettings(handover="draft"))

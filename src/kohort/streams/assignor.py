@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from immutables import Map
 
-from kohort.errors import ConfigError
 from kohort.group.assignors.interface import (
     Assignment,
     Assignor,
@@ -44,7 +43,7 @@ from kohort.streams.assignment.member import (
 from kohort.streams.assignment.metadata import VERSION, Lags
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.settings import LearnerSettings
-from kohort.streams.assignment.tasks import Topology
+from kohort.streams.assignment.tasks import Task, Topology
 from kohort.types import TopicPartition
 from kohort.values import replace
 
@@ -65,10 +64,6 @@ class LearnerAssignor(Assignor):
         counts: The number of partitions of each topic when the instance started.
         is_member: Says whether the consumer is in a generation; False makes the member begin anew.
         met_other_topics: Whether the last plan failed because a member reads other topics.
-
-    Raises:
-        ConfigError: The hand-over of the draft is asked for, which needs partitions to be given up
-            before each rebalance; a cooperative client gives them up only after it.
     """
 
     name: ClassVar[str] = ASSIGNOR
@@ -82,11 +77,6 @@ class LearnerAssignor(Assignor):
         client_tags: Mapping[str, str] = Map(),
         dormant: Lags = Map(),
     ) -> None:
-        if settings.handover == "draft":
-            raise ConfigError(
-                'handover="draft" is only for the pure machines: an instance keeps a task until'
-                ' the grant; use handover="until-grant"'
-            )
         self.heard: Heard = _nobody
         self.is_member: Callable[[], bool] = lambda: True
         self.counts: Mapping[str, int] = Map()
@@ -159,6 +149,12 @@ class LearnerAssignor(Assignor):
             )
             rejoin, self._rejoin = effects.rejoin or self._rejoin, ""
         self.heard(replace(effects, rejoin=rejoin))
+
+    def lent(self) -> frozenset[TopicPartition]:
+        """Return what is being learned elsewhere: the draft has its owner give it up at join."""
+        word = self.session.word
+        lent = self.session.active & word.being_learned if word.is_draft else frozenset[Task]()
+        return self._topology.inputs(lent)
 
     # --------------------------------------------------------------------------- the loop's calls
 

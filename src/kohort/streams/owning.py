@@ -15,7 +15,7 @@ from kohort.client import AsyncConsumer, AsyncProducer, RebalanceListener
 from kohort.client.listener import Told
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CommitFailedError, KohortError, LocalProtocolError
-from kohort.streams.assignment.member import LagMeasured, MembershipLost
+from kohort.streams.assignment.member import LagMeasured, MembershipLost, StateRemoved
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
@@ -141,6 +141,8 @@ class Owning:
             found = self.held.get(task)
             if found is None or found.role is not Role.FOLLOWING or found.error is not None:
                 self._follow(task)
+        if self.application.open_directory is None:  # what it gives up is gone
+            self.assignor.tell(StateRemoved(frozenset(session.dormant)))
         self.assignor.tell(LagMeasured(self.lags()))
         self._tell(
             TasksChanged(

@@ -17,13 +17,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from inspect import isawaitable
-from typing import TYPE_CHECKING, cast
 
 from immutables import Map
 
 from kohort.client import AsyncConsumer, AsyncProducer
 from kohort.client.async_admin import AsyncAdminClient
-from kohort.errors import ConfigError, KohortError
+from kohort.errors import KohortError
 from kohort.region.settings import ClientSettings, admin_settings, producer_settings
 from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState, TaskEffects
 from kohort.streams.assignment.metadata import Lags
@@ -36,6 +35,7 @@ from kohort.streams.events import RebalanceAsked, StreamsEvent
 from kohort.streams.growth import InputCounts
 from kohort.streams.holding import Held, Role
 from kohort.streams.interface import Application, StreamTask
+from kohort.streams.membership import check_clients, member_settings
 from kohort.streams.owning import Owning
 from kohort.streams.programs import check_program, different, is_of_the_group
 from kohort.streams.purging import Purger
@@ -47,28 +47,12 @@ from kohort.streams.surviving import AGAIN_S, may_go_on
 from kohort.streams.topics import prepare
 from kohort.types import TopicPartition
 
-if TYPE_CHECKING:
-    from kohort.client.settings import ConsumerSettings
-
 log = logging.getLogger("kohort.streams")
 
 # How long leaving the group may take.
 _CLOSING_S = 30.0
 # For how long an instance that is stopped waits for the end of a rebalance, to commit after it.
 _FINISHING_S = 10.0
-# Settings that the runtime needs to be as they are.
-_OURS = frozenset(
-    {
-        "group_id",
-        "group_protocol",
-        "partition_assignment_strategy",
-        "enable_auto_commit",
-        "enable_auto_offset_store",
-        "allow_auto_create_topics",
-        "key_deserializer",
-        "value_deserializer",
-    }
-)
 
 
 class StreamsInstance:
@@ -91,15 +75,7 @@ class StreamsInstance:
         clients: ClientSettings = Map(),
         on_event: Callable[[StreamsEvent], None] | None = None,
     ) -> None:
-        ours = sorted(_OURS.intersection(clients))
-        if ours:
-            raise ConfigError(f"a stream application sets {', '.join(ours)} itself")
-        reset = clients.get("auto_offset_reset", "earliest")
-        if application.repartitions and reset != "earliest":
-            raise ConfigError(
-                f"auto_offset_reset={reset!r}: {application.name} has repartition topics, and the"
-                " first records of those would be lost; it must be 'earliest'"
-            )
+        check_clients(application, clients)
         self._application = application
         self._settings = settings or StreamSettings()
         self._clients = clients
@@ -201,7 +177,9 @@ class StreamsInstance:
         assignor = LearnerAssignor(
             self._application.topology, self._settings.learners, self._settings.client_tags, dormant
         )
-        consumer = self._consumer = AsyncConsumer(**self._consumer_settings(assignor))
+        consumer = self._consumer = AsyncConsumer(
+            **member_settings(self._application, self._clients, assignor)
+        )
         producer = AsyncProducer(**producer_settings(self._clients))
         restorer = Restorer(self._application.name, self._settings, self._clients)
         async with AsyncExitStack() as closed:  # the last one first, each in any case
@@ -240,18 +218,6 @@ class StreamsInstance:
             )
         found = self._application.stored() if self._application.open_directory else ()
         return Map(dict.fromkeys(found))
-
-    def _consumer_settings(self, assignor: LearnerAssignor) -> ConsumerSettings:
-        settings = {
-            "auto_offset_reset": "earliest",
-            **self._clients,
-            "group_id": self._application.name,
-            "group_protocol": "classic",
-            "partition_assignment_strategy": assignor,
-            "enable_auto_commit": False,
-            "allow_auto_create_topics": False,
-        }
-        return cast("ConsumerSettings", settings)
 
     # ------------------------------------------------------------------------------ the main loop
 

@@ -187,3 +187,8 @@ class _Watched(Assignor):
         """Tell the assignor."""
         with blaming(f"{self.name} raised"):
             self.inner.on_assignment(assignment, metadata)
+
+    def lent(self) -> frozenset[TopicPartition]:
+        """Say what the assignor says."""
+        with blaming(f"{self.name} raised"):
+            return self.inner.lent()

@@ -129,6 +129,14 @@ class Assignor(ABC):
             metadata: The member's identity in this generation.
         """
 
+    def lent(self) -> frozenset[TopicPartition]:
+        """Return what this member gives up before it joins again, though it is cooperative.
+
+        Asked after `on_assignment`, and holds until the next assignment. The leader of the next
+        rebalance may give it to any member, this one included.
+        """
+        return frozenset()
+
 
 def java_sorted(texts: Iterable[str]) -> list[str]:
     """Return strings as Java sorts them, by UTF-16 units.

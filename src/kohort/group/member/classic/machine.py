@@ -19,6 +19,7 @@ from kohort.group.assignors.interface import (
     RebalanceProtocol,
     common_protocol,
 )
+from kohort.group.effects import Callback
 from kohort.group.member import commits
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberSession, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
@@ -62,6 +63,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             names = ", ".join(self.assignors)
             raise ConfigError(f"no rebalance protocol is supported by all assignors: {names}")
         self.protocol: RebalanceProtocol = protocol
+        self._lent: frozenset[TopicPartition] = frozenset()
 
     # ------------------------------------------------------------------------------- what it knows
 
@@ -116,8 +118,21 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
     def _begin(self, now: int) -> ClassicMemberDecision:
         return ClassicMemberDecision(
-            self.config, self.session, now, assignors=self._offers, protocol=self.protocol
+            self.config,
+            self.session,
+            now,
+            assignors=self._offers,
+            protocol=self.protocol,
+            lent=self._lent,
         )
+
+    def tell_assignor(self, callback: Callback) -> None:
+        """As every member, and ask the assignor what is lent (L3)."""
+        self._lent = frozenset()
+        super().tell_assignor(callback)
+        assignor = self.assignors.get(callback.assignor)
+        if assignor is not None:
+            self._lent = frozenset(assignor.lent())
 
     def _forget_sent(self, decision: ClassicMemberDecision, token: int) -> Sent | None:
         """As every member, but what leaves has to know later that its good-bye was sent."""

@@ -81,10 +81,12 @@ class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
     Attributes:
         assignors: The assignors it knows, the best liked first.
         protocol: How it gives partitions up.
+        lent: What it gives up before it joins again although it is cooperative.
     """
 
     assignors: tuple[Offer, ...]
     protocol: RebalanceProtocol
+    lent: frozenset[TopicPartition] = frozenset()
 
     @property
     def is_cooperative(self) -> bool:

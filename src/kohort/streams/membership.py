@@ -1,0 +1,60 @@
+"""How the client of an instance is set, which is a member of the application's group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kohort.errors import ConfigError
+from kohort.region.settings import ClientSettings
+from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.interface import Application
+
+if TYPE_CHECKING:
+    from kohort.client.settings import ConsumerSettings
+
+# Settings that the runtime needs to be as they are.
+_OURS = frozenset(
+    {
+        "group_id",
+        "group_protocol",
+        "partition_assignment_strategy",
+        "enable_auto_commit",
+        "enable_auto_offset_store",
+        "allow_auto_create_topics",
+        "key_deserializer",
+        "value_deserializer",
+    }
+)
+
+
+def check_clients(application: Application, clients: ClientSettings) -> None:
+    """Check the settings that a user gives to the clients of an application.
+
+    Raises:
+        ConfigError: One is set by the runtime, or would lose records of the application's own.
+    """
+    ours = sorted(_OURS.intersection(clients))
+    if ours:
+        raise ConfigError(f"a stream application sets {', '.join(ours)} itself")
+    reset = clients.get("auto_offset_reset", "earliest")
+    if application.repartitions and reset != "earliest":
+        raise ConfigError(
+            f"auto_offset_reset={reset!r}: {application.name} has repartition topics, and the"
+            " first records of those would be lost; it must be 'earliest'"
+        )
+
+
+def member_settings(
+    application: Application, clients: ClientSettings, assignor: LearnerAssignor
+) -> ConsumerSettings:
+    """Return the settings of the consumer that is the member."""
+    settings = {
+        "auto_offset_reset": "earliest",
+        **clients,
+        "group_id": application.name,
+        "group_protocol": "classic",
+        "partition_assignment_strategy": assignor,
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+    }
+    return cast("ConsumerSettings", settings)
