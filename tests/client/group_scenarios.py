@@ -347,8 +347,10 @@ async def assignors_that_differ_are_refused(bootstrap: str) -> None:
     first.subscribe([topic])
     await poll_until(lambda: len(first.assignment()) == 1, first)
     second.subscribe([topic])
-    with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
+    with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL") as refused:
         await poll_until(lambda: False, second)
+    assert "offers the assignors roundrobin" in str(refused.value)
+    assert "kohort groups describe" in str(refused.value)
     await second.close()
     await first.close()
 

@@ -57,6 +57,16 @@ def test_the_manifest_names_every_owned_partition(bootstrap: str, topic: str, st
     assert query.open["topics"] == {topic: {"0": [0, 0], "1": [0, 4], "2": [0, 0], "3": [0, 0]}}
 
 
+def test_a_query_without_a_client_id_has_that_of_the_docs(
+    bootstrap: str, topic: str, start: Start
+) -> None:
+    query = start(kafka__client__id="")
+    query.offer()
+    (member,) = describe(bootstrap, topic).members
+    assert member.client_id == "kohort-spark"
+    query.reader.stop()
+
+
 def test_an_idle_query_returns_the_very_offset(bootstrap: str, topic: str, start: Start) -> None:
     produce(bootstrap, topic, {0: 1})
     query = start()
