@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kohort.client import ConsumerRecord
-from kohort.region import KeyedState, ParquetDirectory, RegionPartition, RegionSink
+from kohort.region import DeltaSink, KeyedState, ParquetDirectory, RegionPartition, RegionSink
 from kohort.region import worker as workers
-from tests.region.regions import PROTOCOLS, running_sum, worker
+from tests.region.regions import PROTOCOLS, SCHEMA, running_sum, worker
 
+# Before the path of an output that is a Delta table.
+DELTA = "delta:"
 # So long each call takes, for kills to fall into it.
 PAUSE_S = 0.01
 # A short queue is full and empty again many times, so that reading stops and goes on.
@@ -33,6 +35,8 @@ def main() -> None:
     address, topic, path, operator, protocol, *group = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     sink: RegionSink = ParquetDirectory(path)
+    if path.startswith(DELTA):
+        sink = DeltaSink(path.removeprefix(DELTA), SCHEMA)
     settings: dict[str, Any] = {"period_ms": 500, "function": slow_sum, **PROTOCOLS[protocol]}
     if protocol != "consumer":
         settings |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kohort.client import AdminClient, ConsumerRecord, NewTopic, Producer
@@ -23,6 +24,8 @@ from kohort.region import (
 )
 
 LONG_S = 120.0
+# Of the rows of `running_sum`.
+SCHEMA = pa.schema([(name, pa.int64()) for name in ("partition", "offset", "value", "sum")])
 
 # How members of each protocol are made.
 PROTOCOLS: dict[str, dict[str, Any]] = {

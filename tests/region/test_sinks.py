@@ -24,9 +24,8 @@ from kohort.region import (
     read_directory,
 )
 from kohort.region.delta import DeltaPublisher
-from tests.region.regions import eventually, name_of_topic, produce, running, worker
+from tests.region.regions import SCHEMA, eventually, name_of_topic, produce, running, worker
 
-SCHEMA = pa.schema([(name, pa.int64()) for name in ("partition", "offset", "value", "sum")])
 PLACE = RegionPartition("t", "an-id", 0)
 ONE, TWO = OperatorId("one", "a"), OperatorId("two", "b")
 

@@ -29,7 +29,8 @@ from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
-from kohort.region.sinks import check_shown, storing
+from kohort.region.sinks import check_shown
+from kohort.region.storing import one_line, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,11 +170,10 @@ class DeltaPublisher:
         """Commit the files of a checkpoint, unless the table has it already.
 
         Raises:
-            SinkError: A file or the table's log is missing, or others kept winning the commit.
+            SinkError: A file or the table's log is missing, others kept winning the commit, or the
+                table cannot be written to.
         """
-        from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import Transaction
 
         files = self._files(outputs)
         table = self._table()
@@ -184,23 +184,32 @@ class DeltaPublisher:
             self._check_files(checkpoint, files)
             self._check_nulls(table, files)
             try:
-                table.create_write_transaction(
-                    [add_action(each) for each in files],
-                    "append",
-                    table.schema(),
-                    table.metadata().partition_columns,
-                    commit_properties=CommitProperties(
-                        custom_metadata={_MARK: self._application},
-                        app_transactions=[
-                            Transaction(self._application, checkpoint),
-                            Transaction(*self._owner),
-                        ],
-                    ),
-                )
+                self._commit(table, checkpoint, files)
             except CommitFailedError:
                 table.update_incremental()
                 self._check_table(table)
         raise SinkError(f"{self._storage.uri}: others won the commit {_ATTEMPTS} times")
+
+    def _commit(self, table: DeltaTable, checkpoint: int, files: Sequence[WrittenFile]) -> None:
+        from deltalake import CommitProperties
+        from deltalake.transaction import Transaction
+
+        mark = {_MARK: self._application}
+        numbers = [Transaction(self._application, checkpoint), Transaction(*self._owner)]
+        try:
+            table.create_write_transaction(
+                [add_action(each) for each in files],
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=CommitProperties(custom_metadata=mark, app_transactions=numbers),
+            )
+        except OSError as error:
+            raise SinkError(
+                f"checkpoint {checkpoint} cannot be committed to {self._storage.uri}: "
+                f"{one_line(error)}. Nothing of it is visible, and its files are kept: it becomes "
+                "visible once the table can be written to again"
+            ) from error
 
     def _files(self, outputs: Mapping[OperatorId, str]) -> list[WrittenFile]:
         files: list[WrittenFile] = []
@@ -279,7 +288,8 @@ class DeltaSink(DeltaPublisher):
         self.check(shown)
         uri = self._storage.uri
         check_types(self._schema, uri)
-        table = open_or_make(self._storage, self._schema, self._partition_by)
+        with storing(uri):
+            table = open_or_make(self._storage, self._schema, self._partition_by)
         self._check_table(table)
         fit_columns(table, self._schema, self._schema_mode, uri)
 

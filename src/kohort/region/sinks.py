@@ -12,7 +12,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
+from kohort.region.storing import storing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,22 +155,6 @@ def check_shown(place: object, found: int, shown: int) -> None:
             "missing would never come again. Restore the output as it was, or process everything "
             "again with a region of another name and an output of its own"
         )
-
-
-@contextmanager
-def storing(place: object) -> Iterator[None]:
-    """Name the place in the error when output cannot be stored there.
-
-    Raises:
-        SinkError: It cannot; the cause is the error of the file system.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise SinkError(
-            f"output cannot be stored in {place}: {error}. This operator ends; what it has "
-            "processed since the last checkpoint is processed again"
-        ) from error
 
 
 # ------------------------------------------------------------------------- functions of one's own
