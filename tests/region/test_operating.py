@@ -17,7 +17,7 @@ from kohort.region import operating as operating_module
 from kohort.region import settings as region_settings
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
-from kohort.region.machines.events import Discarded, OperatorEffects, Read, Tick
+from kohort.region.machines.events import Delivered, Discarded, OperatorEffects, Read, Tick
 from kohort.region.machines.state import Partition, RegionState
 from kohort.region.operating import Operating
 from kohort.region.starts import StartPosition
@@ -395,6 +395,50 @@ def test_a_broker_that_is_not_reached_yet_is_waited_for(
             assert isinstance(end, BrokerUnavailableError)
 
     on_a_loop(play)
+
+
+def test_a60_after_a_reset_polls_are_slow_until_something_is_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        consumer, inbox, steps = Consumer(), Inbox(10), list[str]()
+        one = operating(consumer, States(), inbox)
+        machine = cast("Any", one).machine
+        machine.decide = lambda *_: OperatorEffects(session=None)
+        machine.install = lambda _: None
+        polls = asyncio.Queue[None]()
+
+        async def poll(_ms: int, _most: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+            steps.append("poll")
+            await polls.get()
+            return {}
+
+        async def wait(_s: float) -> None:
+            steps.append("wait")
+
+        cast("Any", consumer).poll = poll
+        monkeypatch.setattr(operating_module, "_wait", wait)
+        one._do(OperatorEffects(session=None, discard=2))
+        polling = asyncio.create_task(one.poll())
+        polls.put_nowait(None)
+        await settled(lambda: steps.count("poll") == 2)
+        one._reported(Delivered(PARTITION, 1, 7))
+        for _ in range(2):
+            polls.put_nowait(None)
+        await settled(lambda: steps.count("poll") == 4)
+        assert steps == ["wait", "poll", "wait", "poll", "poll", "poll"]
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        await one.stop()
+
+    on_a_loop(play)
+
+
+async def settled(holds: Callable[[], bool]) -> None:
+    """Let tasks of the loop run until it is so."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  # whatever it is
+            await asyncio.sleep(0)
 
 
 class Broken:

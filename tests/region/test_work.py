@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,14 +11,15 @@ import pytest
 from deltalake.exceptions import DeltaError
 from immutables import Map
 
+from kohort.client import ConsumerRecord
 from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.region import OperatorId, RegionPartition
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
-from kohort.region.machines.events import ControllerInput, Publish, PublishFailed
+from kohort.region.machines.events import ControllerInput, Delivered, Publish, PublishFailed
 from kohort.region.machines.records import Ask, RegionSettings
 from kohort.region.starts import StartPosition
-from kohort.region.work import Cut, CutParts, Discard, Load, Report, Stop, Work
+from kohort.region.work import Batch, Cut, CutParts, Discard, Load, Report, Stop, Work
 from kohort.region.worker import Worker, WorkerConfig
 
 PARTITION = RegionPartition("t", "an-id", 0)
@@ -57,6 +58,41 @@ def test_what_was_stopped_is_handed_over_with_its_state() -> None:
     assert parts.cut.positions == Map({PARTITION: 6})
     assert parts.states == {PARTITION: b'{"a":1}'}
     assert work.positions() == {}
+
+
+def test_a26_an_offset_moves_after_the_function_has_returned_and_its_rows_are_taken() -> None:
+    reports: list[Report] = []
+    work = Work(reports.append, Output)
+    work.obey(Load(PARTITION, 1, 5, b""))
+    record = ConsumerRecord("t", 0, 5, 0, 0, None, b"1", (), -1)
+    fetched = Batch(PARTITION, 1, [record])
+    state = work.admit(fetched)
+    assert state is not None
+    assert (reports, work.positions()) == ([], {PARTITION: 5})
+    work.obey(Cut(1, 1))  # the function is still to be called
+    assert parts_of(reports).cut.positions == Map({PARTITION: 5})
+    reports.clear()
+    work.delivered(fetched, ["a row"])
+    assert reports == [Delivered(PARTITION, 6, 1)]
+    assert work.positions() == {PARTITION: 6}
+    with pytest.raises(RuntimeError):
+        work.delivered(fetched, raising())
+    assert (len(reports), work.positions()) == (1, {PARTITION: 6})
+
+
+def raising() -> Iterator[str]:
+    """Yield rows of which one cannot be made."""
+    yield "a row"
+    raise RuntimeError
+
+
+def test_a22_the_queue_takes_a_hundred_polls() -> None:
+    config = config_of({"max_poll_records": 7})
+    inbox = Worker(config, cast("Any", None)).inbox
+    record = ConsumerRecord("t", 0, 5, 0, 0, None, b"1", (), -1)
+    for count, is_full in ((699, False), (1, True)):
+        inbox.put(Batch(PARTITION, 1, [record] * count))
+        assert inbox.is_full == is_full
 
 
 def test_a_reset_forgets_what_was_written() -> None:
@@ -136,6 +172,14 @@ def test_after_an_append_without_an_answer_the_log_is_read_to_its_end(read_to: i
     assert asyncio.run(play()) == 9
 
 
+def config_of(client: dict[str, Any], **settings: Any) -> WorkerConfig:
+    return WorkerConfig(
+        region="r", operator="one", topics=["t"], pattern=None,
+        settings=RegionSettings(group_id="g", **settings), rebalance="checkpoint",
+        start=StartPosition("earliest"), replication_factor=-1, client=client,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("given", "drain", "reset", "interval"),
     [
@@ -152,12 +196,7 @@ def test_14_polls_may_be_three_times_the_longest_timeout_apart(
     given: dict[str, Any], drain: int, reset: int, interval: int | None
 ) -> None:
     """Else the group throws out a member that holds a revocation until its checkpoint is there."""
-    settings = RegionSettings(group_id="g", drain_timeout_ms=drain, reset_timeout_ms=reset)
-    config = WorkerConfig(
-        region="r", operator="one", topics=["t"], pattern=None, settings=settings,
-        rebalance="checkpoint", start=StartPosition("earliest"), replication_factor=-1,
-        client=given,
-    )  # fmt: skip
+    config = config_of(given, drain_timeout_ms=drain, reset_timeout_ms=reset)
 
     async def member_settings() -> dict[str, Any]:
         return Worker(config, cast("Any", None))._member_settings()

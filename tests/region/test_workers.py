@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from kohort.region import (
     SinkError,
     StateLimitError,
 )
+from kohort.types import TopicPartition
 from tests.region.regions import (
     PROTOCOLS,
     Counting,
@@ -266,6 +267,16 @@ def test_bad_arguments_are_refused_at_once(tmp_path: Path) -> None:
             worker("127.0.0.1:1", "t", sink, **settings)
     with pytest.raises(ValueError, match="no directory of a file system"):
         ParquetDirectory("s3://bucket/x")
+
+
+def test_a7_partitions_cannot_be_assigned_by_hand(tmp_path: Path) -> None:
+    """The original's control port assigned them; in a region the group does, and it alone."""
+    by_hand, sink = TopicPartition("t", 0), ParquetDirectory(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be assigned by hand: the group of a region"):
+        worker("127.0.0.1:1", cast("str", by_hand), sink)
+    made = worker("127.0.0.1:1", "t", sink)
+    for control in ("assign", "seek", "subscribe", "pause"):
+        assert not hasattr(made, control)
 
 
 def test_a_worker_runs_once(address: str, topic: str, tmp_path: Path) -> None:

@@ -274,6 +274,12 @@ def test_what_a_region_refuses(given: dict[str, str], problem: str) -> None:
         check_stream_options(parse(NEEDED | given))
 
 
+def test_a7_partitions_of_a_query_cannot_be_assigned_by_hand() -> None:
+    given = {name: value for name, value in NEEDED.items() if name != "subscribe"}
+    with pytest.raises(OptionError, match="needs groupMode=member with subscribe"):
+        check_stream_options(parse({**given, "assign": '{"a": [0]}'}))
+
+
 def test_options_of_a_region() -> None:
     with pytest.raises(OptionError, match="regionPeriod needs consistentRegion"):
         parse({**SERVERS, "subscribe": "a", "regionPeriod": "1s"})

@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Required, Self, TypeAlias, TypedDict, Unpack, cast
 
+from kohort.client import arguments
 from kohort.client.arguments import text, whole
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.region.errors import FunctionError
@@ -27,6 +28,7 @@ from kohort.region.starts import StartPosition
 from kohort.region.states import KeyedState
 from kohort.region.work import Batch, Function, Item, Rows, Work, call, failed
 from kohort.region.worker import Worker, WorkerConfig
+from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client import ConsumerRecord
@@ -100,7 +102,7 @@ def _config(
     replication_factor: int = -1,
     **client: Any,  # noqa: ANN401  # Kafka's settings; the consumer checks them
 ) -> WorkerConfig:
-    names = tuple([topics] if isinstance(topics, str) else topics)
+    names = _names([topics] if isinstance(topics, str) else topics)
     if bool(names) == (pattern is not None):
         raise ConfigError("give topics or a pattern, one of them")
     if mode not in (PERIODIC, OPERATOR_DRIVEN):
@@ -149,6 +151,18 @@ def _config(
         trigger_count=trigger_count,
         client=client,
     )
+
+
+def _names(topics: Iterable[object]) -> tuple[str, ...]:
+    """Return the names of topics; partitions of them cannot be had."""
+    given = tuple(topics)
+    for each in given:
+        if isinstance(each, TopicPartition):
+            raise ConfigError(
+                f"{each} cannot be assigned by hand: the group of a region gives partitions out "
+                "and moves them. Name topics, or a pattern"
+            )
+    return arguments.topics(given)
 
 
 def _report_end(worker: Worker, processing: asyncio.Task[None]) -> None:

@@ -64,6 +64,7 @@ _LOOK_S = 0.05
 _CLEAR_UP_S = 5.0
 # So long a topic of an assignment may be unknown to the brokers.
 _APPEARS_S = 60.0
+_wait = asyncio.sleep
 
 
 class Operating(RebalanceListener):
@@ -354,7 +355,7 @@ class Operating(RebalanceListener):
                 await self._draining.may_poll()
             self._press_back()
             if self._is_throttled:
-                await asyncio.sleep(_THROTTLE_S)
+                await _wait(_THROTTLE_S)
             records = await self._polled()
             for place, found in records.items():
                 partition = self._places.get(place)
