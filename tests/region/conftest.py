@@ -20,3 +20,10 @@ def address() -> Iterator[str]:
 def topic(address: str) -> str:
     """The name of a topic with four partitions."""
     return new_topic(address)
+
+
+@pytest.fixture(params=["address", "real_kafka"])
+def servers(request: pytest.FixtureRequest) -> str:
+    """The embedded broker, and in the second tier Apache Kafka."""
+    found = request.getfixturevalue(request.param)
+    return str(getattr(found, "bootstrap_servers", found))

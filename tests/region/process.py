@@ -37,7 +37,9 @@ def main() -> None:
     sink: RegionSink = ParquetDirectory(path)
     if path.startswith(DELTA):
         sink = DeltaSink(path.removeprefix(DELTA), SCHEMA)
+    protocol, _, rebalance = protocol.partition("/")
     settings: dict[str, Any] = {"period_ms": 500, "function": slow_sum, **PROTOCOLS[protocol]}
+    settings["rebalance"] = rebalance or "checkpoint"
     if protocol != "consumer":
         settings |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
     if group:

@@ -22,7 +22,16 @@ from kohort.region.operating import Operating
 from kohort.region.work import Batch, Cut, Discard, Inbox
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.region.harness import P, Process, Q, Region, one
-from tests.region.regions import Running, eventually, produce, running, running_sum, visible, worker
+from tests.region.regions import (
+    Running,
+    eventually,
+    new_topic,
+    produce,
+    running,
+    running_sum,
+    visible,
+    worker,
+)
 from tests.region.test_shell_faults import RefusedCommits
 
 PARTITIONS = 4
@@ -142,16 +151,16 @@ class Trace:
 
 
 def test_a47_a_drain_stops_polling_and_commits_before_it_contributes(
-    address: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace, count = Trace(monkeypatch), 1_200
+    topic, trace, count = new_topic(servers, PARTITIONS), Trace(monkeypatch), 1_200
     settings: dict[str, Any] = {"rebalance": "reset", "function": trace, "max_poll_records": 5}
-    produce(address, topic, PARTITIONS, count)
-    with running(worker(address, topic, ParquetDirectory(tmp_path), **settings)) as (one,):
+    produce(servers, topic, PARTITIONS, count)
+    with running(worker(servers, topic, ParquetDirectory(tmp_path), **settings)) as (one,):
         eventually(lambda: visible(tmp_path) == count, "all is visible")
         group_id = f"group-{topic}"
         places = [TopicPartition(topic, each) for each in range(PARTITIONS)]
-        with Consumer(bootstrap_servers=address, group_id=group_id) as reader:
+        with Consumer(bootstrap_servers=servers, group_id=group_id) as reader:
             found = {at: each.offset for at, each in reader.committed(*places).items()}
         assert found == dict.fromkeys(places, count // PARTITIONS)
     assert one.error is None

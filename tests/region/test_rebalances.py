@@ -85,6 +85,20 @@ def test_a35_a43_both_callbacks_in_one_poll_or_in_two_end_at_the_same_positions(
     assert region.state.operators["a"].owned == {P, R}
 
 
+def test_a41_offsets_of_a_partition_that_has_left_are_forgotten() -> None:
+    region, a = one()
+    a.put(Revoked(frozenset({P})))
+    region.pass_time(1_000)
+    handed_over, *_ = (each for each in region.log if isinstance(each, Contribution))
+    assert handed_over.released == {P}
+    *_, last = (each for each in region.log if isinstance(each, Contribution))
+    assert (dict(handed_over.offsets), dict(last.offsets)) == ({P: 50, Q: 0}, {Q: 0})
+    assert set(a.machine.session.reading) == {Q}
+    a.put(Assigned(frozenset({P})))  # it is another read, from the checkpoint on
+    region.pass_time(1_000)
+    assert a.reads[P].offset == 50
+
+
 def test_a46_an_operator_with_an_empty_assignment_takes_part_in_all_and_holds_up_nothing() -> None:
     region, a = one()
     b = region.process("b")

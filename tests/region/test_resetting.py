@@ -30,13 +30,6 @@ from tests.region.regions import (
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["address", "real_kafka"])
-def servers(request: pytest.FixtureRequest) -> str:
-    """The embedded broker, then Apache Kafka."""
-    found = request.getfixturevalue(request.param)
-    return str(getattr(found, "bootstrap_servers", found))
-
-
 class Reads:
     """A `running_sum` that notes where each read of a partition begins, and how far it has come."""
 

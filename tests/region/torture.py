@@ -35,7 +35,7 @@ class Torture:
     Args:
         address: The broker.
         path: A fresh directory for the output and for logs.
-        protocol: Key of `PROTOCOLS`.
+        protocol: Key of `PROTOCOLS`; "/reset" behind it is for the rule of the original.
         seed: Decides what happens when.
     """
 

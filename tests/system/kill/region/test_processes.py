@@ -11,9 +11,10 @@ from tests.region.torture import Torture, embedded
 
 
 @pytest.mark.timeout(600)
-def test_kills_on_the_embedded_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["cooperative", "eager/reset"])
+def test_kills_on_the_embedded_broker(tmp_path: Path, protocol: str) -> None:
     with embedded() as address:
-        torture = Torture(address, tmp_path, "cooperative", seed=1)
+        torture = Torture(address, tmp_path, protocol, seed=1)
         assert torture.run(4) > 0
     assert torture.kills + torture.stops > 0
 
