@@ -5,21 +5,25 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.broker import BrokerConfig, EmbeddedBroker, Security
-from kohort.broker.sasl import MAX_UNAUTHENTICATED, MECHANISMS, Passwords, RefusedError
+from kohort.broker.credentials import Credentials
+from kohort.broker.log.storage import Storage
+from kohort.broker.sasl import MECHANISMS, RefusedError
 from kohort.errors import ConfigError, ErrorCode
+from kohort.wire.limits import DEFAULT_LIMITS
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.broker.peer import Peer
 
 USERS = {"alice": "alice-secret"}
-PASSWORDS = Passwords(USERS)
+CREDENTIALS = Credentials(USERS, MECHANISMS, Path("nowhere"), Storage())
 METADATA = MetadataRequest(topics=()), 12
 
 
@@ -81,7 +85,7 @@ def test_another_user_cannot_take_over_a_connection(broker: EmbeddedBroker) -> N
 
 
 def test_a_client_that_has_not_logged_in_is_not_listened_to_for_long(peer: Peer) -> None:
-    rest = bytes(MAX_UNAUTHENTICATED)
+    rest = bytes(DEFAULT_LIMITS.max_unauthenticated_frame_bytes)
     peer.socket.sendall(struct.pack(">ihhi", 8 + len(rest), 18, 3, 1) + rest)
     assert peer.is_closed()
 
@@ -91,7 +95,7 @@ def test_a_client_that_has_not_logged_in_is_not_listened_to_for_long(peer: Peer)
     messages=st.lists(st.binary(max_size=80) | st.just(b"n,,n=alice,r=abc"), max_size=3),
 )
 def test_no_bytes_are_a_way_in(mechanism: str, messages: list[bytes]) -> None:
-    exchange = MECHANISMS[mechanism](PASSWORDS)
+    exchange = MECHANISMS[mechanism](CREDENTIALS)
     with suppress(RefusedError):
         for message in messages:
             assert isinstance(exchange.answer(message), bytes)
@@ -101,7 +105,7 @@ def test_no_bytes_are_a_way_in(mechanism: str, messages: list[bytes]) -> None:
 def test_an_unknown_user_is_challenged_like_a_known_one() -> None:
     for name in (b"alice", b"nobody"):
         found = {
-            MECHANISMS["SCRAM-SHA-256"](PASSWORDS)
+            MECHANISMS["SCRAM-SHA-256"](CREDENTIALS)
             .answer(b"n,,n=" + name + b",r=abc")
             .split(b",")[1]
             for _ in range(3)
@@ -111,7 +115,7 @@ def test_an_unknown_user_is_challenged_like_a_known_one() -> None:
 
 def test_passwords_are_in_no_text() -> None:
     security = Security("SASL_SSL", users=USERS)
-    texts = repr(security) + repr(security.passwords) + repr(BrokerConfig(security=security))
+    texts = repr(security) + repr(CREDENTIALS) + repr(BrokerConfig(security=security))
     assert "alice-secret" not in texts
 
 

@@ -45,6 +45,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         fetch_max_bytes: Most bytes of records in one response; bounds what a client that does not
             read can cost.
         max_connections: Connections beyond this are closed at once.
+        max_unauthenticated_connections: Where clients must authenticate: connections that have not
+            yet; beyond this the oldest of them is closed.
         connections_max_idle_ms: A connection that sends nothing for so long is closed.
         offsets_topic_num_partitions: Partitions of `__consumer_offsets`; never change it.
         offsets_topic_segment_bytes: Small, so that compaction keeps restarts quick.
@@ -107,6 +109,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     flush_interval_ms: int | None = None
     fetch_max_bytes: int = 16 * 1024 * 1024
     max_connections: int = 10_000
+    max_unauthenticated_connections: int = 1_000
     connections_max_idle_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_segment_bytes: int = 4 * 1024 * 1024

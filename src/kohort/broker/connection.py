@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kohort.broker.faults import DisconnectError, LastAnswer
 from kohort.broker.receiver import FrameReceiver
@@ -15,11 +15,16 @@ from kohort.wire.frame import ForeignProtocolError
 from kohort.wire.limits import Limits
 from kohort.wire.schema import Buffer
 
+if TYPE_CHECKING:
+    from kohort.broker.newcomers import Newcomers
+
 logger = logging.getLogger(__name__)
 
 Answer: TypeAlias = "list[Buffer] | None"
 Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
+# What a connection has for small frames until its client has authenticated.
+NEWCOMER_BYTES = 4 * 1024
 # A client may send this many requests ahead; what comes after stays in the socket.
 _MAX_WAITING = 32
 # Then it is the turn of the other connections: one client's requests must not delay the others.
@@ -34,7 +39,13 @@ class Connection(asyncio.BufferedProtocol):
     A client that does not read its answers is not read from either: it costs one response.
     """
 
-    def __init__(self, serve: Serve, open_connections: set[Connection], limits: Limits) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        open_connections: set[Connection],
+        limits: Limits,
+        newcomers: Newcomers | None = None,
+    ) -> None:
         """Make the protocol of a new connection.
 
         Args:
@@ -42,10 +53,19 @@ class Connection(asyncio.BufferedProtocol):
                 frame, at once or later; None where there is no answer.
             open_connections: Where the connection enters itself while it is open.
             limits: Bounds on what is accepted.
+            newcomers: Where it is until its client has authenticated; None: nothing is demanded.
         """
         self._serve = serve
         self._open = open_connections
-        self._receiver = FrameReceiver(limits.max_frame_bytes)
+        self._limits = limits
+        self._newcomers = newcomers
+        self._receiver = (
+            FrameReceiver(limits.max_frame_bytes)
+            if newcomers is None
+            else FrameReceiver(limits.max_unauthenticated_frame_bytes, NEWCOMER_BYTES)
+        )
+        self._max_waiting = _MAX_WAITING if newcomers is None else 1
+        self._below: asyncio.Transport | None = None
         self._waiting: deque[memoryview] = deque()
         self._unsent: deque[memoryview] = deque()
         self._transport: asyncio.Transport | None = None
@@ -56,18 +76,37 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
         self.last_active = 0.0
 
+    # -------------------------------------------------------------------------- who it is
+
+    def accepted(self, transport: asyncio.Transport) -> None:
+        """Count as open; `transport` is the one below TLS, if there is TLS."""
+        self._below = transport
+        self._open.add(self)
+        if self._newcomers is not None:
+            self._newcomers.enter(self)
+        self._touch()
+
+    def authenticated(self) -> None:
+        """Let the client send what it likes, for it is known now."""
+        if self._newcomers is None:
+            return
+        self._newcomers.leave(self)
+        self._newcomers, self._max_waiting = None, _MAX_WAITING
+        self._receiver.widen(self._limits.max_frame_bytes)
+
     # ------------------------------------------------------------------------- from asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none
+        if self._below is None:
+            self.accepted(transport)
         # asyncio's TLS takes a limit of 0 for reached although nothing waits, and would not go on.
         has_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=1 if has_tls else 0)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else ""
-        self._open.add(self)
-        self._touch()
+        self._go_on()  # the end of the TLS handshake may have brought requests along
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver knows better
         """Return where the next bytes go."""
@@ -100,9 +139,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any end is the end
         """Forget what was going on."""
         self._open.discard(self)
+        if self._newcomers is not None:
+            self._newcomers.leave(self)
         self._waiting.clear()
         self._unsent.clear()
-        self._transport = None
+        self._transport = self._below = None
+        # The collector of garbage may come late: buffers do not wait for it.
+        self._receiver.drop()
         if self._pending is not None:
             self._pending.cancel()
         if self._next_turn is not None:
@@ -110,8 +153,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection."""
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport or self._below
+        if transport is not None:
+            transport.abort()
 
     # ------------------------------------------------------------------------------- inside
 
@@ -172,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
     def _balance_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        enough = len(self._waiting) < _MAX_WAITING
+        enough = len(self._waiting) < self._max_waiting
         if enough != self._reading:
             self._reading = enough
             (self._transport.resume_reading if enough else self._transport.pause_reading)()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kohort.broker.appends import Appends
     from kohort.broker.config import BrokerConfig
     from kohort.broker.coordinator import GroupCoordinator
+    from kohort.broker.credentials import Credentials
     from kohort.broker.log.directory import DataDirectory, Topic
     from kohort.broker.log.partition_log import PartitionLog
     from kohort.broker.transactions import Transactions
@@ -35,6 +36,7 @@ class BrokerContext(Struct):
         coordinator: The group coordinator.
         transactions: The transaction coordinator.
         appends: Where long polls wait for new records.
+        credentials: Its users.
         address: Host and port that clients are told to connect to.
         clock: Returns the seconds since the epoch.
         faults: What it shall do wrong.
@@ -45,6 +47,7 @@ class BrokerContext(Struct):
     coordinator: GroupCoordinator
     transactions: Transactions
     appends: Appends
+    credentials: Credentials
     address: tuple[str, int]
     clock: Callable[[], float] = time.time
     faults: Faults = field(default_factory=Faults)

@@ -23,6 +23,7 @@ from kohort.broker.handlers import (
     produce,
     producers,
     replicas,
+    scram,
     security,
     topic_partitions,
     topics,
@@ -87,7 +88,10 @@ from kohort.wire.messages.replicas import (
     ListPartitionReassignmentsRequest,
 )
 from kohort.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from kohort.wire.messages.scram import DescribeUserScramCredentialsRequest
+from kohort.wire.messages.scram import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 from kohort.wire.messages.topic_partitions import DescribeTopicPartitionsRequest
 from kohort.wire.messages.topics import (
     CreatePartitionsRequest,
@@ -192,7 +196,8 @@ SERVED = _served(
     (AlterPartitionReassignmentsRequest, replicas.alter_partition_reassignments),
     (ListPartitionReassignmentsRequest, replicas.list_partition_reassignments),
     (DescribeClientQuotasRequest, security.describe_client_quotas),
-    (DescribeUserScramCredentialsRequest, security.describe_user_scram_credentials),
+    (DescribeUserScramCredentialsRequest, scram.describe_user_scram_credentials),
+    (AlterUserScramCredentialsRequest, scram.alter_user_scram_credentials),
     (DescribeProducersRequest, producers.describe_producers),
     (DescribeTransactionsRequest, producers.describe_transactions),
     (ListTransactionsRequest, producers.list_transactions),

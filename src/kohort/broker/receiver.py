@@ -9,19 +9,30 @@ from __future__ import annotations
 from kohort.wire.frame import frame_length
 
 STAGING_BYTES = 64 * 1024
-_FIRST_ALLOCATION = 2 * STAGING_BYTES
 
 
 class FrameReceiver:
     """Where the bytes of one connection go; `space` and `received` are called in turn."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        """Accept frames of at most `max_frame_bytes`."""
+    def __init__(self, max_frame_bytes: int, staging_bytes: int = STAGING_BYTES) -> None:
+        """Accept frames of at most `max_frame_bytes`, with so much room for small ones."""
         self._limit = max_frame_bytes
-        self._staging = bytearray(STAGING_BYTES)
+        self._staging = bytearray(staging_bytes)
         self._start = self._end = 0
         self._large: bytearray | None = None
         self._large_size = self._large_end = 0
+
+    def widen(self, max_frame_bytes: int) -> None:
+        """Accept longer frames from now on, and have the usual room for small ones."""
+        self._limit = max_frame_bytes
+        wider = bytearray(STAGING_BYTES)  # a new one: views of the old one may be in use
+        wider[: self._end] = memoryview(self._staging)[: self._end]
+        self._staging = wider
+
+    def drop(self) -> None:
+        """Let go of everything; nothing more is received."""
+        self._staging, self._large = bytearray(), None
+        self._start = self._end = 0
 
     def space(self) -> memoryview:
         """Return where the next bytes are to be put."""
@@ -53,7 +64,7 @@ class FrameReceiver:
         while self._end - self._start >= 4:
             head = self._start + 4
             length = frame_length(staging[self._start : self._end], self._limit)
-            if length > STAGING_BYTES - 4:
+            if length > len(self._staging) - 4:
                 self._begin_large(length)
                 return frames
             if self._end - head < length:
@@ -66,7 +77,7 @@ class FrameReceiver:
 
     def _begin_large(self, length: int) -> None:
         have = self._staging[self._start + 4 : self._end]
-        self._large = bytearray(min(max(_FIRST_ALLOCATION, len(have)), length))
+        self._large = bytearray(min(2 * len(self._staging), length))
         self._large[: len(have)] = have
         self._large_size, self._large_end = length, len(have)
         self._start = self._end = 0

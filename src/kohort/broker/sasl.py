@@ -1,8 +1,7 @@
 """SASL at the broker: who may log in, by which mechanism, and what is said to one who may not.
 
 A connection has a `Gate`: until it is authenticated, nothing but the requests of the exchange is
-answered. Passwords and proofs are compared in constant time, and unknown users are put through the
-same computation as known ones.
+answered.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kohort.broker.credentials import SCRAM_HASHES, Credentials
 from kohort.broker.faults import LastAnswer
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import frame
@@ -34,53 +34,11 @@ if TYPE_CHECKING:
     from kohort.broker.connection import Answer, Serve
     from kohort.broker.security import Security
 
-# Kafka's sasl.server.max.receive.size: what somebody may send who has not logged in.
-MAX_UNAUTHENTICATED = 512 * 1024
-_ITERATIONS = 4_096
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NONCE_BYTES = 24
 
 
 class RefusedError(Exception):
     """Why somebody may not log in; the text is for the client."""
-
-
-class Passwords:
-    """The users and what is kept of their passwords.
-
-    Args:
-        users: Names and passwords.
-    """
-
-    def __init__(self, users: Mapping[str, str]) -> None:
-        self._users = dict(users)
-        self._secret = os.urandom(32)  # what unknown users have for a password
-        self._salted: dict[tuple[str, str], tuple[bytes, bytes, bytes]] = {}
-
-    def check(self, user: str, password: str) -> bool:
-        """Whether a password is that of a user."""
-        known = self._users.get(user)
-        expected = self._secret if known is None else known.encode()
-        return hmac.compare_digest(password.encode(), expected) and known is not None
-
-    def scram(self, user: str, algorithm: str) -> tuple[bytes, bytes, bytes]:
-        """Return salt, stored key and server key of a user (RFC 5802)."""
-        found = self._salted.get((user, algorithm))
-        if found is None:
-            seed = hmac.digest(self._secret, f"{algorithm} {user}".encode(), "sha256")
-            known = self._users.get(user)
-            password = seed if known is None else known.encode()
-            salted = hashlib.pbkdf2_hmac(algorithm, password, seed[:16], _ITERATIONS)
-            client = hmac.digest(salted, b"Client Key", algorithm)
-            server = hmac.digest(salted, b"Server Key", algorithm)
-            found = seed[:16], hashlib.new(algorithm, client).digest(), server
-            if known is not None:
-                self._salted[user, algorithm] = found
-        return found
-
-    def __contains__(self, user: str) -> bool:
-        """Whether somebody has this name."""
-        return user in self._users
 
 
 # ------------------------------------------------------------------------------------- mechanisms
@@ -89,8 +47,8 @@ class Passwords:
 class Plain:
     """PLAIN (RFC 4616): the password itself."""
 
-    def __init__(self, passwords: Passwords) -> None:
-        self._passwords = passwords
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
         self.user: str | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -106,7 +64,7 @@ class Plain:
             authorized, user, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
             raise RefusedError("Invalid SASL/PLAIN response: not UTF-8") from None
-        if not self._passwords.check(user, password):
+        if not self._credentials.check(user, password):
             raise RefusedError("Authentication failed: Invalid username or password")
         if authorized not in ("", user):
             text = "Authentication failed: Client requested an authorization id that is different"
@@ -118,9 +76,9 @@ class Plain:
 class Scram:
     """SCRAM (RFC 5802, RFC 7677): proofs of a password."""
 
-    def __init__(self, passwords: Passwords, mechanism: str) -> None:
-        self._passwords = passwords
-        self._mechanism, self._algorithm = mechanism, _HASHES[mechanism]
+    def __init__(self, credentials: Credentials, mechanism: str) -> None:
+        self._credentials = credentials
+        self._mechanism, self._algorithm = mechanism, SCRAM_HASHES[mechanism]
         self._steps = self._exchange()
         next(self._steps)
         self.user: str | None = None
@@ -145,29 +103,29 @@ class Scram:
             raise RefusedError(f"Invalid {self._mechanism} message")
         bare, name, nonce = found.groups()
         user = name.replace("=2C", ",").replace("=3D", "=")
-        salt, stored, server = self._passwords.scram(user, self._algorithm)
+        known, is_user = self._credentials.scram(user, self._mechanism)
         nonce += base64.urlsafe_b64encode(os.urandom(_NONCE_BYTES)).decode()
-        challenge = f"r={nonce},s={base64.b64encode(salt).decode()},i={_ITERATIONS}"
+        challenge = f"r={nonce},s={base64.b64encode(known.salt).decode()},i={known.iterations}"
         final = yield challenge.encode()
         without, _, proof = final.rpartition(",p=")
         attributes = dict(part.split("=", 1) for part in without.split(",") if "=" in part)
         signed = f"{bare},{challenge},{without}".encode()
-        if attributes["r"] != nonce or not self._proves(stored, signed, proof, user):
+        is_proven = self._proves(known.stored_key, signed, proof)
+        if attributes["r"] != nonce or not (is_proven and is_user):
             raise RefusedError(
                 "Authentication failed during authentication due to invalid credentials with SASL "
                 f"mechanism {self._mechanism}"
             )
         self.user = user
-        signature = hmac.digest(server, signed, self._algorithm)
+        signature = hmac.digest(known.server_key, signed, self._algorithm)
         yield b"v=" + base64.b64encode(signature)
 
-    def _proves(self, stored: bytes, signed: bytes, proof: str, user: str) -> bool:
+    def _proves(self, stored: bytes, signed: bytes, proof: str) -> bool:
         signature = hmac.digest(stored, signed, self._algorithm)
         given = base64.b64decode(proof, validate=True)
         key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
         digest = hashlib.new(self._algorithm, key).digest()
-        right = hmac.compare_digest(digest, stored) and len(given) == len(signature)
-        return right and user in self._passwords
+        return hmac.compare_digest(digest, stored) and len(given) == len(signature)
 
 
 class Bearer:
@@ -211,11 +169,11 @@ def _decoded(part: str) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-MECHANISMS: Mapping[str, Callable[[Passwords], Plain | Scram | Bearer]] = {
+MECHANISMS: Mapping[str, Callable[[Credentials], Plain | Scram | Bearer]] = {
     "PLAIN": Plain,
-    "SCRAM-SHA-256": lambda passwords: Scram(passwords, "SCRAM-SHA-256"),
-    "SCRAM-SHA-512": lambda passwords: Scram(passwords, "SCRAM-SHA-512"),
-    "OAUTHBEARER": lambda _passwords: Bearer(),
+    "SCRAM-SHA-256": lambda credentials: Scram(credentials, "SCRAM-SHA-256"),
+    "SCRAM-SHA-512": lambda credentials: Scram(credentials, "SCRAM-SHA-512"),
+    "OAUTHBEARER": lambda _credentials: Bearer(),
 }
 
 
@@ -227,16 +185,26 @@ class Gate:
 
     Args:
         security: What is demanded.
+        credentials: The users.
         serve: What serves the requests then.
         clock: Seconds that never go back.
+
+    Attributes:
+        when_in: Called when the client has logged in.
     """
 
     def __init__(
-        self, security: Security, serve: Serve, clock: Callable[[], float] = time.monotonic
+        self,
+        security: Security,
+        credentials: Credentials,
+        serve: Serve,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._security = security
+        self._credentials = credentials
         self._serve = serve
         self._clock = clock
+        self.when_in: Callable[[], None] = lambda: None
         self._exchange: Plain | Scram | Bearer | None = None
         self._user: str | None = None
         self._until: float | None = None
@@ -250,7 +218,7 @@ class Gate:
         """
         key, version, correlation_id = frame.peek_request(data)
         if key not in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key):
-            self._let_pass(key, data)
+            self._let_pass(key)
             return self._serve(data, host)
         if version < 1 and key == SaslHandshakeRequest.api_key:
             raise RemoteProtocolError("SaslHandshake 0, after which SASL has no requests")
@@ -263,11 +231,9 @@ class Gate:
         encoded: list[Buffer] = [frame.encode_response(answer, version, correlation_id)]
         return LastAnswer(encoded) if answer.error_code else encoded
 
-    def _let_pass(self, key: int, data: memoryview) -> None:
+    def _let_pass(self, key: int) -> None:
         if self._user is None and key != ApiVersionsRequest.api_key:
             raise RemoteProtocolError(f"request {key} of a client that has not logged in")
-        if self._user is None and len(data) > MAX_UNAUTHENTICATED:
-            raise RemoteProtocolError(f"{len(data)} bytes of a client that has not logged in")
         if self._until is not None and self._clock() > self._until:
             raise RemoteProtocolError(f"the session of {self._user} is over (KIP-368)")
 
@@ -276,7 +242,7 @@ class Gate:
         if request.mechanism not in enabled:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return SaslHandshakeResponse(error_code=code, mechanisms=enabled)
-        self._exchange = MECHANISMS[request.mechanism](self._security.passwords)
+        self._exchange = MECHANISMS[request.mechanism](self._credentials)
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=enabled)
 
     def _go_on(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
@@ -295,6 +261,7 @@ class Gate:
             self._user, self._exchange = exchange.user, None
             lasts_ms = self._lasts_ms(exchange)
             self._until = self._clock() + lasts_ms / 1000 if lasts_ms else None
+            self.when_in()
         return SaslAuthenticateResponse(
             error_code=ErrorCode.NONE,
             error_message=None,

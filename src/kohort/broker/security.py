@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from kohort.broker.certificates import Certificates
-from kohort.broker.sasl import MECHANISMS, Passwords
+from kohort.broker.sasl import MECHANISMS
 from kohort.errors import ConfigError
 
 Protocol = Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
@@ -36,7 +36,7 @@ class Security:
         mechanisms: The SASL mechanisms that are enabled.
         session_ms: How long an authenticated session lasts (KIP-368), 0 for as long as its
             connection.
-        passwords: The users.
+        users: Names and passwords.
     """
 
     def __init__(
@@ -76,8 +76,7 @@ class Security:
         self.protocol = protocol
         self.mechanisms = tuple(mechanisms) if self._has_sasl(protocol) else ()
         self.session_ms = session_ms
-        self.passwords = Passwords(users or {})
-        self._users = dict(users or {})
+        self.users = dict(users or {})
         self._wants_certificates = client_certificates
         self._keystore, self._truststore = keystore, truststore
         self._made: tuple[Certificates, Path] | None = None
@@ -169,11 +168,11 @@ class Security:
                 found |= {"ssl.certificate.location": pem, "ssl.key.location": pem}
         if self.mechanisms:
             found["sasl.mechanism"] = mechanism or self.mechanisms[-1]
-        if self.mechanisms and self._users:
-            name = next(iter(self._users)) if user is None else user
-            if name not in self._users:
-                raise ConfigError(f"user={user!r} is none of {sorted(self._users)}")
-            found |= {"sasl.username": name, "sasl.password": self._users[name]}
+        if self.mechanisms and self.users:
+            name = next(iter(self.users)) if user is None else user
+            if name not in self.users:
+                raise ConfigError(f"user={user!r} is none of {sorted(self.users)}")
+            found |= {"sasl.username": name, "sasl.password": self.users[name]}
         return found
 
     def java_settings(
@@ -215,7 +214,7 @@ class Security:
         address = {"bootstrap.servers": bootstrap_servers}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for user in self._users or (None,):
+            for user in self.users or (None,):
                 name = user or "client"
                 if Path(name).name != name:
                     raise ConfigError(f"user {name!r} is no name for a file")

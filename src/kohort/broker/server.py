@@ -14,11 +14,14 @@ from kohort.broker.config import BrokerConfig
 from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from kohort.broker.credentials import Credentials
 from kohort.broker.descriptors import Shortage
 from kohort.broker.faults import Faults
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.directory import DataDirectory
+from kohort.broker.newcomers import Newcomers, TlsHandshake
 from kohort.broker.sasl import Gate
+from kohort.broker.security import Security
 from kohort.broker.transactions import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, Transactions
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent
@@ -125,6 +128,7 @@ class Broker:
             coordinator,
             self._transactions,
             appends,
+            _credentials(config.security, data),
             (config.host, 0),
             faults=self._faults,
         )
@@ -138,25 +142,36 @@ class Broker:
             self._tasks.append(asyncio.create_task(self._flushing(data, config.flush_interval_ms)))
 
     async def _listen(self, context: BrokerContext) -> None:
-        config = self._config
-        serve, security = partial(dispatch.serve, context), config.security
+        config, security = self._config, self._config.security
         tls = None if security is None else security.context()
+        loop = asyncio.get_running_loop()
+        newcomers = Newcomers(config.max_unauthenticated_connections, loop.time)
 
         def connect() -> asyncio.BaseProtocol:
             if len(self._connections) >= config.max_connections:
                 return _TurnedAway()
-            if security is not None and security.mechanisms:
-                gate = Gate(security, serve)
-                return Connection(gate.serve, self._connections, DEFAULT_LIMITS)
-            return Connection(serve, self._connections, DEFAULT_LIMITS)
+            connection = self._connection(context, newcomers)
+            if security is None or tls is None:
+                return connection
+            return TlsHandshake(connection, tls, is_enough=not security.mechanisms)
 
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(connect, config.host, config.port, ssl=tls)
+            self._server = await loop.create_server(connect, config.host, config.port)
         except OSError as error:
             raise KohortError(f"cannot listen on {config.host}:{config.port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._shortage = Shortage(loop, self.port)
+
+    def _connection(self, context: BrokerContext, newcomers: Newcomers) -> Connection:
+        serve, security = partial(dispatch.serve, context), self._config.security
+        if security is None:
+            return Connection(serve, self._connections, DEFAULT_LIMITS)
+        if not security.mechanisms:
+            return Connection(serve, self._connections, DEFAULT_LIMITS, newcomers)
+        gate = Gate(security, context.credentials, serve)
+        connection = Connection(gate.serve, self._connections, DEFAULT_LIMITS, newcomers)
+        gate.when_in = connection.authenticated
+        return connection
 
     async def _advertised(self) -> tuple[str, int]:
         """Return host and port that clients are told to connect to."""
@@ -244,6 +259,12 @@ class Broker:
                 data.flush()
             except OSError:
                 logger.exception("fsync failed; it is tried again")
+
+
+def _credentials(security: Security | None, data: DataDirectory) -> Credentials:
+    """Return the users, and what clients have set of them in this directory."""
+    users, mechanisms = ({}, ()) if security is None else (security.users, security.mechanisms)
+    return Credentials(users, mechanisms, data.path / "scram-credentials.json", data.storage)
 
 
 async def _close(server: asyncio.Server) -> None:

@@ -64,6 +64,11 @@ class BrokerSettings(TypedDict, total=False):
     max_connections: int
     """Connections beyond this are closed at once. Default: 10_000."""
 
+    max_unauthenticated_connections: int
+    """Where clients must authenticate: connections that have not yet; beyond this the oldest of
+    them is closed. Default: 1_000.
+    """
+
     connections_max_idle_ms: int
     """A connection that sends nothing for so long is closed. Default: 600_000."""
 

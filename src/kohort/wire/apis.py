@@ -58,6 +58,7 @@ KAFKA = {
     47: "offsets.OffsetDelete",
     48: "quotas.DescribeClientQuotas",
     50: "scram.DescribeUserScramCredentials",
+    51: "scram.AlterUserScramCredentials",
     60: "cluster.DescribeCluster",
     61: "transactions.DescribeProducers",
     65: "transactions.DescribeTransactions",

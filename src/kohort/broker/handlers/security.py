@@ -1,4 +1,4 @@
-"""What this broker does not have: ACLs, passwords and quotas.
+"""What this broker does not have: ACLs and quotas.
 
 Administrators' tools ask for them all the same, and are told so as Apache Kafka tells them where
 none are set up.
@@ -6,7 +6,6 @@ none are set up.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from kohort.broker.context import BrokerContext, Caller
@@ -31,11 +30,6 @@ from kohort.wire.messages.sasl import (
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
-)
-from kohort.wire.messages.scram import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
 )
 
 EVERYTHING_WITH_A_TOPIC = 3576
@@ -123,20 +117,3 @@ def _quota_problem(components: Sequence[ComponentData]) -> tuple[ErrorCode, str 
     if len({*kinds}) < len(kinds) or ("ip" in kinds and len(kinds) > 1):
         return ErrorCode.INVALID_REQUEST, "these entities do not go together"
     return ErrorCode.NONE, None
-
-
-def describe_user_scram_credentials(
-    _broker: BrokerContext, request: DescribeUserScramCredentialsRequest, _caller: Caller
-) -> DescribeUserScramCredentialsResponse:
-    """Say of each user asked for that it has no password."""
-    asked = Counter(user.name for user in request.users or ())
-    results = (
-        DescribeUserScramCredentialsResult(
-            user=name,
-            error_code=ErrorCode.RESOURCE_NOT_FOUND if times == 1 else ErrorCode.DUPLICATE_RESOURCE,
-            error_message=clipped(f"there is no user {name!r}, who is asked for {times} times"),
-            credential_infos=(),
-        )
-        for name, times in asked.items()
-    )
-    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=tuple(results))

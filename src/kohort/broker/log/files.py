@@ -95,10 +95,10 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace a small file so that a crash leaves either the old content or the new."""
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, content)
         os.fsync(descriptor)

@@ -1,8 +1,9 @@
-"""DescribeUserScramCredentials: which users have a password (KIP-554)."""
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554)."""
 
 from __future__ import annotations
 
 from kohort.wire.schema import (
+    Bytes,
     Int8,
     Int16,
     Int32,
@@ -54,3 +55,46 @@ class DescribeUserScramCredentialsResponse(Message, frozen=True, kw_only=True):
     error_code: Int16
     error_message: NullableString = None
     results: tuple[DescribeUserScramCredentialsResult, ...]
+
+
+class ScramCredentialDeletion(Struct, frozen=True, kw_only=True):
+    """A credential that shall go."""
+
+    name: String
+    mechanism: Int8
+
+
+class ScramCredentialUpsertion(Struct, frozen=True, kw_only=True):
+    """A credential that shall be there: what RFC 5802 makes of a password, and how."""
+
+    name: String
+    mechanism: Int8
+    iterations: Int32
+    salt: Bytes
+    salted_password: Bytes
+
+
+@message(api_key=51, versions=(0, 0), flexible_since=0)
+class AlterUserScramCredentialsRequest(
+    Request["AlterUserScramCredentialsResponse"], frozen=True, kw_only=True
+):
+    """Remove, add or replace credentials."""
+
+    deletions: tuple[ScramCredentialDeletion, ...]
+    upsertions: tuple[ScramCredentialUpsertion, ...]
+
+
+class AlterUserScramCredentialsResult(Struct, frozen=True, kw_only=True):
+    """What became of the changes of one user."""
+
+    user: String
+    error_code: Int16
+    error_message: NullableString
+
+
+@message(api_key=51, versions=(0, 0), flexible_since=0)
+class AlterUserScramCredentialsResponse(Message, frozen=True, kw_only=True):
+    """The users that were to be changed."""
+
+    throttle_time_ms: Int32 = 0
+    results: tuple[AlterUserScramCredentialsResult, ...]
