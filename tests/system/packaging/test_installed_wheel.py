@@ -36,7 +36,11 @@ def test_a_wheel_in_an_empty_environment_runs_tests_with_the_fixtures(tmp_path: 
     (tmp_path / "tree").mkdir()
     archive = archive_of(source_tree(tmp_path / "tree"))
     venv.create(tmp_path / "empty", with_pip=True)
-    pip = [tmp_path / "empty" / "bin" / "pip", "--disable-pip-version-check", "--quiet"]
+    pip: tuple[str | Path, ...] = (
+        tmp_path / "empty" / "bin" / "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
     ran(*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, archive, where=tmp_path)
     (wheel,) = tmp_path.glob("kohort-*.whl")
     tested = ("--constraint", ROOT / "constraints.txt")
