@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -14,15 +15,16 @@ import pytest
 from kohort.client import Consumer, ConsumerRecord
 from kohort.region import KeyedState, ParquetDirectory, RegionPartition
 from kohort.region.draining import Draining
-from kohort.region.inspecting import history
+from kohort.region.inspecting import ask, history
 from kohort.region.machines.events import CutFailed
 from kohort.region.machines.operator import OperatorState
-from kohort.region.machines.records import Ask, Contribution
+from kohort.region.machines.records import DRAIN, Ask, Contribution
 from kohort.region.operating import Operating
 from kohort.region.work import Batch, Cut, Discard, Inbox
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.region.harness import P, Process, Q, Region, one
 from tests.region.regions import (
+    LONG_S,
     Running,
     eventually,
     new_topic,
@@ -103,9 +105,11 @@ def test_a47_polls_go_on_when_a_drain_takes_too_long() -> None:
 
 
 class Trace:
-    """What an operator has done, in order; of commits the positions."""
+    """A function that waits until it may go on; it notes what its operator does, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = threading.Event()
+        self.given = 0
         self.steps: list[str] = []
         self.waiting: list[int] = []
         self._patch = monkeypatch
@@ -140,7 +144,8 @@ class Trace:
         self, partition: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
     ) -> list[dict[str, int]]:
         self.steps.append("call")
-        threading.Event().wait(0.002)
+        assert self.may_go_on.wait(LONG_S)
+        self.given += len(records)
         return running_sum(partition, records, state)
 
     def drains(self) -> list[list[str]]:
@@ -153,23 +158,35 @@ class Trace:
 def test_a47_a_drain_stops_polling_and_commits_before_it_contributes(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, trace, count = new_topic(servers, PARTITIONS), Trace(monkeypatch), 1_200
+    topic, trace, count = new_topic(servers, PARTITIONS), Trace(monkeypatch), 400
+    client: dict[str, Any] = {"bootstrap_servers": servers}
     settings: dict[str, Any] = {"rebalance": "reset", "function": trace, "max_poll_records": 5}
+    settings["period_ms"] = 600_000
     produce(servers, topic, PARTITIONS, count)
-    with running(worker(servers, topic, ParquetDirectory(tmp_path), **settings)) as (one,):
-        eventually(lambda: visible(tmp_path) == count, "all is visible")
-        group_id = f"group-{topic}"
+    one = worker(servers, topic, ParquetDirectory(tmp_path), **settings)
+    with running(one) as (worked,), ThreadPoolExecutor() as beside:
+        eventually(lambda: "call" in trace.steps, "the function is called")
+        inner = one._worker
+        assert inner is not None
+        eventually(lambda: inner.inbox.pending > 50, "the queue is not empty")
+        asked = beside.submit(lambda: asyncio.run(ask(one.region, client, DRAIN)))
+        eventually(lambda: "begin" in trace.steps, "a drain begins while the function runs")
+        trace.may_go_on.set()
+        assert asked.result(LONG_S).completed == 1
+        eventually(lambda: trace.given == count, "the queue has come back")
+        assert asyncio.run(ask(one.region, client, DRAIN)).completed == 2
         places = [TopicPartition(topic, each) for each in range(PARTITIONS)]
-        with Consumer(bootstrap_servers=servers, group_id=group_id) as reader:
+        with Consumer(group_id=f"group-{topic}", **client) as reader:
             found = {at: each.offset for at, each in reader.committed(*places).items()}
         assert found == dict.fromkeys(places, count // PARTITIONS)
-    assert one.error is None
+    assert worked.error is None
+    assert visible(tmp_path) == count
+    assert trace.waiting[0] > 50
     drains = trace.drains()
-    assert max(trace.waiting) > 50  # the queue was not empty
-    assert len(drains) > 2
+    assert len(drains) >= 2
     for steps in drains:
         assert "poll" not in steps
-        assert steps.count("call") <= 1  # the one that was under way
+        assert "call" not in steps
         assert steps.count("commit") == 1
         assert steps.index("commit") < steps.index("append")
 
