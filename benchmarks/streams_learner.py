@@ -1,11 +1,14 @@
-"""For how long a task is unavailable when an instance is added, with learners and without.
+"""For how long a task is unavailable when instances come and go, with learners and without.
 
-One application of 8 tasks with state, constant input, on an embedded broker: an instance has all of
-them, and a second one is added. "Without learners" is an unbounded `acceptable_recovery_lag`: a
-task moves as soon as the newcomer has begun, which then replays the state while nobody processes.
-Instances are processes of their own. Both ways are measured in the same run, in turn.
+One application of 8 tasks with state, constant input, on an embedded broker. An instance has all
+tasks; a second one is added (out); two more replace both (swap); one of those leaves (in). Without
+learners (none) a task moves as soon as a newcomer could begin to learn it (no bound on
+`acceptable_recovery_lag`), which replays the state while nobody processes. Instances are processes
+of their own. Both ways are measured in the same run, in turn.
 
     python benchmarks/streams_learner.py [--keys 20000] [--rate 400] [--repeat 1] [--json]
+
+With `--picture FILE` the moves with learners are drawn as SVG from what the instances reported.
 """
 
 from __future__ import annotations
@@ -18,85 +21,124 @@ import sys
 import tempfile
 import uuid
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import to_builtins
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from kohort.broker import EmbeddedBroker  # noqa: E402  # found only after the line above
+from benchmarks.streams_picture import Event, draw_moves  # noqa: E402  # found only after the line above
+from kohort.broker import EmbeddedBroker  # noqa: E402  # as above
 from kohort.client import AsyncProducer, NewTopic  # noqa: E402  # as above
 from kohort.client.async_admin import AsyncAdminClient  # noqa: E402  # as above
 from kohort.streams.assignment.settings import LearnerSettings  # noqa: E402  # as above
-from kohort.streams.events import StateRestored, StreamsEvent, TaskStarted  # noqa: E402  # as above
+from kohort.streams.events import StreamsEvent, TaskFailed, TaskStarted  # noqa: E402  # as above
 from kohort.streams.running import StreamsInstance  # noqa: E402  # as above
 from kohort.streams.settings import StreamSettings  # noqa: E402  # as above
 from tests.streams.counting import counting  # noqa: E402  # as above
 
 TASKS = 8
-WAYS = {"learners": 1_000, "none": 2**62}
+WAYS = {
+    "learners": (LearnerSettings(max_warmup_learners=None, acceptable_recovery_lag=1_000), None),
+    "none": (LearnerSettings(max_warmup_learners=None, acceptable_recovery_lag=2**62), 1),
+}
+"""What the group agrees on, and the most records per second that a learner replays."""
+Run: TypeAlias = tuple[dict[str, list[Event]], list[list[Event]]]
 _WAIT_S = 600.0
 _TICK_S = 0.02
 
 
-async def work(address: str, name: str, lag: int) -> None:
-    """Be an instance until standard input ends; print what happens."""
+async def work(address: str, name: str, way: str) -> None:
+    """Be an instance until standard input ends, or says "leave"; print what happens."""
+    learners, rate = WAYS[way]
     settings = StreamSettings(
-        commit_interval_ms=200,
-        lag_interval_ms=100,
-        learners=LearnerSettings(max_warmup_learners=None, acceptable_recovery_lag=lag),
+        commit_interval_ms=200, lag_interval_ms=100, learners=learners, learner_records_per_s=rate
     )
     clients = {"bootstrap_servers": address, "session_timeout_ms": 60_000}
 
     def tell(event: StreamsEvent) -> None:
-        found: dict[str, object] = {"kind": event.kind}
+        if isinstance(event, TaskFailed):
+            raise SystemExit(f"task {event.task} has failed: {event.error}")
+        found: dict[str, Any] = {"kind": event.kind, **to_builtins(event)}
         if isinstance(event, TaskStarted):
-            found |= {"unavailable_ms": event.unavailable_ms, "restored": event.restored}
+            found |= {"unavailable_ms": event.unavailable_ms}
             found |= {"records": instance.replayed, "busy_s": instance.replaying_s}
-        elif isinstance(event, StateRestored):
-            found |= {"records": event.records, "seconds": event.seconds}
         print(json.dumps(found), flush=True)
 
     instance = StreamsInstance(counting(name, f"{name}-in", f"{name}-out"), settings, clients, tell)
     job = asyncio.create_task(instance.run())
-    await asyncio.to_thread(sys.stdin.read)
-    instance.stop()
+    end = instance.leave_soon if await asyncio.to_thread(sys.stdin.readline) else instance.stop
+    end()
     await job
 
 
 class Instance:
-    """An instance as the benchmark sees it."""
+    """An instance as the benchmark sees it.
+
+    Attributes:
+        events: What it has printed so far.
+    """
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.started: list[dict[str, Any]] = []
+        self.events: list[Event] = []
+        self._heard = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, address: str, name: str, lag: int) -> Instance:
+    async def start(cls, address: str, name: str, way: str) -> Instance:
         """Start the process."""
-        command = [sys.executable, __file__, "--work", address, name, str(lag)]
+        command = [sys.executable, __file__, "--work", address, name, way]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Read what it prints until something holds."""
+    async def _read(self) -> None:
         assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            self._heard.set()
+
+    @property
+    def started(self) -> list[Event]:
+        """The starts of tasks."""
+        return [each for each in self.events if each["kind"] == "TaskStarted"]
+
+    @property
+    def owned(self) -> int:
+        """How many tasks it processes."""
+        ended = sum(1 for each in self.events if each["kind"] == "TaskReleased")
+        return len(self.started) - ended
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds of what it has printed."""
         async with asyncio.timeout(_WAIT_S):
             while not condition():
-                line = await self.process.stdout.readline()
-                if not line:
+                if self._reading.done():
                     raise RuntimeError("an instance ended")
-                event = json.loads(line)
-                if event["kind"] == "TaskStarted":
-                    self.started.append(event)
+                self._heard.clear()
+                heard = asyncio.create_task(self._heard.wait())
+                await asyncio.wait(
+                    {heard, self._reading}, return_when=asyncio.FIRST_COMPLETED, timeout=1
+                )
+                heard.cancel()
+
+    async def leave(self, how: bytes = b"leave\n") -> None:
+        """Have it leave once others have learned its tasks, and wait until it has."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(how)
+        self.process.stdin.close()
+        await self._reading
+        await self.process.wait()
 
     async def stop(self) -> None:
-        """Have it leave."""
-        await self.process.communicate(b"")  # closes its standard input
+        """Have it leave at once."""
+        await self.leave(b"")
 
 
-async def measure(address: str, way: str, keys: int, rate: int) -> list[dict[str, Any]]:
-    """Return what was measured for each task that moved."""
+async def measure(address: str, way: str, keys: int, rate: int) -> Run:
+    """Return what was measured for each task that moved, and all that instances have printed."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     async with AsyncAdminClient(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(f"{name}-{end}", TASKS) for end in ("in", "out")])
@@ -104,17 +146,32 @@ async def measure(address: str, way: str, keys: int, rate: int) -> list[dict[str
         for number in range(keys * TASKS):
             _ = await producer.send(f"{name}-in", b"", b"key-%d" % number)
         await producer.flush()
-        first = await Instance.start(address, name, WAYS[way])
-        await first.until(lambda: len(first.started) == TASKS)
+        first = await Instance.start(address, name, way)
+        await first.until(lambda: first.owned == TASKS)
         await _until_processed(address, name)
         feeding = asyncio.create_task(_feed(producer, f"{name}-in", keys * TASKS, rate))
-        second = await Instance.start(address, name, WAYS[way])
-        await second.until(lambda: len(second.started) >= TASKS // 2)
+        found = await _moves(first, lambda: Instance.start(address, name, way))
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
-    await second.stop()
-    await first.stop()
-    return second.started
+    return found
+
+
+async def _moves(first: Instance, start: Callable[[], Awaitable[Instance]]) -> Run:
+    """Add an instance, replace both, and have one of the new ones leave."""
+    second = await start()
+    await second.until(lambda: second.owned == TASKS // 2)
+    new = third, fourth = await start(), await start()
+    for each in new:
+        await each.until(lambda each=each: each.events != [])  # type: ignore[misc]  # bound
+    await asyncio.gather(first.leave(), second.leave())
+    await third.until(lambda: third.owned + fourth.owned == TASKS)
+    swapped = len(third.started)
+    moved = {"out": second.started, "swap": [*third.started, *fourth.started]}
+    await fourth.leave()
+    await third.until(lambda: third.owned == TASKS)
+    moved["in"] = third.started[swapped:]
+    await third.stop()
+    return moved, [each.events for each in (first, second, third, fourth)]
 
 
 async def _feed(producer: AsyncProducer, topic: str, keys: int, rate: int) -> None:
@@ -136,45 +193,56 @@ async def _until_processed(address: str, name: str) -> None:
             await asyncio.sleep(0.2)
 
 
-def summary(found: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the numbers of one way."""
+def summary(found: list[Event]) -> dict[str, float]:
+    """Return the numbers of one kind of move."""
     times = sorted(each["unavailable_ms"] for each in found if each["unavailable_ms"] is not None)
-    cuts = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
-    busy_s = sum(each["busy_s"] for each in found)
     return {
         "tasks": len(times),
-        "p50_ms": cuts[49],
-        "p99_ms": cuts[98],
-        "restored_after_grant": sum(each["restored"] for each in found),
-        "replayed_per_s": round(sum(e["records"] for e in found) / busy_s) if busy_s else 0,
+        "p50_ms": round(statistics.median(times)),
+        "max_ms": times[-1],
+        "replayed_after_grant": sum(each["restored"] for each in found),
     }
 
 
-async def bench(keys: int, rate: int, repeat: int) -> dict[str, Any]:
+async def bench(keys: int, rate: int, repeat: int, picture: Path | None) -> dict[str, Any]:
     """Measure both ways in turn."""
-    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    found: dict[str, dict[str, list[Event]]] = {way: {} for way in WAYS}
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
         for _ in range(repeat):
-            for way, moved in found.items():
-                moved += await measure(broker.bootstrap_servers, way, keys, rate)
-    result: dict[str, Any] = {way: summary(moved) for way, moved in found.items()}
-    for cut in ("p50_ms", "p99_ms"):
-        result[f"ratio_{cut}"] = round(result["none"][cut] / max(1, result["learners"][cut]), 2)
-    return {"keys_per_task": keys, "rate_per_s": rate, **result}
+            for way, moves in found.items():
+                moved, events = await measure(broker.bootstrap_servers, way, keys, rate)
+                for move, tasks in moved.items():
+                    moves.setdefault(move, []).extend(tasks)
+                if way == "learners" and picture is not None:
+                    svg = draw_moves(events)
+                    await asyncio.to_thread(picture.write_text, svg, encoding="utf-8")
+    numbers = {
+        f"{move}, {way}": summary(tasks)
+        for way, moves in found.items()
+        for move, tasks in moves.items()
+    }
+    return {"keys_per_task": keys, "rate_per_s": rate, **numbers, "replayed_per_s": _speed(found)}
+
+
+def _speed(found: dict[str, dict[str, list[Event]]]) -> int:
+    """Return how many changelog records are applied in a second of work, at the second instance."""
+    last = found["none"]["out"][-1]
+    return int(last["records"] / last["busy_s"])
 
 
 def main() -> None:
     """Measure and print."""
     if sys.argv[1:2] == ["--work"]:
-        asyncio.run(work(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        asyncio.run(work(sys.argv[2], *sys.argv[3:5]))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=20_000, help="keys of each task")
     parser.add_argument("--rate", type=int, default=400, help="records per second, all tasks")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--picture", type=Path, help="where to draw the moves with learners")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    result = asyncio.run(bench(given.keys, given.rate, given.repeat))
+    result = asyncio.run(bench(given.keys, given.rate, given.repeat, given.picture))
     if given.json:
         print(json.dumps(result))
         return

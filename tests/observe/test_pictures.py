@@ -29,6 +29,22 @@ def test_svg_is_xml_with_a_bar_for_each_span(topic: str, owner: str, until: int)
     assert titles[-1].startswith(f"{owner}: ")
 
 
+def test_what_is_learned_is_a_hatched_bar_in_the_learner_s_colour() -> None:
+    place = TopicPartition("t", 3)
+    owners, learners = OwnershipTimeline([place], 0), OwnershipTimeline([place], 0)
+    owners.own(place, "north", 10)
+    learners.own(place, "south", 20)
+    learners.own(place, None, 60)
+    root = ElementTree.fromstring(
+        draw(owners, 100, ["north", "south"], learners=learners, rows="task ")
+    )
+    bars = {(bar.findtext(f"{SVG}title") or "", bar.get("fill")) for bar in root.iter(f"{SVG}rect")}
+    pattern = root.find(f".//{SVG}pattern[@id='learns-E69F00']")
+    assert ("south learns: 0.0 s", "url(#learns-E69F00)") in bars
+    assert pattern is not None
+    assert "task 3" in {each.text for each in root.iter(f"{SVG}text")}
+
+
 class _Cells(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

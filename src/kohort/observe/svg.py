@@ -1,4 +1,7 @@
-"""Draw an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time."""
+"""Draw an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time.
+
+What one member learns while another one owns it (`kohort.streams`) is a hatched bar.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,9 @@ def draw(
     until_ms: int,
     owners: Sequence[str],
     markers: Sequence[Marker] = (),
+    *,
+    learners: OwnershipTimeline | None = None,
+    rows: str = "partition ",
 ) -> str:
     """Return the timeline as an SVG document.
 
@@ -46,8 +52,10 @@ def draw(
         until_ms: End of the picture on the timeline's clock.
         owners: Owners in the order of the legend.
         markers: Moments to mark.
+        learners: Who learned which partition, on the same clock; None: nobody.
+        rows: What a row is called, before the number of its partition, where one topic is drawn.
     """
-    picture = _Picture(timeline, until_ms, owner_colors(owners))
+    picture = _Picture(timeline, until_ms, owner_colors(owners), learners, rows)
     height = picture.bottom + 64
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 24} {height}"'
@@ -57,6 +65,7 @@ def draw(
     parts = [
         head,
         f'<rect width="100%" height="{height}" fill="#ffffff"/>',
+        *picture.hatches(),
         *picture.legend(),
         *picture.rows(),
         *picture.axis(),
@@ -67,10 +76,19 @@ def draw(
 
 
 class _Picture:
-    def __init__(self, timeline: OwnershipTimeline, until_ms: int, colors: dict[str, str]) -> None:
+    def __init__(
+        self,
+        timeline: OwnershipTimeline,
+        until_ms: int,
+        colors: dict[str, str],
+        learners: OwnershipTimeline | None,
+        rows: str,
+    ) -> None:
         self.timeline = timeline
         self.until_ms = until_ms
         self.colors = colors
+        self.learners = learners
+        self.prefix = rows
         self.bottom = _TOP + _ROW * len(timeline.partitions)
 
     def x(self, at_ms: int) -> float:
@@ -80,7 +98,7 @@ class _Picture:
     def label(self, partition: TopicPartition) -> str:
         """Name a row; the topic only where there are several."""
         if len({each.topic for each in self.timeline.partitions}) == 1:
-            return f"partition {partition.partition}"
+            return f"{self.prefix}{partition.partition}"
         return f"{partition.topic}-{partition.partition}"
 
     def legend(self) -> list[str]:
@@ -91,7 +109,21 @@ class _Picture:
             parts.append(f'<rect x="{x}" y="12" width="14" height="14" fill="{color}"{stroke}/>')
             parts.append(f'<text x="{x + 20}" y="24" fill="#222222">{escape(owner)}</text>')
             x += 44 + 8 * len(owner)
+        if self.learners is not None:
+            text = "hatched: learns, while the owner goes on"
+            parts.append(f'<text x="{x}" y="24" fill="#222222">{text}</text>')
         return parts
+
+    def hatches(self) -> list[str]:
+        """Return a pattern of stripes for each colour."""
+        if self.learners is None:
+            return []
+        stripes = (
+            f'<pattern id="learns-{color[1:]}" width="6" height="6" patternUnits="userSpaceOnUse"'
+            f' patternTransform="rotate(45)"><rect width="3" height="6" fill="{color}"/></pattern>'
+            for color in sorted(set(self.colors.values()))
+        )
+        return ["<defs>", *stripes, "</defs>"]
 
     def rows(self) -> list[str]:
         parts = []
@@ -105,6 +137,23 @@ class _Picture:
             parts.extend(
                 self.bar(span, y) for span in self.timeline.spans(partition, self.until_ms)
             )
+            parts.extend(self.learned(partition, y))
+        return parts
+
+    def learned(self, partition: TopicPartition, y: int) -> list[str]:
+        """Return the hatched bars of a row, on the lower half of its bars."""
+        if self.learners is None:
+            return []
+        parts = []
+        for span in self.learners.spans(partition, self.until_ms):
+            if span.owner is not None:
+                x, half = self.x(span.start_ms), (_ROW - 6) // 2
+                width = max(self.x(span.end_ms) - x, 2)
+                place = f'x="{x}" y="{y + 3 + half}" width="{width:.1f}" height="{half}"'
+                fill = f"url(#learns-{self.colors[span.owner][1:]})"
+                what = f"{span.owner} learns: {span.duration_ms / 1000:.1f} s"
+                parts.append(f'<rect {place} fill="#ffffff"/>')
+                parts.append(f'<rect {place} fill="{fill}"><title>{escape(what)}</title></rect>')
         return parts
 
     def bar(self, span: Span, y: int) -> str:

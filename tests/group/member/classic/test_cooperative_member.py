@@ -177,35 +177,6 @@ def test_l3_what_leaves_the_subscription_is_revoked_before_the_join() -> None:
     assert north.words == [(REVOKED, gone), (ASSIGNED, frozenset())]
 
 
-class Lending(Keep):
-    """Has its member give some partitions up before it joins again."""
-
-    given_up: frozenset[TopicPartition] = frozenset()
-
-    def lent(self) -> frozenset[TopicPartition]:
-        return self.given_up
-
-
-def test_l3_what_is_lent_is_revoked_before_the_join_and_may_come_back() -> None:
-    world = World()
-    world.topics = {"flights": 4}
-    lending = Lending()
-    lending.given_up = flights(0, 3)
-    north = join(world, "north", lending)
-    world.settle()
-    lending.given_up = frozenset()  # asked after an assignment, not when the member joins
-    north.words.clear()
-    world.tell(north, RejoinAsked("to see what is given up"))
-    assert (north.callbacks[0].change, north.callbacks[0].partitions) == (REVOKED, flights(0, 3))
-    world.run_callback(north)
-    assert said(north).owned == flights(1, 2)
-    world.settle()
-    assert north.words == [(REVOKED, flights(0, 3)), (ASSIGNED, flights(0, 3))]
-    world.tell(north, RejoinAsked("nothing is lent now"))
-    world.settle()
-    assert north.words[2:] == [(ASSIGNED, frozenset())]
-
-
 def test_l3_a_wider_subscription_revokes_nothing() -> None:
     world, north = alone()
     world.tell(north, Subscribed(BOTH))
