@@ -19,12 +19,18 @@ from kohort import AdminClient, Consumer, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.client.connection import Throttled
 from kohort.client.range_connection import BlockingConnection
-from kohort.errors import BrokerUnavailableError, KohortError, RemoteProtocolError
+from kohort.errors import KohortError, RemoteProtocolError, TlsError
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.strangers import protocol_of
 from tests.broker.processes import eventually
 
 NEVER_MS = 600_000
+SASL = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "alice-secret",
+}
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +157,23 @@ def told(consumer: Consumer) -> bool:
 
 
 def test_a_tls_port_that_hangs_up(certificate: Path) -> None:
-    """OpenSSL 3 does so when what comes is no TLS; so does a broker that ends, so it is waited."""
-    with (
-        https(certificate) as address,
-        AdminClient(bootstrap_servers=address, default_api_timeout_ms=1_000) as admin,
-        pytest.raises(
-            BrokerUnavailableError, match="a listener that wants TLS may do so"
-        ) as caught,
-    ):
-        admin.list_topics()
-    assert f"{address} closed the connection" in str(caught.value)
+    """OpenSSL 3 does so when what comes is no TLS; so it is asked whether it speaks TLS."""
+    with https(certificate) as address:
+        settings: dict[str, Any] = {"bootstrap_servers": address}
+        for others in ({}, SASL):
+            waiting = {**settings, **others, "default_api_timeout_ms": NEVER_MS}
+            with (
+                AdminClient(**waiting) as admin,
+                pytest.raises(
+                    TlsError, match="the listener has TLS: set security.protocol"
+                ) as told,
+            ):
+                admin.list_topics()
+            assert address in str(told.value)
+            assert told.value.fatal
+        host, _, port = address.rpartition(":")
+        with pytest.raises(TlsError, match="the listener has TLS"):
+            BlockingConnection(host, int(port), "c", 60_000)
 
 
 @pytest.mark.parametrize("version", ["HTTP/0.9", "HTTP/1.1"])

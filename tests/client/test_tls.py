@@ -153,6 +153,18 @@ def test_a_server_that_closes_in_the_handshake(authority: Authority) -> None:
             assert "during the TLS handshake" in str(error)
 
 
+def test_a_server_that_closes_without_tls() -> None:
+    """A broker that starts or ends does so: it is waited for."""
+    with (
+        serving(hang_up) as port,
+        AdminClient(bootstrap_servers=f"localhost:{port}", default_api_timeout_ms=1_000) as admin,
+        pytest.raises(BrokerUnavailableError, match="before it answered the first request"),
+    ):
+        admin.list_topics()
+    with serving(hang_up) as port, pytest.raises(BrokerUnavailableError, match="closed by"):
+        BlockingConnection("localhost", port, "c", 10_000)
+
+
 def test_a_server_that_closes_after_the_handshake(
     authority: Authority, server_context: ssl.SSLContext
 ) -> None:

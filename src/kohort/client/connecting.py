@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,7 +13,15 @@ from msgspec import Struct
 from kohort.client.addresses import Address, literal, look_up
 from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Connection
-from kohort.client.tls import CutInHandshakeError, Tls, no_tls_there
+from kohort.client.tls import (
+    CutInHandshakeError,
+    CutUngreetedError,
+    Tls,
+    asking_context,
+    is_from_tls,
+    no_tls_there,
+    tls_there,
+)
 from kohort.client.transport import BrokerConnection
 from kohort.client.worded import in_words
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
@@ -69,6 +78,10 @@ async def connect(
             except CutInHandshakeError:
                 await _refuse_without_tls(host, port)
                 raise
+            except CutUngreetedError:
+                if tls is None:
+                    await _refuse_with_tls(host, port)
+                raise
     except (TimeoutError, RequestTimedOutError):
         raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
 
@@ -118,6 +131,24 @@ async def _refuse_without_tls(host: str, port: int) -> None:
         return
     made.close()
     raise no_tls_there(address)
+
+
+async def _refuse_with_tls(host: str, port: int) -> None:
+    """Find out whether a server that closed a connection without TLS speaks TLS.
+
+    Raises:
+        TlsError: It does.
+    """
+    try:
+        _, writer = await asyncio.open_connection(host, port, ssl=asking_context())
+    except ssl.SSLError as error:
+        if is_from_tls(error):
+            raise tls_there(f"{host}:{port}") from None
+        return
+    except OSError:
+        return
+    writer.transport.abort()
+    raise tls_there(f"{host}:{port}")
 
 
 async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:

@@ -23,13 +23,22 @@ from kohort.client.connection import (
     Answered,
     BecameReady,
     Connection,
+    ConnectionState,
     Failed,
     Throttled,
     WorkWanted,
 )
 from kohort.client.frames import log_throttle, told_of
 from kohort.client.security import PLAINTEXT, Security
-from kohort.client.tls import CUT_IN_HANDSHAKE, Tls, explained, no_tls_there
+from kohort.client.tls import (
+    CUT_IN_HANDSHAKE,
+    Tls,
+    asking_context,
+    explained,
+    is_from_tls,
+    no_tls_there,
+    tls_there,
+)
 from kohort.client.transport import refused, work_failed
 from kohort.client.worded import in_words
 from kohort.errors import (
@@ -109,8 +118,13 @@ class BlockingConnection:
         if security.tls is not None:
             self._socket = _secured(self._socket, host, port, end, security.tls)
         self._machine.opened(now_ms())
-        while not self._is_ready:
-            self._turn()
+        try:
+            while not self._is_ready:
+                self._turn()
+        except BrokerUnavailableError:
+            if security.tls is None and self._machine.state is ConnectionState.NEGOTIATING:
+                _refuse_with_tls(host, port, end)
+            raise
 
     def send(self, request: Request[R], timeout_ms: int, *, at_most: int | None = None) -> int:
         """Send a request and return the token of its answer.
@@ -271,6 +285,25 @@ def _refuse_without_tls(host: str, port: int, end: float) -> None:
     except KohortError:
         return
     raise no_tls_there(f"{host}:{port}")
+
+
+def _refuse_with_tls(host: str, port: int, end: float) -> None:
+    """Find out whether a server that closed a connection without TLS speaks TLS."""
+    try:
+        sock = _open_socket(host, port, end)
+    except KohortError:
+        return
+    try:
+        sock.settimeout(max(0.001, end - time.monotonic()))
+        asking_context().wrap_socket(sock).close()
+    except ssl.SSLError as error:
+        if not is_from_tls(error):
+            return
+    except OSError:
+        return
+    finally:
+        sock.close()
+    raise tls_there(f"{host}:{port}")
 
 
 def _open_socket(host: str, port: int, end: float) -> socket.socket:

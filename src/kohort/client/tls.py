@@ -111,6 +111,27 @@ def no_tls_there(address: str) -> TlsError:
     )
 
 
+def tls_there(address: str) -> TlsError:
+    """Return the error of a listener that was found to have TLS, where none is set."""
+    return TlsError(
+        f"{address}: the listener has TLS: set security.protocol to SSL or SASL_SSL, or use a"
+        " listener without TLS"
+    )
+
+
+def asking_context() -> ssl.SSLContext:
+    """Return a context that asks whether a server has TLS; nothing may be sent with it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def is_from_tls(error: ssl.SSLError) -> bool:
+    """Whether what a server has answered to `asking_context` is TLS, if it refuses it, too."""
+    return "ALERT" in (error.reason or "")
+
+
 def _distrusted(error: ssl.SSLCertVerificationError) -> str:
     code = error.verify_code
     if code == _EXPIRED:
@@ -263,3 +284,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
 class CutInHandshakeError(BrokerUnavailableError):
     """The server closed the connection before TLS was agreed upon."""
+
+
+class CutUngreetedError(BrokerUnavailableError):
+    """The server closed a connection without TLS before it answered the first request."""

@@ -24,6 +24,7 @@ from kohort.client.connection import (
 )
 from kohort.client.frames import log_throttle, told_of
 from kohort.client.measures import Traffic
+from kohort.client.tls import CutUngreetedError
 from kohort.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -284,13 +285,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Fail what is unanswered."""
         self._gone.set()
         cause = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-        when = _UNGREETED if self._machine.state is ConnectionState.NEGOTIATING else ""
+        is_ungreeted = self._machine.state is ConnectionState.NEGOTIATING
+        when = _UNGREETED if is_ungreeted else ""
         if self._machine.state is ConnectionState.READY and not self._was_answered:
             when = _UNANSWERED
+        kind = CutUngreetedError if is_ungreeted else BrokerUnavailableError
         self.close(
-            BrokerUnavailableError(
-                f"{self.address} closed the connection{when}" + (f": {cause}" if cause else "")
-            )
+            kind(f"{self.address} closed the connection{when}" + (f": {cause}" if cause else ""))
         )
 
     # ------------------------------------------------------------------------------- inside
