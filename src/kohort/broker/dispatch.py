@@ -281,18 +281,21 @@ def serve(
     request = frame.decode_request(data)
     caller = Caller(version, request.client_id or "", host)
 
+    fault = _fault(broker, request.message, caller) if any(broker.faults) else None
+    pause_ms = 0 if fault is None else fault.pause_ms
+
+    def encoded(answer: Message) -> list[Buffer]:
+        return _encoded(faults.throttled(answer, pause_ms), version, correlation_id)
+
     def handled() -> list[Buffer] | Awaitable[list[Buffer]] | None:
         answer = served.handler(broker, request.message, caller)
         if isinstance(answer, Awaitable):
-            return _later(answer, version, correlation_id)
-        return None if answer is None else _encoded(answer, version, correlation_id)
+            return _later(answer, encoded)
+        return None if answer is None else encoded(answer)
 
-    fault = _fault(broker, request.message, caller) if any(broker.faults) else None
     if fault is None:
         return handled()
-    return faults.suffer(
-        fault, request.message, version, handled, lambda m: _encoded(m, version, correlation_id)
-    )
+    return faults.suffer(fault, request.message, version, handled, encoded)
 
 
 def _fault(broker: BrokerContext, request: Message, caller: Caller) -> faults.Injected | None:
@@ -305,8 +308,10 @@ def _fault(broker: BrokerContext, request: Message, caller: Caller) -> faults.In
     return broker.faults.of(api, caller.client_id, topics, faults.groups_of(request))
 
 
-async def _later(answer: Awaitable[Message], version: int, correlation_id: int) -> list[Buffer]:
-    return _encoded(await answer, version, correlation_id)
+async def _later(
+    answer: Awaitable[Message], encoded: Callable[[Message], list[Buffer]]
+) -> list[Buffer]:
+    return encoded(await answer)
 
 
 def _encoded(answer: Message, version: int, correlation_id: int) -> list[Buffer]:

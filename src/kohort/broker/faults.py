@@ -20,13 +20,16 @@ from msgspec import Struct
 
 from kohort.broker.refusals import REFUSABLE, refused
 from kohort.errors import ConfigError, ErrorCode
+from kohort.values import replace
 from kohort.wire import apis
 from kohort.wire.schema import Buffer, Message
 
-Action: TypeAlias = Literal["error", "delay", "disconnect", "silence", "truncate"]
+Action: TypeAlias = Literal["error", "delay", "disconnect", "silence", "throttle", "truncate"]
 
 ANY = "*"
 """Stands for every API."""
+
+_PAUSE = "throttle_time_ms"
 
 _APIS = frozenset(place.rpartition(".")[2] for place in apis.KAFKA.values())
 
@@ -39,11 +42,13 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         action: "error" answers with an error instead of doing what is asked; "delay" does it after
             a while; "disconnect" closes the connection instead of answering; "silence" keeps it
-            open and never answers; "truncate" sends the first half of the answer and closes.
+            open and never answers; "throttle" answers at once and asks the client for a pause, as a
+            quota does (KIP-219); "truncate" sends the first half of the answer and closes.
         api: Name of the API as Kafka has it, for example "Produce", "OffsetCommit", "JoinGroup";
             "*" for all but ApiVersions, and with "error" for all but FindCoordinator that have one.
         error: Of "error": the name of its code, for example "NOT_COORDINATOR".
-        delay_ms: Of "delay": how long; with others: how long to wait before.
+        delay_ms: Of "delay": how long; of "throttle": the pause that is asked for; with others: how
+            long to wait before.
         effect: Of "disconnect" and "silence": whether what is asked for is done before.
         client_id: Of which client; empty for any.
         topic: About which topic; empty for any.
@@ -75,8 +80,10 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"fault: api={self.api!r} is none of {', '.join(sorted(_APIS))}")
         if self.nth < 1 or self.times < 0 or self.delay_ms < 0:
             raise ConfigError("fault: nth begins with 1, times and delay_ms with 0")
-        if self.action == "delay" and not self.delay_ms:
-            raise ConfigError("fault: a delay needs delay_ms")
+        if self.action in ("delay", "throttle") and not self.delay_ms:
+            raise ConfigError(f"fault: a {self.action} needs delay_ms")
+        if self.action == "throttle" and self.api != ANY and not _has_pauses(self.api):
+            raise ConfigError(f"fault: answers of {self.api} cannot ask for a pause")
         if (self.action == "error") != bool(self.error):
             raise ConfigError('fault: action="error" and error="CODE" need each other')
         if self.error:
@@ -105,6 +112,11 @@ class Injected:
         self.fault = fault
         self.seen = self.hits = 0
         self.removed: Future[None] = Future()
+
+    @property
+    def pause_ms(self) -> int:
+        """The pause that answers ask for."""
+        return self.fault.delay_ms if self.fault.action == "throttle" else 0
 
     @property
     def is_over(self) -> bool:
@@ -242,6 +254,17 @@ def _is_for(fault: Fault, api: str) -> bool:
     return api != "ApiVersions"
 
 
+def _has_pauses(api: str) -> bool:
+    (key,) = (key for key, place in apis.KAFKA.items() if place.endswith(f".{api}"))
+    return _PAUSE in apis.response_class(key).__struct_fields__
+
+
+def throttled(answer: Message, pause_ms: int) -> Message:
+    """Return an answer that asks for a pause, if it has a field for that."""
+    has_field = pause_ms and _PAUSE in answer.__struct_fields__
+    return replace(answer, **{_PAUSE: pause_ms}) if has_field else answer
+
+
 async def suffer(
     injected: Injected, request: Message, version: int, serve: Serve, encode: Encode
 ) -> list[Buffer]:
@@ -258,16 +281,16 @@ async def suffer(
         DisconnectError: There is no answer.
     """
     fault = injected.fault
-    await asyncio.sleep(fault.delay_ms / 1000)
+    await asyncio.sleep(0 if injected.pause_ms else fault.delay_ms / 1000)
     if fault.action == "error" and getattr(request, "acks", 1) == 0:
         raise DisconnectError  # nothing else tells a producer that wants no answers
     if fault.action == "error":
         return encode(refused(request, version, ErrorCode[fault.error]))
     answer: list[Buffer] = []
-    if fault.effect or fault.action in ("delay", "truncate"):
+    if fault.effect or fault.action in ("delay", "throttle", "truncate"):
         served = serve()
         answer = (await served if isinstance(served, Awaitable) else served) or []
-    if fault.action == "delay":
+    if fault.action in ("delay", "throttle"):
         return answer
     if fault.action == "silence":
         await asyncio.shield(asyncio.wrap_future(injected.removed))

@@ -22,6 +22,7 @@ from kohort.client.config import AdminConfig, from_kafka
 from kohort.client.faces import BlockingFace
 from kohort.client.lifecycle import Farewell
 from kohort.client.loop_thread import LoopThread
+from kohort.client.measures import Metrics
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.types import OffsetAndMetadata, TopicPartition
 
@@ -344,6 +345,19 @@ class AdminClient(BlockingFace):
         """
         wanted = arguments.partitions(partitions)
         self._open.run(lambda: self._client.delete_group_offsets(wanted, group_id))
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself (`client_id`)."""
+        return self._client.client_id
+
+    def metrics(self) -> Metrics:
+        """Return what Kafka measures; see `AsyncAdminClient.metrics`."""
+
+        async def call() -> Metrics:
+            return self._client.metrics()
+
+        return self._open.run(call)
 
     def close(self) -> None:
         """Close the connections."""

@@ -33,6 +33,7 @@ from kohort.client.committer import Committer
 from kohort.client.config import AdminConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.group_descriptions import classic_group, consumer_group
+from kohort.client.measures import ADMIN, Metrics
 from kohort.client.metadata import ClusterMetadata, Node, PartitionMetadata
 from kohort.client.offsets import (
     OffsetAndTimestamp,
@@ -103,6 +104,10 @@ class AdminCore:
     async def close(self) -> None:
         """Close the connections."""
         await self._cluster.close()
+
+    def metrics(self, now: float) -> Metrics:
+        """Return what is measured, at a time in milliseconds of the loop's clock."""
+        return {ADMIN: self._cluster.traffic.values(now)}
 
     # ------------------------------------------------------------------------------ topics
 

@@ -25,6 +25,7 @@ from kohort.client.config import AdminConfig, from_kafka, make
 from kohort.client.ending import Ending
 from kohort.client.faces import AsyncFace
 from kohort.client.lifecycle import Farewell
+from kohort.client.measures import Metrics, precise_ms
 from kohort.client.metadata import Node, PartitionMetadata
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -204,6 +205,21 @@ class AsyncAdminClient(AsyncFace):
         """Forget committed offsets of a group."""
         wanted = arguments.partitions(partitions)
         await self._core.delete_group_offsets(self._group(group_id), wanted, self._deadline())
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself (`client_id`)."""
+        return self._config.client_id
+
+    def metrics(self) -> Metrics:
+        """Return what Kafka's Java client measures, by the names of its group and metrics.
+
+        Rates are of the last minute at most, totals of all time.
+
+        Returns:
+            "admin-client-metrics": connections, requests, bytes.
+        """
+        return self._core.metrics(precise_ms())
 
     async def close(self) -> None:
         """Close the connections."""

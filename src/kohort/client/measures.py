@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FETCHES = "consumer-fetch-manager-metrics"
 CONSUMER = "consumer-metrics"
 PRODUCER = "producer-metrics"
+ADMIN = "admin-client-metrics"
 
 Metrics = dict[str, dict[str, float]]
 """Values by the name of their group and their own, for example of `Consumer.metrics`."""

@@ -35,7 +35,7 @@ class MetricsError(KohortError):
 
 
 class Measured(Protocol):
-    """A client: `Consumer`, `Producer` and their async faces."""
+    """A client: `Consumer`, `Producer`, `AdminClient` and their async faces."""
 
     @property
     def client_id(self) -> str:
@@ -114,7 +114,8 @@ def _check_names(clients: tuple[Measured, ...]) -> None:
 
 
 def _kind(client: Measured) -> str:
-    return "producer" if "Producer" in type(client).__name__ else "consumer"
+    name = type(client).__name__
+    return next((kind for kind in ("producer", "admin") if kind.title() in name), "consumer")
 
 
 async def _asked(client: Measured) -> Metrics:
@@ -126,10 +127,11 @@ def _why(error: Exception) -> str:
 
 
 def _async_faces() -> tuple[type, ...]:
+    from kohort.client.async_admin import AsyncAdminClient
     from kohort.client.async_consumer import AsyncConsumer
     from kohort.client.async_producer import AsyncProducer
 
-    return AsyncConsumer, AsyncProducer
+    return AsyncConsumer, AsyncProducer, AsyncAdminClient
 
 
 def _metric(group: str, name: str) -> tuple[str, dict[str, str]]:
@@ -146,7 +148,7 @@ def serve_metrics(*clients: Measured, port: int, host: str = "127.0.0.1") -> WSG
     """Serve the metrics of clients over HTTP, from a thread of its own.
 
     Args:
-        clients: Consumers and producers of this process; async ones from a task of their loop.
+        clients: Clients of this process; async ones from a task of their loop.
         port: Port to listen on, 0 for one that is free.
         host: Address to listen on; there is no security.
 
