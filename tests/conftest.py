@@ -38,8 +38,11 @@ settings.register_profile("same", deadline=None, print_blob=True, derandomize=Tr
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("same")
 
+# Packages that one kind of tests needs, and what brings them.
+OPTIONAL = {"sphinx": "kohort[docs]", "fastapi": "kohort[dev]"}
+
 # What may be absent: tests use a fixture of that name, or are in a folder that `tiers` names.
-PARTS = ("real_kafka", "spark", "javac", "sphinx", "chromium")
+PARTS = ("real_kafka", "spark", "javac", "chromium", *OPTIONAL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,14 +91,15 @@ def pytest_collection_finish() -> None:
 
 
 def not_installed() -> list[str]:
-    """The parts whose extra is missing: that of the documentation is no need of any other test."""
-    return [] if find_spec("sphinx") else ["sphinx"]
+    """The packages that are missing: no other test needs them."""
+    return [name for name in OPTIONAL if find_spec(name) is None]
 
 
 def pytest_report_header() -> list[str]:
     """Say what is left out, and why."""
     return [
-        f"left out: tests that need {part} (pip install kohort[docs])" for part in not_installed()
+        f"left out: tests that need {part} (pip install '{OPTIONAL[part]}')"
+        for part in not_installed()
     ]
 
 

@@ -86,6 +86,8 @@ def parts_absent(tier: str) -> dict[str, str]:
         absent["sphinx"] = "the extra `docs` is not installed"
     if tier == "system" and not install.has_chromium():
         absent["chromium"] = "no Chromium with its ChromeDriver, or no `pip install selenium`"
+    if find_spec("fastapi") is None:
+        absent["fastapi"] = "the extra `dev` is not installed as it is now"
     return absent
 
 

@@ -18,6 +18,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kohort import AsyncConsumer, AsyncProducer, TopicPartition
@@ -197,7 +198,12 @@ class StreamsTorture:
             for _ in range(AT_ONCE):
                 await self._send(producer)
             await producer.flush()
-            await asyncio.sleep(PAUSE_S)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_S):
+                await asyncio.Event().wait()
 
     async def _send(self, producer: AsyncProducer) -> None:
         key, value = b"%d" % (self._sent % KEYS), self._sent.to_bytes(8, "big")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,10 @@ from kohort.broker import EmbeddedBroker
 from kohort.broker.faults import read
 from tests.docs.test_readme import python_blocks
 from tests.real_kafka.broker import RealKafka
+from tests.testing.sessions import session
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES, PAGE = ROOT / "examples" / "testing", ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "testing.md"
 USES = """
 import pytest
 from kohort import Consumer, Producer, TopicPartition
@@ -92,32 +91,6 @@ def test_a_paused_one_is_waited_for(kohort_cluster):
 """
 
 
-def session(folder: Path, code: str, *options: str) -> str:
-    """Run tests in a session of their own, as a project that has kohort installed does."""
-    (folder / "test_service.py").write_text(code)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-p",
-        "no:hypothesispytest",
-    ]
-    done = subprocess.run(
-        [*command, "--rootdir", str(folder), str(folder), *options],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        cwd=folder,
-    )
-    return done.stdout + done.stderr
-
-
 def test_a_service_is_tested_with_the_embedded_broker(tmp_path: Path) -> None:
     said = session(tmp_path, USES)
     assert "5 passed" in said, said
@@ -165,17 +138,11 @@ def test_what_is_wrong_is_said(
     assert why in session(tmp_path, code, *options)
 
 
-def test_the_examples_pass() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
-
-
 def test_what_the_page_shows_passes(tmp_path: Path) -> None:
     blocks = [code for code in python_blocks(PAGE.read_text()) if "def test_" in code]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     said = session(tmp_path, "\n".join(blocks))
-    assert "2 passed" in said, said
+    assert "3 passed" in said, said
 
 
 def test_the_faults_that_the_page_shows_can_be(tmp_path: Path) -> None:

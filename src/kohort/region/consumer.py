@@ -105,14 +105,7 @@ def _config(
     names = _names([topics] if isinstance(topics, str) else topics)
     if bool(names) == (pattern is not None):
         raise ConfigError("give topics or a pattern, one of them")
-    if mode not in (PERIODIC, OPERATOR_DRIVEN):
-        raise ConfigError(f"mode must be {PERIODIC!r} or {OPERATOR_DRIVEN!r}, not {mode!r}")
-    whole(trigger_count, "trigger_count", 0, MOST_MS)
-    if trigger_count and mode == PERIODIC:
-        raise ConfigError(
-            f"trigger_count is for mode={OPERATOR_DRIVEN!r}: a periodic region makes a checkpoint"
-            " every period_ms"
-        )
+    _check_trigger(mode, trigger_count)
     if rebalance not in ("checkpoint", "reset"):
         raise ConfigError(f"rebalance must be 'checkpoint' or 'reset', not {rebalance!r}")
     for name in ("enable_auto_commit", "auto_offset_reset", "client_id"):
@@ -163,6 +156,17 @@ def _names(topics: Iterable[object]) -> tuple[str, ...]:
                 "and moves them. Name topics, or a pattern"
             )
     return arguments.topics(given)
+
+
+def _check_trigger(mode: str, trigger_count: int) -> None:
+    if mode not in (PERIODIC, OPERATOR_DRIVEN):
+        raise ConfigError(f"mode must be {PERIODIC!r} or {OPERATOR_DRIVEN!r}, not {mode!r}")
+    whole(trigger_count, "trigger_count", 0, MOST_MS)
+    if trigger_count and mode == PERIODIC:
+        raise ConfigError(
+            f"trigger_count is for mode={OPERATOR_DRIVEN!r}: a periodic region makes a checkpoint"
+            " every period_ms"
+        )
 
 
 def _report_end(worker: Worker, processing: asyncio.Task[None]) -> None:

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from kohort.lazy import importer
 
 if TYPE_CHECKING:
+    from kohort.testing.async_harness import AsyncKafkaHarness
     from kohort.testing.calls import NotSimulatedError
     from kohort.testing.consumer import SimulatedConsumer
-    from kohort.testing.harness import HarnessError, KafkaHarness, KafkaProcess
+    from kohort.testing.harness import HarnessError, KafkaHarness
+    from kohort.testing.process import KafkaProcess
     from kohort.testing.simulated import SimulationFailedError, simulate
 
 __all__ = [
+    "AsyncKafkaHarness",
     "HarnessError",
     "KafkaHarness",
     "KafkaProcess",
@@ -29,9 +32,10 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
+        "AsyncKafkaHarness": ".async_harness",
         "HarnessError": ".harness",
         "KafkaHarness": ".harness",
-        "KafkaProcess": ".harness",
+        "KafkaProcess": ".process",
         "NotSimulatedError": ".calls",
         "SimulatedConsumer": ".consumer",
         "SimulationFailedError": ".simulated",

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import socket
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from threading import Event
+from typing import TYPE_CHECKING, TypeVar
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.client import NewTopic
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import KohortError
+from kohort.testing.looking import (
+    begun,
+    described_group,
+    has_its_part,
+    lag_of,
+    polled,
+    read,
+    shown,
+)
 from kohort.wire.records.header import parse_header
 
 if TYPE_CHECKING:
     from kohort.broker import EmbeddedBroker
     from kohort.broker.faults import Action, Faults, Injected
-    from kohort.client.admin_values import GroupDescription
+    from kohort.client.admin_values import GroupDescription, MemberDescription
     from kohort.client.records import ConsumerRecord
 
 T = TypeVar("T")
@@ -30,7 +34,6 @@ T = TypeVar("T")
 DEADLINE_S = 60.0
 """How long the calls of a harness wait for what they are about."""
 
-_READY = re.compile(r"kohort broker ready on (\S+)\s")
 _NAME = "kohort-harness"
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
@@ -55,6 +58,15 @@ class KafkaHarness:
     def __init__(self, bootstrap_servers: str, broker: EmbeddedBroker | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._broker = broker
+        self._given_up = Event()
+
+    def apart(self) -> KafkaHarness:
+        """Return another one for the same Kafka, which can be told to give up by itself."""
+        return KafkaHarness(self.bootstrap_servers, self._broker)
+
+    def give_up(self) -> None:
+        """Have a call of it in another thread, and each later one, wait no longer."""
+        self._given_up.set()
 
     @property
     def is_embedded(self) -> bool:
@@ -94,23 +106,51 @@ class KafkaHarness:
         Raises:
             HarnessError: There is no such topic, or not all could be read in time.
         """
-        with Consumer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=_NAME,
-            isolation_level="read_committed",
-        ) as consumer:
+        with self._reader() as consumer:
             numbers = consumer.partitions_for_topic(topic)
             if not numbers:
                 raise HarnessError(f"there is no topic {topic}")
-            places = [TopicPartition(topic, each) for each in sorted(numbers)]
-            consumer.assign(places)
-            consumer.seek_to_beginning(*places)
+            places = begun(consumer, topic, numbers)
             ends = consumer.end_offsets(places)
             found: dict[TopicPartition, list[ConsumerRecord]] = {each: [] for each in places}
             self._until(
-                lambda: _read(consumer, found, ends), f"all records of {topic} could be read"
+                lambda: read(consumer, found, ends), f"all records of {topic} could be read"
             )
         return [record for each in places for record in found[each]]
+
+    def wait_for_records(
+        self, topic: str, count: int, timeout_s: float = DEADLINE_S
+    ) -> list[ConsumerRecord]:
+        """Return committed records of a topic once there are so many, in the order of reading.
+
+        Args:
+            topic: The topic; it may be made meanwhile.
+            count: How many there must be at least.
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            HarnessError: There are not in time; says how many there were.
+        """
+        found: list[ConsumerRecord] = []
+        last = f"there is no topic {topic}"
+        with self._reader() as consumer:
+
+            def enough() -> bool:
+                nonlocal last
+                if not consumer.assignment():
+                    numbers = consumer.partitions_for_topic(topic)
+                    if not numbers:
+                        return False
+                    begun(consumer, topic, numbers)
+                for records in consumer.poll(50).values():
+                    found.extend(records)
+                last = f"it has {len(found)}" + (
+                    f", the last is {found[-1].value!r}" if found else ""
+                )
+                return len(found) >= count
+
+            self._until(enough, f"{topic} has {count} records", lambda: last, timeout_s)
+        return found
 
     def expire_records(self, topic: str) -> None:
         """Delete all that is in a topic, as its retention does."""
@@ -147,8 +187,15 @@ class KafkaHarness:
             found = admin.list_group_offsets(group)
         return {partition: stored.offset for partition, stored in found.items()}
 
-    def wait_for_commit(self, group: str, counts: Mapping[str, int]) -> None:
+    def wait_for_commit(
+        self, group: str, counts: Mapping[str, int], timeout_s: float = DEADLINE_S
+    ) -> None:
         """Return once a group has committed so many records of topics, over all partitions.
+
+        Args:
+            group: The group.
+            counts: How many records, by topic.
+            timeout_s: How long to wait, in seconds.
 
         Raises:
             HarnessError: It has not in time; says what it has committed last.
@@ -162,10 +209,59 @@ class KafkaHarness:
             return all(found.get(topic, 0) >= count for topic, count in counts.items())
 
         what = f"group {group} has committed {dict(counts)}"
-        self._until(done, what, lambda: f"it has committed {found}")
+        self._until(done, what, lambda: f"it has committed {found}", timeout_s)
 
-    def wait_for_members(self, group: str, count: int) -> GroupDescription:
+    def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
+        """Return how many records a group has still to commit, partition by partition.
+
+        Args:
+            group: The group.
+            topics: Of which topics, all of their partitions; of those without a commit all records
+                count. Without topics: of the partitions that the group has committed.
+        """
+        with self._admin() as admin:
+            return lag_of(admin, group, topics)
+
+    def wait_for_no_lag(self, group: str, *topics: str, timeout_s: float = DEADLINE_S) -> None:
+        """Return once a group has committed all records of topics.
+
+        Args:
+            group: The group.
+            topics: Which topics, at least one.
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            HarnessError: It has not in time; says which partitions were how far behind.
+        """
+        if not topics:
+            raise HarnessError("wait_for_no_lag: say of which topics")
+        behind: dict[TopicPartition, int] = {}
+        with self._admin() as admin:
+
+            def done() -> bool:
+                behind.clear()
+                behind.update({at: lag for at, lag in lag_of(admin, group, topics).items() if lag})
+                return not behind
+
+            what = f"group {group} has committed all of {', '.join(topics)}"
+            self._until(done, what, lambda: f"it is behind by {shown(behind)}", timeout_s)
+
+    def owners(self, group: str) -> dict[TopicPartition, MemberDescription]:
+        """Return which member of a group has which partition; empty when there is no such group."""
+        with self._admin() as admin:
+            described = described_group(admin, group)
+        members = described.members if described else ()
+        return {place: member for member in members for place in member.assignment}
+
+    def wait_for_members(
+        self, group: str, count: int, timeout_s: float = DEADLINE_S
+    ) -> GroupDescription:
         """Return a group once it is stable with so many members.
+
+        Args:
+            group: The group.
+            count: How many members.
+            timeout_s: How long to wait, in seconds.
 
         Raises:
             HarnessError: It is not in time; says what it was last.
@@ -175,7 +271,7 @@ class KafkaHarness:
 
             def found() -> GroupDescription | None:
                 nonlocal last
-                described = _described(admin, group)
+                described = described_group(admin, group)
                 if described is None:
                     return None
                 last = f"{described.state} with {len(described.members)} members"
@@ -183,7 +279,7 @@ class KafkaHarness:
                 return described if stable else None
 
             what = f"group {group} is stable with {count} members"
-            return self._until(found, what, lambda: last)
+            return self._until(found, what, lambda: last, timeout_s)
 
     def rebalance(self, group: str) -> None:
         """Have a group rebalance: a member joins for a moment, then leaves.
@@ -204,7 +300,7 @@ class KafkaHarness:
         )
         with self._member(group, topics, **settings) as member, self._admin() as admin:
             self._until(
-                lambda: _polled(member) and _has_its_part(member, _described(admin, group)),
+                lambda: polled(member) and has_its_part(member, described_group(admin, group)),
                 f"{group} rebalances with one more member",
             )
 
@@ -249,7 +345,7 @@ class KafkaHarness:
             heartbeat_interval_ms=_SHORTEST_SESSION_MS // 3,
         )
         with member:  # a static member does not leave when it closes: it expires
-            self._until(lambda: _polled(member) and member.member_id, f"{instance_id} is fenced")
+            self._until(lambda: polled(member) and member.member_id, f"{instance_id} is fenced")
 
     def expire_offsets(self, group: str) -> None:
         """Delete what a group without members has committed, as its retention does."""
@@ -262,7 +358,7 @@ class KafkaHarness:
         with self._admin() as admin:
 
             def gone() -> bool:
-                described = _described(admin, group)
+                described = described_group(admin, group)
                 if described is None:
                     return True
                 try:
@@ -317,6 +413,13 @@ class KafkaHarness:
     def _admin(self) -> AdminClient:
         return AdminClient(bootstrap_servers=self.bootstrap_servers, client_id=_NAME)
 
+    def _reader(self) -> Consumer:
+        return Consumer(
+            bootstrap_servers=self.bootstrap_servers,
+            client_id=_NAME,
+            isolation_level="read_committed",
+        )
+
     def _member(self, group: str, topics: Iterable[str], **settings: str | int) -> Consumer:
         member = Consumer.from_config(
             {
@@ -332,130 +435,23 @@ class KafkaHarness:
 
     def _group_with_members(self, group: str) -> GroupDescription:
         with self._admin() as admin:
-            described = _described(admin, group)
+            described = described_group(admin, group)
         if described is None or not described.members:
             raise HarnessError(f"group {group} has no members: start them before")
         return described
 
-    def _until(self, found: Callable[[], T | None], what: str, last: Callable[[], str] = str) -> T:
-        end = time.monotonic() + DEADLINE_S
+    def _until(
+        self,
+        found: Callable[[], T | None],
+        what: str,
+        last: Callable[[], str] = str,
+        timeout_s: float = DEADLINE_S,
+    ) -> T:
+        end = time.monotonic() + timeout_s
         while not (value := found()):
             if time.monotonic() > end:
                 said = f"; {last()}" if last() else ""
-                raise HarnessError(f"not within {DEADLINE_S:.0f} s: {what}{said}")
-            time.sleep(0.01)
+                raise HarnessError(f"not within {timeout_s:g} s: {what}{said}")
+            if self._given_up.wait(0.01):
+                raise HarnessError(f"given up before: {what}")
         return value
-
-
-class KafkaProcess:
-    """An embedded broker in a process of its own, which tests may kill, stop and pause.
-
-    Args:
-        data: Its data directory.
-        options: Options of `kohort broker`.
-    """
-
-    def __init__(self, data: Path, *options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        words = ["--data", str(data), "--port", str(port), *options]
-        self._command = [sys.executable, "-m", "kohort.broker", *words]
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    @property
-    def kafka(self) -> KafkaHarness:
-        """What tests do with the Kafka that it is."""
-        return KafkaHarness(self.bootstrap_servers)
-
-    def start(self) -> None:
-        """Start it; returns when it serves clients. What it had is there again.
-
-        Raises:
-            HarnessError: It runs already, or did not start.
-        """
-        if self._process is not None:
-            raise HarnessError("the broker runs already")
-        self._process = subprocess.Popen(  # noqa: S603  # our own command
-            self._command, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not _READY.match(line):
-            code = self._ended()
-            raise HarnessError(f"the broker did not start: it said {line!r} and ended with {code}")
-
-    def kill(self) -> None:
-        """End it as a crash does (SIGKILL); one that does not run stays so."""
-        if self._process is not None:
-            self._process.kill()
-            self._ended()
-
-    def stop(self) -> int:
-        """End it in order (SIGTERM); return its exit code."""
-        self._signal(signal.SIGTERM)
-        return self._ended()
-
-    def pause(self) -> None:
-        """Let it stand still (SIGSTOP) until `resume`."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is None:
-            raise HarnessError("the broker does not run")
-        self._process.send_signal(number)
-
-    def _ended(self) -> int:
-        process, self._process = self._process, None
-        assert process is not None
-        assert process.stdout is not None
-        code = process.wait(DEADLINE_S)
-        process.stdout.close()
-        return code
-
-
-def _described(admin: AdminClient, group: str) -> GroupDescription | None:
-    try:
-        described = admin.describe_groups([group])[group]
-    except KafkaError as error:
-        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None
-        raise
-    return None if described.state == "Dead" else described
-
-
-def _has_its_part(member: Consumer, group: GroupDescription | None) -> bool:
-    """Whether a group is stable with a member that has partitions, if there are enough for it."""
-    if group is None or group.state != "Stable":
-        return False
-    if member.member_id not in {each.member_id for each in group.members}:
-        return False
-    partitions = sum(len(each.assignment) for each in group.members)
-    return bool(member.assignment()) or partitions < len(group.members)
-
-
-def _polled(member: Consumer) -> bool:
-    member.poll(20)
-    return True
-
-
-def _read(
-    consumer: Consumer,
-    found: dict[TopicPartition, list[ConsumerRecord]],
-    ends: Mapping[TopicPartition, int],
-) -> bool:
-    for place, records in consumer.poll(50).items():
-        found[place] += records
-    return all(consumer.position(place) >= end for place, end in ends.items())

@@ -15,7 +15,11 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kohort.testing.harness import KafkaHarness, KafkaProcess
+    from pyspark.sql import SparkSession
+
+    from kohort.testing.async_harness import AsyncKafkaHarness
+    from kohort.testing.harness import KafkaHarness
+    from kohort.testing.process import KafkaProcess
 
 _PROTOCOLS = ("classic", "consumer")
 
@@ -87,6 +91,14 @@ def kohort_broker(
         yield KafkaHarness(broker.bootstrap_servers, broker)
 
 
+@pytest.fixture(scope="session")
+def kohort_async_broker(kohort_broker: KafkaHarness) -> AsyncKafkaHarness:
+    """The same Kafka as kohort_broker, for tests that are coroutines."""
+    from kohort.testing.async_harness import AsyncKafkaHarness
+
+    return AsyncKafkaHarness(kohort_broker)
+
+
 @pytest.fixture
 def kohort_topic(request: pytest.FixtureRequest, kohort_broker: KafkaHarness) -> Iterator[str]:
     """The name of a topic of the test's own, deleted at its end; see the marker kohort_topic."""
@@ -114,7 +126,19 @@ def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
 
     It runs when the test begins.
     """
-    from kohort.testing.harness import KafkaProcess
+    from kohort.testing.process import KafkaProcess
 
     with KafkaProcess(tmp_path / "kohort-data") as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def kohort_spark() -> Iterator[SparkSession]:
+    """A local Spark session, in which the source and the sink "kohort" are registered.
+
+    One that a test has made before is used as it is, and not stopped.
+    """
+    from kohort.testing.spark import spark_session
+
+    with spark_session() as spark:
+        yield spark

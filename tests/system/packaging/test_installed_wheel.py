@@ -14,7 +14,7 @@ from tests.packaging.building import ORDERS_TEST, ROOT, archive_of, source_tree
 LIMIT_S = 1_500
 
 
-def ran(*command: str | Path, where: Path) -> str:
+def ran(*command: object, where: Path) -> str:
     """Run a command outside of this checkout, without what the environment says of it."""
     apart = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
