@@ -165,7 +165,7 @@ def test_a_tls_port_that_hangs_up(certificate: Path) -> None:
             with (
                 AdminClient(**waiting) as admin,
                 pytest.raises(
-                    TlsError, match="the listener has TLS: set security.protocol"
+                    TlsError, match=r"the listener has TLS: set security\.protocol"
                 ) as told,
             ):
                 admin.list_topics()
