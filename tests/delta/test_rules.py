@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,16 @@ def test_a_region_keeps_a_not_null_that_is_added_while_it_runs(tmp_path: Path) -
         writer.write(PLACE, table)
 
 
+def test_a_table_with_variants_gets_rows_without_them(tmp_path: Path) -> None:
+    """In Arrow a variant is a structure of two fields that must not be null."""
+    array = {"type": "array", "elementType": "variant", "containsNull": True}
+    columns = [column("n"), column("v", "variant"), column("s", struct_of(column("w", array)))]
+    made(tmp_path, columns, features=["variantType"])
+    append(tmp_path, n=pa.array([1]))
+    rows = DeltaTable(tmp_path).to_pyarrow_dataset().to_table(columns=["n", "v"])
+    assert rows.to_pylist() == [{"n": 1, "v": None}]
+
+
 def test_comments_of_columns_are_those_of_a_new_table(tmp_path: Path) -> None:
     told, rule = {"comment": "how late"}, {"delta.invariants": "x"}
     inner = pa.struct([pa.field("a", pa.int64(), metadata=told)])
@@ -271,3 +282,17 @@ def test_a_map_with_times_that_would_spoil_the_table_is_refused(
         writer.append(TableRows([table]), table.schema, 0)
     if not is_new:
         assert len(DeltaTable(tmp_path).to_pyarrow_table()) == 1
+
+
+def test_the_docs_say_what_becomes_of_each_feature() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    lines = page.split("| table feature | `append` | `optimize_every` |\n")[1].split("\n\n")[0]
+    said = {}
+    for features, appends, compaction in (
+        line.strip("|").split("|") for line in lines.splitlines()[1:]
+    ):
+        for name in re.findall(r"`(\w+)`", features):
+            said[name] = (appends.strip() == "kept", compaction.strip() == "kept")
+            assert appends.strip().startswith("kept" if name in FEATURES else "refused")
+    asked = {name: (not each.appends, not each.compaction) for name, each in FEATURES.items()}
+    assert {name: each for name, each in said.items() if name in FEATURES} == asked

@@ -118,7 +118,7 @@ def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
 
     Arrow has a null there under each null structure, which deltalake then refuses to read.
     """
-    fields = dict(_fields(table.schema().to_arrow()))
+    fields = dict(_table_fields(table))
     for path, each in fields.items():
         around = (fields[path[:depth]] for depth in range(1, len(path)))
         is_of_struct = len(path) > 1 and path[-1] not in ("element", "key", "value")
@@ -135,8 +135,28 @@ def _metadata(schema: object) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
 
 def required_fields(table: DeltaTable) -> tuple[FieldPath, ...]:
     """Return the columns and the fields inside them that must not be null."""
-    fields = _fields(table.schema().to_arrow())
+    fields = _table_fields(table)
     return tuple(path for path, each in fields if not each.nullable and path[-1:] != ("key",))
+
+
+def _table_fields(table: DeltaTable) -> Iterator[tuple[FieldPath, pa.Field]]:
+    """Each column and each field inside one, without what Arrow has inside a variant."""
+    variants = {*_variants(json.loads(table.schema().to_json()))}
+    for path, each in _fields(table.schema().to_arrow()):
+        if path[:-1] not in variants:
+            yield path, each
+
+
+def _variants(kind: object, path: FieldPath = ()) -> Iterator[FieldPath]:
+    """Where variants are in a type as the table's log has it."""
+    if kind == "variant":
+        yield path
+    if not isinstance(kind, dict):
+        return
+    for each in kind.get("fields", ()):
+        yield from _variants(each["type"], (*path, each["name"]))
+    for key, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        yield from _variants(kind.get(key), (*path, name))
 
 
 def check_nulls(rows: pa.Table, required: Iterable[FieldPath], partition_by: Sequence[str]) -> None:
