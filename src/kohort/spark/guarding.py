@@ -118,7 +118,7 @@ class Guard:
             self._check_checkpoint()
         if self._signs.refusal:
             raise SinkError(self._signs.refusal)
-        if self._is_blind and self._shares(membership):
+        if self._shares(membership) and self._is_blind:
             self._check_others(membership)
         if not sink or self._options.group_mode != "member":
             return

@@ -173,7 +173,8 @@ def install(
     """Have the sources of a session's queries know at once when a batch is over.
 
     Call it once for each session that starts queries, before it does; a second call changes
-    nothing. Without it a finished batch looks open until the next trigger, and a rebalance waits.
+    nothing. Without it a finished batch looks open until the next trigger, and a query must be
+    alone in its group, unless its source has the option `checkpointLocation`.
 
     Args:
         spark: A session of the driver's own process, not of Spark Connect.
