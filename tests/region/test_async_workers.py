@@ -20,7 +20,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
     """Wait until it is so, on the loop of the workers."""
     try:
         async with asyncio.timeout(LONG_S):
-            while not holds():  # noqa: ASYNC110  # of what is looked at, nothing tells
+            while not holds():  # noqa: ASYNC110  # nothing tells of a change
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"not within {LONG_S:g} s: {what}") from None
@@ -45,7 +45,7 @@ def test_a25_coroutine_functions_share_a_region_and_each_record_is_visible_once(
         return AsyncRegionConsumer(
             f"region-{topic}", topic, function=function, sink=ParquetDirectory(tmp_path),
             operator=operator, group_id=f"group-{topic}", bootstrap_servers=address,
-            period_ms=300, max_poll_records=50, **PROTOCOLS["cooperative"],
+            period_ms=300, max_poll_records=50, **PROTOCOLS["consumer"],
         )  # fmt: skip
 
     async def play() -> None:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs" / "region-rules.md"
+TESTS = Path(__file__).parents[1]
+PAGE = (TESTS.parent / "docs" / "region-rules.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (\d+)(\*?) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
+
+
+def here() -> str:
+    """Return the text of all tests that may bear a number."""
+    files = [*TESTS.glob("region/test_*.py"), *TESTS.glob("spark/test_*.py")]
+    return "".join(each.read_text(encoding="utf-8") for each in files)
 
 
 def test_the_page_has_all_numbers_and_names_only_tests_that_exist() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    assert [int(each) for each in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == list(
-        range(1, 72)
-    )
-    here = "".join(
-        each.read_text(encoding="utf-8") for each in Path(__file__).parent.glob("test_*.py")
-    )
-    named = set(re.findall(r"`(test_a?\d+_\w+[a-z])`", text))
-    assert {each for each in named if f"def {each}(" not in here} == set()
-    numbered = set(re.findall(r"def (test_a\d+_\w+)\(", here))
+    assert [int(number) for number, _, _ in ROWS] == list(range(1, 72))
+    text = here()
+    named = set(re.findall(r"`(test_a?\d+_\w+[a-z])`", PAGE))
+    assert {each for each in named if f"def {each}(" not in text} == set()
+    numbered = set(re.findall(r"def (test_a\d+_\w+)\(", text))
     assert numbered <= named
+
+
+def test_what_the_document_of_the_original_describes_has_a_test_with_its_number() -> None:
+    described = {number: tests for number, star, tests in ROWS if star}
+    assert len(described) == 27
+    for number, tests in described.items():
+        assert re.search(rf"`test_(?:a\d+_)*a{number}_\w+`", tests), f"number {number} has no test"

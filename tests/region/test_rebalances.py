@@ -48,7 +48,7 @@ def test_a35_a_revocation_after_records_were_fetched_stops_all_and_forces_a_rese
     b.deliver(R, 9)
     region.controls = False
     a.put(Revoked(frozenset({P})))
-    # The function is given nothing more, of what stays neither.
+    # The function gets nothing more, not even of the partition that stays.
     assert frozenset[RegionPartition]().union(*(each.stops for each in a.seen)) == BOTH
     assert a.machine.state is OperatorState.CR_RESET_PENDING
     assert b.machine.state is OperatorState.RECORDS_FETCHED

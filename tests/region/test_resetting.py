@@ -1,4 +1,4 @@
-"""Resets on a broker: where partitions are read again, whoever owns them then."""
+"""Resets on a broker: from where partitions are read again, under any owner."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_a58_resets_to_the_initial_state_start_at_identical_positions(
     """The end of the topic moves on, and partitions move to another operator."""
     topic, reads = new_topic(servers, PARTITIONS), Reads()
     produce(servers, topic, PARTITIONS, 400)
-    one = made(servers, topic, tmp_path, "one", reads, start="latest")
+    settings: dict[str, Any] = {"start": "latest", **PROTOCOLS["consumer"]}
+    one = made(servers, topic, tmp_path, "one", reads, **settings)
     with running(one) as (first,):
         eventually(lambda: first.owned == PARTITIONS and is_placed(first), "it has its starts")
         produce(servers, topic, PARTITIONS, 400, first=400)
@@ -79,7 +80,7 @@ def test_a58_resets_to_the_initial_state_start_at_identical_positions(
         assert asked(servers, first, RESET).completed == 0
         eventually(lambda: all_begun(reads, 2), "the first reset has led to the start")
         produce(servers, topic, PARTITIONS, 400, first=800)
-        two = made(servers, topic, tmp_path, "two", reads, start="latest")
+        two = made(servers, topic, tmp_path, "two", reads, **settings)
         with running(two) as (second,):
             eventually(lambda: second.owned == PARTITIONS // 2, "the second one has its share")
             eventually(lambda: all_begun(reads, 3), "the second reset has led to the start")
@@ -93,7 +94,11 @@ def is_placed(one: Running) -> bool:
     return state is not None and all(each.start is not None for each in state.partitions.values())
 
 
-@pytest.mark.parametrize("protocol", ["eager", "consumer"])
+@pytest.mark.parametrize(
+    ("servers", "protocol"),
+    [("address", "consumer"), ("real_kafka", "eager"), ("real_kafka", "consumer")],
+    indirect=["servers"],
+)
 def test_a57_a_reset_after_partitions_moved_starts_at_the_merged_checkpoint(
     servers: str, tmp_path: Path, protocol: str
 ) -> None:
