@@ -104,6 +104,23 @@ def test_a47_polls_go_on_when_a_drain_takes_too_long() -> None:
     asyncio.run(asyncio.wait_for(drain.may_poll(), 60))
 
 
+def test_a47_no_poll_comes_between_two_drains_that_follow_each_other() -> None:
+    async def play() -> None:
+        drain = draining(Inbox(10))
+        drain.begin()
+        may_poll = asyncio.create_task(drain.may_poll())
+        await asyncio.sleep(0)
+        drain.end()
+        drain.begin()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not may_poll.done()
+        drain.end()
+        await asyncio.wait_for(may_poll, LONG_S)
+
+    asyncio.run(play())
+
+
 class Trace:
     """A function that waits until it may go on; it notes what its operator does, in order."""
 

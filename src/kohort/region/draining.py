@@ -58,7 +58,8 @@ class Draining:
         """Wait until no drain is on; not for ever, as members that do not poll are thrown out."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limit_ms / 1000):
-                await self._is_over.wait()
+                while not self._is_over.is_set():  # another one may begin before this wakes up
+                    await self._is_over.wait()
 
     async def commit(
         self,

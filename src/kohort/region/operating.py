@@ -351,11 +351,11 @@ class Operating(RebalanceListener):
             if not self._fetches:
                 await self._be_member()
                 continue
+            if self._is_throttled:
+                await _wait(_THROTTLE_S)
             if self._draining is not None:
                 await self._draining.may_poll()
             self._press_back()
-            if self._is_throttled:
-                await _wait(_THROTTLE_S)
             records = await self._polled()
             for place, found in records.items():
                 partition = self._places.get(place)
