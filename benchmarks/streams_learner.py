@@ -21,7 +21,7 @@ import sys
 import tempfile
 import uuid
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,7 +52,7 @@ _TICK_S = 0.02
 
 
 async def work(address: str, name: str, way: str) -> None:
-    """Be an instance until standard input ends, or says "leave"; print what happens."""
+    """Be an instance from the first line of standard input to its end, or to the line "leave"."""
     learners, rate = WAYS[way]
     settings = StreamSettings(
         commit_interval_ms=200, lag_interval_ms=100, learners=learners, learner_records_per_s=rate
@@ -69,6 +69,7 @@ async def work(address: str, name: str, way: str) -> None:
         print(json.dumps(found), flush=True)
 
     instance = StreamsInstance(counting(name, f"{name}-in", f"{name}-out"), settings, clients, tell)
+    _ = await asyncio.to_thread(sys.stdin.readline)
     job = asyncio.create_task(instance.run())
     end = instance.leave_soon if await asyncio.to_thread(sys.stdin.readline) else instance.stop
     end()
@@ -89,10 +90,15 @@ class Instance:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, address: str, name: str, way: str) -> Instance:
-        """Start the process."""
+    async def prepare(cls, address: str, name: str, way: str) -> Instance:
+        """Start the process, which waits for `start`."""
         command = [sys.executable, __file__, "--work", address, name, way]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
+
+    def start(self) -> None:
+        """Have it join the group."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
@@ -146,21 +152,25 @@ async def measure(address: str, way: str, keys: int, rate: int) -> Run:
         for number in range(keys * TASKS):
             _ = await producer.send(f"{name}-in", b"", b"key-%d" % number)
         await producer.flush()
-        first = await Instance.start(address, name, way)
+        every = [await Instance.prepare(address, name, way) for _ in range(4)]
+        first = every[0]
+        first.start()
         await first.until(lambda: first.owned == TASKS)
         await _until_processed(address, name)
         feeding = asyncio.create_task(_feed(producer, f"{name}-in", keys * TASKS, rate))
-        found = await _moves(first, lambda: Instance.start(address, name, way))
+        found = await _moves(*every)
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
     return found
 
 
-async def _moves(first: Instance, start: Callable[[], Awaitable[Instance]]) -> Run:
+async def _moves(first: Instance, second: Instance, third: Instance, fourth: Instance) -> Run:
     """Add an instance, replace both, and have one of the new ones leave."""
-    second = await start()
+    second.start()
     await second.until(lambda: second.owned == TASKS // 2)
-    new = third, fourth = await start(), await start()
+    new = third, fourth
+    for each in new:
+        each.start()
     for each in new:
         await each.until(lambda each=each: each.events != [])  # type: ignore[misc]  # bound
     await asyncio.gather(first.leave(), second.leave())

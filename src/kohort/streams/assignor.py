@@ -58,6 +58,7 @@ class LearnerAssignor(Assignor):
         settings: What the group agrees on; those of the leader hold.
         client_tags: Where the instance runs (KIP-708).
         dormant: State that is on disk, with the lag of each task as far as it is known.
+        workers: How many workers the instance has.
 
     Attributes:
         heard: Called with what each input leads to, in the thread that brought the input.
@@ -76,6 +77,7 @@ class LearnerAssignor(Assignor):
         settings: LearnerSettings,
         client_tags: Mapping[str, str] = Map(),
         dormant: Lags = Map(),
+        workers: int = 1,
     ) -> None:
         self.heard: Heard = _nobody
         self.is_member: Callable[[], bool] = lambda: True
@@ -83,7 +85,7 @@ class LearnerAssignor(Assignor):
         self.met_other_topics = False
         self._topology = topology
         self._lock = Lock()
-        self._member = TaskMachine(topology, Map(client_tags))
+        self._member = TaskMachine(topology, Map(client_tags), workers)
         self._member.session = TaskSession(dormant=dormant)
         self._leader = LeaderMachine(LeaderConfig(topology=topology, settings=settings))
         self._attempts = 0

@@ -174,8 +174,13 @@ class StreamsInstance:
             KafkaError: The brokers refuse something that all tasks need.
         """
         dormant = await self._prepare()
+        settings = self._settings
         assignor = LearnerAssignor(
-            self._application.topology, self._settings.learners, self._settings.client_tags, dormant
+            self._application.topology,
+            settings.learners,
+            settings.client_tags,
+            dormant,
+            settings.workers,
         )
         consumer = self._consumer = AsyncConsumer(
             **member_settings(self._application, self._clients, assignor)

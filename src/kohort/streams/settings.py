@@ -9,10 +9,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from kohort.errors import ConfigError
+from kohort.streams.assignment.metadata import WORKERS_MAX
 from kohort.streams.assignment.settings import LearnerSettings
 
 _PORT_MAX = 65_535
 _RANGES: Mapping[str, int] = {
+    "workers": 1,
     "commit_interval_ms": 0,
     "lag_interval_ms": 10,
     "poll_ms": 1,
@@ -29,6 +31,8 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         learners: What the group agrees on about learners; those of the leader hold for all.
         client_tags: Where the instance runs (KIP-708).
+        workers: How much this instance takes on, against others: tasks are shared out evenly among
+            the workers of all instances. It starts no threads.
         commit_interval_ms: How often what was processed is committed; so much may be processed
             again after a crash.
         lag_interval_ms: How often lags of learners and standbys are looked at.
@@ -49,6 +53,7 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
 
     learners: LearnerSettings = LearnerSettings()
     client_tags: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 1
     commit_interval_ms: int = 1_000
     lag_interval_ms: int = 500
     checkpoint_interval_ms: int = 10_000
@@ -71,6 +76,8 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
         for name, least in _RANGES.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} = {getattr(self, name)!r}, must be {least} at least")
+        if self.workers > WORKERS_MAX:
+            raise ConfigError(f"workers = {self.workers!r}, must be {WORKERS_MAX} at most")
         if self.learner_records_per_s is not None and self.learner_records_per_s < 1:
             raise ConfigError(
                 f"learner_records_per_s = {self.learner_records_per_s!r}, must be 1 at least"

@@ -142,6 +142,7 @@ class TaskDecision(Struct, kw_only=True):
 
     topology: Topology
     client_tags: Map[str, str]
+    workers: int
     session: TaskSession
     now: int
     revoke: frozenset[Task] = field(default=_NONE)
@@ -165,15 +166,19 @@ class TaskMachine:
         session: What it knows; the shell installs that of each effects.
     """
 
-    def __init__(self, topology: Topology, client_tags: Map[str, str] = Map()) -> None:
+    def __init__(
+        self, topology: Topology, client_tags: Map[str, str] = Map(), workers: int = 1
+    ) -> None:
         """Make a member that is in no group.
 
         Args:
             topology: What the application consists of.
             client_tags: Where the member runs (KIP-708).
+            workers: How many workers it has.
         """
         self.topology = topology
         self.client_tags = client_tags
+        self.workers = workers
         self.session = TaskSession()
 
     def install(self, effects: TaskEffects) -> None:
@@ -191,7 +196,11 @@ class TaskMachine:
             RemoteProtocolError: The leader's user data is none.
         """
         decision = TaskDecision(
-            topology=self.topology, client_tags=self.client_tags, session=self.session, now=now
+            topology=self.topology,
+            client_tags=self.client_tags,
+            workers=self.workers,
+            session=self.session,
+            now=now,
         )
         MEMBER.run(decision, type(event), event)
         return TaskEffects(
@@ -238,6 +247,7 @@ def _claim(decision: TaskDecision, session: TaskSession) -> Claim:
         revoked=session.revoked,
         leaving_ms=None if since is None else decision.now - since,
         client_tags=decision.client_tags,
+        workers=decision.workers,
     )
 
 

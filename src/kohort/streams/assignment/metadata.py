@@ -21,12 +21,16 @@ from kohort.group.subscription import NO_GENERATION
 from kohort.streams.assignment.settings import TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX
 from kohort.streams.assignment.tasks import Task
 
-VERSION = 1
+VERSION = 2
+"""1 had no workers."""
 BODY_BYTES_MAX = 1_000_000
 """The most that a body may have once it is decompressed."""
 TASKS_MAX = 100_000
 """The most tasks that one member may name."""
+WORKERS_MAX = 10_000
+"""The most workers that one member may name."""
 
+_FIRST_VERSION, _WITH_WORKERS = 1, 2
 _COMPRESSED = 1
 _DRAFT = 1
 _PARTIAL = 2
@@ -49,6 +53,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         revoked: What it gave up for this rebalance, because another member learns it.
         leaving_ms: For how long it has been leaving; None: it stays.
         client_tags: Where it runs (KIP-708).
+        workers: How many workers it has, which tasks are shared out among.
     """
 
     generation: int = NO_GENERATION
@@ -58,6 +63,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     revoked: frozenset[Task] = frozenset()
     leaving_ms: int | None = None
     client_tags: Map[str, str] = Map()
+    workers: int = 1
 
 
 class Word(Struct, frozen=True, kw_only=True):
@@ -97,6 +103,7 @@ def encode_claim(claim: Claim) -> bytes:
         for task in sorted(lags):
             lag = lags[task]
             _put(body, 0 if lag is None else lag + 1)
+    _put(body, claim.workers)
     return _packed(body)
 
 
@@ -115,8 +122,11 @@ def decode_claim(data: bytes) -> Claim:
         learning=reader.lags(),
         standbys=reader.lags(),
         dormant=reader.lags(),
+        workers=reader.number(WORKERS_MAX) if reader.version >= _WITH_WORKERS else 1,
     )
     reader.end()
+    if not claim.workers:
+        raise RemoteProtocolError("a member without workers in user data")
     return claim
 
 
@@ -218,9 +228,9 @@ class _Reader:
     """Reads a body; every count is held against the bytes that are left before anything is made."""
 
     def __init__(self, data: bytes) -> None:
-        if len(data) < _HEADER_BYTES or data[0] < VERSION or data[1] not in (0, _COMPRESSED):
+        if len(data) < _HEADER_BYTES or data[0] < _FIRST_VERSION or data[1] not in (0, _COMPRESSED):
             raise RemoteProtocolError(f"no user data of learner tasks: {data[:20]!r}")
-        self.is_newer = data[0] > VERSION
+        self.version = data[0]
         self.body = _inflated(data) if data[1] else data[_HEADER_BYTES:]
         if len(self.body) > BODY_BYTES_MAX:
             raise RemoteProtocolError(f"user data has more than {BODY_BYTES_MAX} bytes")
@@ -283,7 +293,7 @@ class _Reader:
 
     def end(self) -> None:
         """Check that nothing follows; a newer version may have more."""
-        if self.at < len(self.body) and not self.is_newer:
+        if self.at < len(self.body) and self.version <= VERSION:
             raise RemoteProtocolError(f"{len(self.body) - self.at} bytes too many in user data")
 
 

@@ -105,6 +105,7 @@ def situation(
         current=_current(known, members, readiness, leaving),
         readiness=readiness,
         client_tags={member: each.client_tags for member, each in claims.items()},
+        workers={member: each.workers for member, each in claims.items() if each.workers > 1},
     )
 
 

@@ -49,7 +49,9 @@ def refine(
         else:
             grants[task] = owner
             waiting.append((task, goal))
-    _begin(waiting, grants, learners, current, leaving, budget)
+    if budget is not None:
+        _sort(waiting, grants, target, leaving)
+    _begin(waiting, learners, current, budget)
     return Transition(grants, learners)
 
 
@@ -83,15 +85,13 @@ def _at_once(
 
 def _begin(
     waiting: list[tuple[Task, str]],
-    grants: dict[Task, str],
     learners: dict[Task, str],
     current: Current,
-    leaving: Leaving,
     budget: int | None,
 ) -> None:
     """Let members learn: those that do already, those with a standby, and others if it is allowed.
 
-    Of the others come first what leaving members have, then what the heaviest have.
+    Of the others come first those that wait first.
     """
     fresh: list[tuple[Task, str]] = []
     for task, goal in waiting:
@@ -101,14 +101,20 @@ def _begin(
         else:
             fresh.append((task, goal))
     if budget is not None:
-        loads = Counter(grants.values())
-        fresh.sort(key=lambda each: _urgency(each[0], grants[each[0]], loads, leaving))
         used = sum(goal not in current.standbys.get(t, ()) for t, goal in learners.items())
         fresh = fresh[: max(0, budget - used)]
     learners.update(fresh)
 
 
-def _urgency(
-    task: Task, owner: str, loads: Counter[str], leaving: Leaving
-) -> tuple[bool, int, Task]:
-    return owner not in leaving.members, -loads[owner], task
+def _sort(
+    waiting: list[tuple[Task, str]], grants: dict[Task, str], target: Target, leaving: Leaving
+) -> None:
+    """Sort what is to be learned: what leaving members have, then what the heaviest have."""
+    counts, workers = Counter(grants.values()), target.workers
+    loads = {member: count / workers.get(member, 1) for member, count in counts.items()}
+
+    def urgency(each: tuple[Task, str]) -> tuple[bool, float, Task]:
+        owner = grants[each[0]]
+        return owner not in leaving.members, -loads[owner], each[0]
+
+    waiting.sort(key=urgency)

@@ -83,6 +83,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         current: What the members have.
         readiness: How far they are behind with what they do not process.
         client_tags: The tags of each member (KIP-708).
+        workers: How many workers each member has; 1 where nothing is said.
     """
 
     tasks: tuple[Task, ...]
@@ -93,6 +94,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     current: Current = field(default_factory=Current)
     readiness: Readiness = field(default_factory=Readiness)
     client_tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    workers: Mapping[str, int] = field(default_factory=dict)
 
 
 class Target(Struct, frozen=True):
@@ -101,10 +103,12 @@ class Target(Struct, frozen=True):
     Attributes:
         active: The member of each task.
         stateless: Numbers of the sub-topologies without state.
+        workers: How many workers each member has; 1 where nothing is said.
     """
 
     active: Mapping[Task, str]
     stateless: frozenset[int] = frozenset()
+    workers: Mapping[str, int] = field(default_factory=dict)
 
 
 class Transition(Struct, frozen=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
+from math import lcm
 
 from kohort.streams.assignment.settings import LearnerSettings, Rollout
 from kohort.streams.assignment.situation import Situation, Target
@@ -19,16 +20,23 @@ from kohort.streams.assignment.tasks import Task
 _PERMILLE = 1000
 
 
-def band(tasks: int, members: int, percentage: float) -> tuple[int, int]:
+def band(tasks: int, workers: int, percentage: float, own: int = 1) -> tuple[int, int]:
     """Return the fewest and the most tasks of a member that count as balanced.
 
     A percentage alone is often infeasible: 0.2 would allow nothing for 5 tasks on 3 members. So
     the integers next to the mean always belong to the band.
+
+    Args:
+        tasks: How many tasks there are.
+        workers: How many workers all members have.
+        percentage: How far from the mean is allowed.
+        own: How many workers the member has.
     """
     permille = round(percentage * _PERMILLE)
-    low = -(-tasks * (_PERMILLE - permille) // (members * _PERMILLE))
-    high = tasks * (_PERMILLE + permille) // (members * _PERMILLE)
-    return min(tasks // members, low), max(-(-tasks // members), high)
+    share = tasks * own
+    low = -(-share * (_PERMILLE - permille) // (workers * _PERMILLE))
+    high = share * (_PERMILLE + permille) // (workers * _PERMILLE)
+    return min(share // workers, low), max(-(-share // workers), high)
 
 
 def assign(situation: Situation, settings: LearnerSettings) -> Target:
@@ -48,7 +56,7 @@ def assign(situation: Situation, settings: LearnerSettings) -> Target:
             if tasks:
                 sharing = _Sharing(situation, settings, stayers, tasks, others, is_stateful)
                 others = sharing.share(active)
-    return Target(active, stateless)
+    return Target(active, stateless, situation.workers)
 
 
 class _Sharing:
@@ -68,7 +76,7 @@ class _Sharing:
         self.members = stayers
         self.others = others
         """How many tasks of the other kind each member gets; it decides between equals."""
-        self.low, self.high = band(len(tasks), len(stayers), settings.percentage)
+        self._weigh(len(tasks), settings.percentage)
         self.numbers = {member: number for number, member in enumerate(stayers)}
         only_newcomers = is_stateful and settings.rollout < Rollout.BALANCED
         self.takers = [
@@ -83,7 +91,16 @@ class _Sharing:
         self.counts = [
             len(kept) + len(learned) for kept, learned in zip(self.kept, self.learned, strict=True)
         ]
-        self.most = [max(self.high, len(learned)) for learned in self.learned]
+        self.most = [max(high, len(n)) for high, n in zip(self.highs, self.learned, strict=True)]
+
+    def _weigh(self, tasks: int, percentage: float) -> None:
+        """Work out each member's band, and what a task counts there: less with more workers."""
+        workers = [self.situation.workers.get(member, 1) for member in self.members]
+        total, common = sum(workers), lcm(*set(workers))
+        bands = {own: band(tasks, total, percentage, own) for own in set(workers)}
+        self.lows = [bands[own][0] for own in workers]
+        self.highs = [bands[own][1] for own in workers]
+        self.weights = [common // own for own in workers]
 
     def _keep(self, tasks: Sequence[Task], is_stateful: bool) -> None:
         current, number = self.situation.current, self.numbers.get
@@ -119,8 +136,9 @@ class _Sharing:
         for task in self.orphans:
             for number in self._known(readiness.holders(task) if task in lags else ()):
                 count = self.counts[number]
-                if count < self.low or (count < self.high and spare > 0):
-                    spare -= count >= self.low
+                low, high = self.lows[number], self.highs[number]
+                if count < low or (count < high and spare > 0):
+                    spare -= count >= low
                     self._give(task, number)
                     break
             else:
@@ -135,15 +153,15 @@ class _Sharing:
         return [self.numbers[each] for each in members if each in self.numbers]
 
     def _missing(self, counts: Sequence[int]) -> int:
-        return sum(max(0, self.low - counts[n]) for n in self.takers)
+        return sum(max(0, self.lows[n] - counts[n]) for n in self.takers)
 
     def _quotas(self) -> tuple[list[int], list[int], list[int]]:
         """Return how many tasks each member gives up, above the band and within, and gets."""
         loads = list(self.counts)
-        room = sum(max(0, self.high - loads[n]) for n in self.takers)
+        room = sum(max(0, self.highs[n] - loads[n]) for n in self.takers)
         surplus = self._taken(loads, self.most, room)
         missing = min(self._missing(loads), room) - sum(surplus) - len(self.orphans)
-        least = [max(self.low, len(learned)) for learned in self.learned]
+        least = [max(low, len(n)) for low, n in zip(self.lows, self.learned, strict=True)]
         extra = self._taken(loads, least, max(0, missing))
         gets = [0] * len(loads)
         self._fill(loads, gets, self.takers, sum(surplus) + sum(extra))
@@ -154,7 +172,8 @@ class _Sharing:
     def _taken(self, loads: list[int], down_to: Sequence[int], most: int) -> list[int]:
         """Take up to `most` tasks from the heaviest; return how many from each."""
         taken = [0] * len(loads)
-        heap = [(-load, n) for n, load in enumerate(loads) if load > down_to[n]]
+        weights = self.weights
+        heap = [(-load * weights[n], n) for n, load in enumerate(loads) if load > down_to[n]]
         heapify(heap)
         for _ in range(most):
             if not heap:
@@ -163,20 +182,26 @@ class _Sharing:
             loads[number] -= 1
             taken[number] += 1
             if loads[number] > down_to[number]:
-                heapreplace(heap, (-loads[number], number))
+                heapreplace(heap, (-loads[number] * weights[number], number))
             else:
                 heappop(heap)
         return taken
 
     def _fill(self, loads: list[int], gets: list[int], members: Iterable[int], count: int) -> None:
         """Give `count` tasks to the lightest of the members."""
-        heap = [(loads[n], self.others[n], n) for n in members] if count else []
+        heap = [self._fullness(loads[n], n) for n in members] if count else []
         heapify(heap)
         for _ in range(count):
-            _, others, number = heap[0]
+            number = heap[0][-1]
             loads[number] += 1
             gets[number] += 1
-            heapreplace(heap, (loads[number], others, number))
+            heapreplace(heap, self._fullness(loads[number], number))
+
+    def _fullness(self, load: int, number: int) -> tuple[int, int, int, int]:
+        """Return by what members are compared: those below their band come first."""
+        weight = self.weights[number]
+        steps = (load >= self.lows[number]) + (load >= self.highs[number])
+        return steps, load * weight, self.others[number] * weight, number
 
     def _chosen(self, surplus: list[int], extra: list[int], room: list[int]) -> list[Task]:
         """Return the tasks that move: those whose state is at a member with room go first.
