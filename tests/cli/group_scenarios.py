@@ -11,7 +11,7 @@ from typing import Literal
 from kohort.client import AdminClient, Consumer, Producer
 from kohort.types import TopicPartition
 from tests.broker.processes import eventually
-from tests.cli.running import as_json, printed, ran, told
+from tests.cli.running import as_json, printed, ran, rows, told
 from tests.real_kafka.foreign import new_topic
 
 Protocol = Literal["classic", "consumer"]
@@ -31,6 +31,11 @@ def dated_topic(bootstrap: str, partitions: int = 2, each: int = 10) -> str:
                     topic, b"v", partition=partition, timestamp_ms=BEGIN_MS + number * MINUTE_MS
                 )
     return topic
+
+
+def add_record(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(topic, b"one more", partition=0)
 
 
 def empty_group(bootstrap: str, offsets: dict[TopicPartition, int]) -> str:
@@ -142,6 +147,34 @@ def a_group_with_members_is_left_alone_and_they_are_named(
     assert stored(bootstrap, group) == {TopicPartition(topic, 0): 10}
     assert printed(*forget).split()[-2:] == ["0", "Successful"]
     assert stored(bootstrap, group) == {}
+
+
+def lags_are_added_up(bootstrap: str) -> None:
+    topic, other = dated_topic(bootstrap), dated_topic(bootstrap, 1)
+    offsets = {
+        TopicPartition(topic, 0): 4,
+        TopicPartition(topic, 1): 9,
+        TopicPartition(other, 0): 10,
+    }
+    one, two = (
+        empty_group(bootstrap, offsets),
+        empty_group(bootstrap, {TopicPartition(other, 0): 3}),
+    )
+    found = as_json("groups", "lag", one, two, "-b", bootstrap)
+    assert (found["lag"], found["max_lag"], found["partitions"], found["unknown"]) == (14, 7, 4, 0)
+    assert [(each["group"], each["lag"]) for each in found["groups"]] == [(one, 7), (two, 7)]
+    topics = {each["topic"]: each["lag"] for each in found["groups"][0]["topics"]}
+    assert topics == {topic: 7, other: 0}
+    table = rows(printed("groups", "lag", one, two, "-b", bootstrap))
+    assert {(row["GROUP"], row["TOPIC"], row["LAG"], row["MAX-LAG"]) for row in table} == {
+        (one, topic, "7", "6"),
+        (one, other, "0", "0"),
+        (two, other, "7", "7"),
+        ("TOTAL", "-", "14", "7"),
+    }
+    every = as_json("groups", "lag", "-b", bootstrap)["groups"]
+    assert {one, two} <= {each["group"] for each in every}
+    assert "GROUP_ID_NOT_FOUND" in told("groups", "lag", "nowhere", "-b", bootstrap, code=1)
 
 
 def a_group_is_deleted(bootstrap: str) -> None:

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kohort.broker import EmbeddedBroker
+from kohort.cli.group_views import DISPENSABLE_OF_OFFSETS, Position, offsets_table
 from kohort.cli.group_watch import Changes
-from kohort.client import GroupDescription
+from kohort.cli.shared import fitted
+from kohort.client import Consumer, GroupDescription
 from kohort.client.admin_values import MemberDescription
-from kohort.types import TopicPartition
-from tests.broker.processes import DEADLINE_S
+from kohort.types import OffsetAndMetadata, TopicPartition
+from tests.broker.processes import DEADLINE_S, eventually
 from tests.cli import group_scenarios as scenarios
-from tests.cli.running import KOHORT, printed, ran, told
+from tests.cli.running import KOHORT, as_json, printed, ran, told
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,31 @@ def test_a_group_with_members_is_left_alone_and_they_are_named(
     bootstrap: str, protocol: scenarios.Protocol
 ) -> None:
     scenarios.a_group_with_members_is_left_alone_and_they_are_named(bootstrap, protocol)
+
+
+def test_lags_are_added_up(bootstrap: str) -> None:
+    scenarios.lags_are_added_up(bootstrap)
+
+
+def test_a_group_that_has_read_nothing_has_no_lag_that_is_known(bootstrap: str) -> None:
+    topic = scenarios.dated_topic(bootstrap, 2)
+    with Consumer(topic, bootstrap_servers=bootstrap, group_id=topic) as consumer:
+        eventually(lambda: bool(consumer.poll(50) or consumer.assignment()), "partitions")
+        (group,) = as_json("groups", "lag", topic, "-b", bootstrap)["groups"]
+    assert (group["lag"], group["max_lag"], group["unknown"]) == (0, None, 2)
+
+
+def test_lags_are_watched(bootstrap: str) -> None:
+    topic = scenarios.dated_topic(bootstrap, 1)
+    group = scenarios.empty_group(bootstrap, {TopicPartition(topic, 0): 4})
+    command = [*KOHORT, "groups", "lag", group, "-b", bootstrap, "--watch", "--every", "0.1"]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["lag"] == 6
+        scenarios.add_record(bootstrap, topic)
+        assert json.loads(watching.stdout.readline())["lag"] == 7
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(DEADLINE_S) == 0
 
 
 def test_a_group_is_deleted(bootstrap: str) -> None:
@@ -102,6 +130,20 @@ def test_a_narrow_terminal_leaves_columns_out_and_says_so(bootstrap: str) -> Non
     assert "Left out: GROUP, HOST, CONSUMER-ID. All of it" in shown[80]
     assert "Left out" not in shown[200]
     assert "CONSUMER-ID" in shown[200]
+
+
+def test_a_long_topic_costs_names_rather_than_the_table() -> None:
+    group = described("Stable", "north")
+    at = TopicPartition("shipments.of.a.rather.long.name", 0)
+    found = [Position(at, OffsetAndMetadata(4), 10, group.members[0])]
+    columns, rows = offsets_table(group, found, verbose=True)
+    made, left_out = fitted(Console(width=80), columns, rows, DISPENSABLE_OF_OFFSETS)
+    assert left_out == ("GROUP", "HOST", "CONSUMER-ID", "LEADER-EPOCH", "CLIENT-ID")
+    assert [str(column.header) for column in made.columns][-3:] == [
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+    ]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, None])

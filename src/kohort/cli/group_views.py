@@ -22,6 +22,8 @@ Rows: TypeAlias = list[tuple[object, ...]]
 LATEST = -1
 # What a terminal without the room for it is not shown, first what is missed least.
 DISPENSABLE = ("GROUP", "GROUP-INSTANCE-ID", "HOST", "CONSUMER-ID")
+# Of offsets, what is read down the rows is worth more than whose each row is.
+DISPENSABLE_OF_OFFSETS = (*DISPENSABLE, "LEADER-EPOCH", "CLIENT-ID")
 _MOST_NAMED = 5
 
 

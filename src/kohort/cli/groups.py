@@ -15,9 +15,11 @@ from rich.text import Text
 
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.group_changes import GroupName, delete, delete_offsets, remove_members
+from kohort.cli.group_lag import lag
 from kohort.cli.group_resets import reset_offsets
 from kohort.cli.group_views import (
     DISPENSABLE,
+    DISPENSABLE_OF_OFFSETS,
     Position,
     as_dict,
     headline,
@@ -152,7 +154,7 @@ def describe(
     console().print(Text(printable(headline(described))))
     columns, rows = offsets_table(described, positions, verbose=verbose)
     if rows:
-        print_table(columns, rows, DISPENSABLE)
+        print_table(columns, rows, DISPENSABLE_OF_OFFSETS)
     else:
         typer.echo("no committed offsets, and no member has a partition")
 
@@ -266,10 +268,10 @@ def _view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
         return Group(*map(Text, changes.lines()))
     changes.saw(described, now)
     columns, rows = offsets_table(described, positions, verbose=False)
-    made, _ = fitted(console(), columns, rows, DISPENSABLE)
+    made, _ = fitted(console(), columns, rows, DISPENSABLE_OF_OFFSETS)
     head = f"{printable(headline(described))}  SINCE {changes.since()}"
     return Group(Text(head), made, *map(Text, changes.lines()))
 
 
-for change in (reset_offsets, delete_offsets, delete, remove_members):
-    app.command()(change)
+for command in (lag, reset_offsets, delete_offsets, delete, remove_members):
+    app.command()(command)

@@ -124,3 +124,78 @@ def test_files_of_offsets_are_those_of_kafkas_tool(real_kafka: RealKafka, tmp_pa
     ours(real_kafka, "reset-offsets", "our-tool", "--from-file", str(their_file), "--execute")
     assert scenarios.stored(bootstrap, "other-tool") == offsets
     assert scenarios.stored(bootstrap, "our-tool") == offsets
+
+
+@pytest.mark.parametrize(
+    ("reset", "which"),
+    [
+        (("--to-earliest",), ("--all-topics",)),
+        (("--shift-by", "2"), ("--topic", "{topic}")),
+        (("--to-datetime", "2026-01-01T00:04:30.000"), ("--topic", "{topic}:1")),
+        (("--to-offset", "3"), ("--topic", "{topic}:0", "--topic", "{topic}:1")),
+    ],
+)
+def test_a_reset_that_is_done_is_that_of_kafkas_tool(
+    real_kafka: RealKafka, reset: tuple[str, ...], which: tuple[str, ...]
+) -> None:
+    """Two groups that stand at the same offsets: each tool resets one, and says the same."""
+    bootstrap = real_kafka.bootstrap_servers
+    topic = scenarios.dated_topic(bootstrap)
+    offsets = {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 7}
+    by_them, by_us = (scenarios.empty_group(bootstrap, offsets) for _ in range(2))
+    given = (*(each.format(topic=topic) for each in which), *reset, "--execute")
+    said = rows(theirs(real_kafka, "--reset-offsets", "--group", by_them, *given))
+    found = rows(ours(real_kafka, "reset-offsets", by_us, *given))
+    assert [(r["TOPIC"], r["PARTITION"], r["NEW-OFFSET"]) for r in said] == [
+        (r["TOPIC"], r["PARTITION"], r["NEW-OFFSET"]) for r in found
+    ]
+    assert scenarios.stored(bootstrap, by_us) == scenarios.stored(bootstrap, by_them) != offsets
+
+
+def test_groups_are_listed_as_kafkas_tool_does(real_kafka: RealKafka) -> None:
+    bootstrap = real_kafka.bootstrap_servers
+    topic = scenarios.dated_topic(bootstrap, 1)
+    empty = scenarios.empty_group(bootstrap, {TopicPartition(topic, 0): 4})
+    with scenarios.member(bootstrap, topic, "consumer") as active:
+        for option, value in (("--state", "Stable"), ("--state", "Empty"), ("--type", "consumer")):
+            name = option.removeprefix("--").upper()
+            listed = {row["GROUP"]: row[name] for row in rows(theirs(real_kafka, "--list", option))}
+            shown = {row["GROUP"]: row[name] for row in rows(ours(real_kafka, "list"))}
+            for group in (empty, active):
+                assert listed[group].lower() == shown[group].lower()
+            chosen = theirs(real_kafka, "--list", option, value)
+            mine = {row["GROUP"] for row in rows(ours(real_kafka, "list", option, value))}
+            for group in (empty, active):
+                assert (group in mine) == (group in chosen), (option, value)
+
+
+def test_the_total_of_a_lag_is_the_sum_of_kafkas_tool(real_kafka: RealKafka) -> None:
+    bootstrap = real_kafka.bootstrap_servers
+    topic = scenarios.dated_topic(bootstrap, 3)
+    offsets = {TopicPartition(topic, number): 3 * number for number in range(3)}
+    group = scenarios.empty_group(bootstrap, offsets)
+    table = rows(theirs(real_kafka, "--describe", "--group", group, "--offsets"))
+    lags = [int(row["LAG"]) for row in table]
+    found = {row["GROUP"]: row for row in rows(ours(real_kafka, "lag", group))}
+    assert len(lags) == 3
+    assert (found["TOTAL"]["LAG"], found["TOTAL"]["MAX-LAG"]) == (str(sum(lags)), str(max(lags)))
+    scenarios.lags_are_added_up(bootstrap)
+
+
+def test_offsets_and_groups_are_deleted_as_kafkas_tool_does(real_kafka: RealKafka) -> None:
+    bootstrap = real_kafka.bootstrap_servers
+    topic = scenarios.dated_topic(bootstrap)
+    offsets = {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 7}
+    by_them, by_us = (scenarios.empty_group(bootstrap, offsets) for _ in range(2))
+    which = ("--topic", f"{topic}:1")
+    said = theirs(real_kafka, "--delete-offsets", "--group", by_them, *which)
+    assert rows(ours(real_kafka, "delete-offsets", by_us, *which)) == rows(
+        said[said.index("TOPIC") :]
+    )
+    left = {TopicPartition(topic, 0): 4}
+    assert scenarios.stored(bootstrap, by_us) == scenarios.stored(bootstrap, by_them) == left
+    assert by_them in theirs(real_kafka, "--delete", "--group", by_them)
+    ours(real_kafka, "delete", by_us)
+    listed = theirs(real_kafka, "--list").split()
+    assert by_us not in listed
+    assert by_them not in listed

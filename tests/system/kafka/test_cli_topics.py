@@ -6,7 +6,7 @@ import re
 
 from tests.cli import topic_scenarios as scenarios
 from tests.cli.group_scenarios import dated_topic
-from tests.cli.running import as_json
+from tests.cli.running import as_json, printed
 from tests.real_kafka.broker import RealKafka
 
 TOOLS = "org.apache.kafka.tools."
@@ -46,3 +46,27 @@ def test_a_topic_is_described_as_kafkas_tools_do(real_kafka: RealKafka) -> None:
         assert offsets.split() == [
             f"{topic}:{row['partition']}:{row[column]}" for row in found["partitions"]
         ]
+
+
+def test_topics_are_listed_as_kafkas_tool_does(real_kafka: RealKafka) -> None:
+    """Kafka's own topics, of which there are some or none, are left out of both."""
+    address = ("--bootstrap-server", real_kafka.bootstrap_servers)
+    made = {dated_topic(real_kafka.bootstrap_servers, 1, each=1) for _ in range(2)}
+    theirs = real_kafka.run_tool(f"{TOOLS}TopicCommand", *address, "--list", "--exclude-internal")
+    found = as_json("topics", "list", "-b", address[1])["topics"]
+    assert made <= {each["topic"] for each in found} == set(theirs.split())
+
+
+def test_a_topic_that_is_altered_is_so_for_kafkas_tools(real_kafka: RealKafka) -> None:
+    address = ("--bootstrap-server", real_kafka.bootstrap_servers)
+    topic = dated_topic(real_kafka.bootstrap_servers, 1, each=1)
+    printed("topics", "alter", topic, "-b", address[1], "--partitions", "3")
+    printed("topics", "configs", topic, "-b", address[1], "--set", "retention.ms=3600000")
+    described = real_kafka.run_tool(
+        f"{TOOLS}TopicCommand", *address, "--describe", "--topic", topic
+    )
+    assert "PartitionCount: 3\t" in described
+    assert "retention.ms=3600000" in described
+    printed("topics", "delete", topic, "-b", address[1])
+    listed = real_kafka.run_tool(f"{TOOLS}TopicCommand", *address, "--list")
+    assert topic not in listed.split()
