@@ -76,4 +76,4 @@ def _markers(told: Sequence[tuple[int, str, Event]]) -> list[Marker]:
             found[-1][2].append(name)
         elif what:
             found.append((what, at, [name]))
-    return [Marker(at, f"{' and '.join(names)} {what}") for what, at, names in found]
+    return [Marker(at, f"{' and '.join(sorted(names))} {what}") for what, at, names in found]

@@ -1,8 +1,8 @@
 """The six tables of the draft with instances that run, on both brokers, in mode `draft`.
 
-A test plays a table's steps in the order in which it prints them: nobody joins before all have done
-what the step says of them, and a learner replays nothing before it is to be ready. What members
-joined with and what they were given is read from the leader's assignor, as it was sent.
+A test plays a table's steps in the order in which it prints them: no member joins before all have
+done what the step says of them, and a learner replays nothing before it is to be ready. What
+members joined with and what they were given is read from the leader's assignor, as it was sent.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def draw(
         until_ms: End of the picture on the timeline's clock.
         owners: Owners in the order of the legend.
         markers: Moments to mark.
-        learners: Who learned which partition, on the same clock; None: nobody.
+        learners: Who learned which partition, on the same clock; None: no member.
         rows: What a row is called, before the number of its partition, where one topic is drawn.
     """
     picture = _Picture(timeline, until_ms, owner_colors(owners), learners, rows)

@@ -182,6 +182,7 @@ class StreamsInstance:
             dormant,
             settings.workers,
         )
+        assignor.protocol_type = settings.protocol_type
         consumer = self._consumer = AsyncConsumer(
             **member_settings(self._application, self._clients, assignor)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -31,6 +32,8 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         learners: What the group agrees on about learners; those of the leader hold for all.
         client_tags: Where the instance runs (KIP-708).
+        protocol_type: Kind of the group: "consumer", or "stream" as the draft of KIP-429 has it,
+            which Kafka's tools for consumer groups do not show. To change it, stop all instances.
         workers: How much this instance takes on, against others: tasks are shared out evenly among
             the workers of all instances. It starts no threads.
         commit_interval_ms: How often what was processed is committed; so much may be processed
@@ -53,6 +56,7 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
 
     learners: LearnerSettings = LearnerSettings()
     client_tags: Mapping[str, str] = field(default_factory=dict)
+    protocol_type: Literal["consumer", "stream"] = "consumer"
     workers: int = 1
     commit_interval_ms: int = 1_000
     lag_interval_ms: int = 500
@@ -76,6 +80,10 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
         for name, least in _RANGES.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} = {getattr(self, name)!r}, must be {least} at least")
+        if self.protocol_type not in ("consumer", "stream"):
+            raise ConfigError(
+                f'protocol_type = {self.protocol_type!r}, must be "consumer" or "stream"'
+            )
         if self.workers > WORKERS_MAX:
             raise ConfigError(f"workers = {self.workers!r}, must be {WORKERS_MAX} at most")
         if self.learner_records_per_s is not None and self.learner_records_per_s < 1:

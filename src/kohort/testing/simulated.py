@@ -159,6 +159,7 @@ class _Watched(Assignor):
         self.inner = inner
         self.name, self.version = inner.name, inner.version  # type: ignore[misc]  # these differ between instances here, as between classes elsewhere
         self.supported_protocols = inner.supported_protocols  # type: ignore[misc]  # as above
+        self.protocol_type = inner.protocol_type
 
     def __copy__(self) -> _Watched:
         """Each member has one of its own: it may remember what its member has."""

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from kohort.group.subscription import Subscription
+from kohort.group.subscription import PROTOCOL_TYPE, Subscription
 from kohort.types import TopicPartition
 
 
@@ -84,11 +84,14 @@ class Assignor(ABC):
         version: Version of its user data; newer ones must read what older ones write.
         supported_protocols: How its members may give partitions up; a member uses the highest that
             all its assignors support.
+        protocol_type: Kind of the classic groups that it is for. Kafka's tools show members and
+            lags of the kind "consumer" only, and a group changes its kind only while it is empty.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 0
     supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+    protocol_type: str = PROTOCOL_TYPE
 
     @abstractmethod
     def assign(

@@ -176,7 +176,8 @@ def _why(decision: ClassicMemberDecision, code: int) -> str:
             return (
                 f": this member offers the assignors {names}, and one of the others has none of "
                 "them. `kohort groups describe` shows which assignor the group uses; name it in "
-                "partition_assignment_strategy"
+                "partition_assignment_strategy. Or the group has another protocol type than "
+                f"{decision.protocol_type!r}, which can change only while it is empty"
             )
         case _:
             return ""

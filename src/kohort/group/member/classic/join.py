@@ -23,7 +23,6 @@ from kohort.group.member.offers import own_user_data
 from kohort.group.member.session import revoked_or_lost
 from kohort.group.subscription import (
     NO_GENERATION,
-    PROTOCOL_TYPE,
     Subscription,
     decode_assignment,
     encode_subscription,
@@ -127,7 +126,7 @@ def _send_join(decision: ClassicMemberDecision) -> None:
         rebalance_timeout_ms=config.max_poll_interval_ms,
         member_id=session.member_id,
         group_instance_id=config.group_instance_id,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=decision.protocol_type,
         protocols=_protocols(decision),
         reason=session.reason[:_REASON_LENGTH] or None,
     )
@@ -172,7 +171,7 @@ def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
 
 def is_known_answer(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
     """Whether the answer makes sense: our kind of group, and an assignor that we have."""
-    same_type = answer.protocol_type in (None, PROTOCOL_TYPE)
+    same_type = answer.protocol_type in (None, decision.protocol_type)
     return same_type and any(answer.protocol_name == each.name for each in decision.assignors)
 
 
@@ -231,7 +230,7 @@ def _send_sync(
         generation_id=session.generation,
         member_id=session.member_id,
         group_instance_id=decision.config.group_instance_id,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=decision.protocol_type,
         protocol_name=session.assignor,
         assignments=assignments,
     )

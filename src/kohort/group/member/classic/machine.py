@@ -53,7 +53,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
         Raises:
             ConfigError: No assignor, two of one name, a name or version of the wrong type, or no
-                rebalance protocol that all of them support (L1).
+                rebalance protocol that all of them support (L1), or different protocol types.
         """
         super().__init__(config, MemberSession(), CLASSIC_MEMBER.run, assignors)
         if not assignors:
@@ -62,7 +62,11 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         if protocol is None:
             names = ", ".join(self.assignors)
             raise ConfigError(f"no rebalance protocol is supported by all assignors: {names}")
+        types = {each.protocol_type for each in assignors}
+        if len(types) > 1:
+            raise ConfigError(f"assignors of one member differ in protocol type: {sorted(types)}")
         self.protocol: RebalanceProtocol = protocol
+        self.protocol_type = types.pop()
         self._lent: frozenset[TopicPartition] = frozenset()
 
     # ------------------------------------------------------------------------------- what it knows
@@ -123,6 +127,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             now,
             assignors=self._offers,
             protocol=self.protocol,
+            protocol_type=self.protocol_type,
             lent=self._lent,
         )
 

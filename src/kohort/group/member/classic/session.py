@@ -11,7 +11,7 @@ from kohort.group.machine import State
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
 from kohort.group.member.session import MemberDecision, Session
-from kohort.group.subscription import NO_GENERATION
+from kohort.group.subscription import NO_GENERATION, PROTOCOL_TYPE
 from kohort.types import TopicPartition
 from kohort.values import replace
 
@@ -81,11 +81,13 @@ class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
     Attributes:
         assignors: The assignors it knows, the best liked first.
         protocol: How it gives partitions up.
+        protocol_type: The kind of group that it joins.
         lent: What it gives up before it joins again although it is cooperative.
     """
 
     assignors: tuple[Offer, ...]
     protocol: RebalanceProtocol
+    protocol_type: str = PROTOCOL_TYPE
     lent: frozenset[TopicPartition] = frozenset()
 
     @property

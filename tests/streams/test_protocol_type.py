@@ -1,0 +1,64 @@
+"""The type of the group: `consumer`, or `stream` as the draft of KIP-429 has it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from kohort import AsyncProducer
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ConfigError, ErrorCode, KafkaError
+from kohort.streams.holding import Role
+from kohort.streams.inspecting import look
+from kohort.streams.settings import StreamSettings
+from tests.streams.counting import Running, running
+from tests.streams.feeding import TASKS, Case
+
+SETTINGS = StreamSettings(commit_interval_ms=100, lag_interval_ms=100)
+STREAM = structs.replace(SETTINGS, protocol_type="stream")
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_13_the_type_of_the_draft_can_be_asked_for_and_changes_while_no_instance_runs(
+    servers: str,
+) -> None:
+    asyncio.run(_of_both_types(Case(servers)))
+
+
+async def _of_both_types(case: Case) -> None:
+    application = case.application()
+    for settings, other in ((STREAM, SETTINGS), (SETTINGS, STREAM)):
+        async with AsyncProducer(bootstrap_servers=case.address) as producer:
+            await case.send(producer, 100)
+        async with running(application, case.address, settings) as one:
+            await one.until(lambda one=one: _processes(one) == TASKS)  # type: ignore[misc]  # bound
+            assert await _type_of(case) == settings.protocol_type
+            (member,) = (await look(case.name, {"bootstrap_servers": case.address})).members
+            assert member.member_id == one.instance.member_id
+            assert len(member.active) == TASKS
+            await _refused(case, other)
+            await case.check_exact()
+
+
+def _processes(one: Running) -> int:
+    return list(one.instance.tasks.values()).count(Role.RUNNING)
+
+
+async def _type_of(case: Case) -> str:
+    async with AsyncAdminClient(bootstrap_servers=case.address) as admin:
+        return (await admin.describe_groups([case.name]))[case.name].protocol_type
+
+
+async def _refused(case: Case, settings: StreamSettings) -> None:
+    other = Running(case.application(), case.address, settings)
+    with pytest.raises(KafkaError, match="can change only while it is empty") as caught:
+        async with asyncio.timeout(90):
+            await other.job
+    assert caught.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_another_type_is_refused() -> None:
+    with pytest.raises(ConfigError, match="protocol_type = 'connect'"):
+        StreamSettings(protocol_type="connect")  # type: ignore[arg-type]  # a user's mistake
