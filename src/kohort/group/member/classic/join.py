@@ -88,7 +88,7 @@ def _given_up(decision: ClassicMemberDecision) -> frozenset[TopicPartition] | No
         return session.owned  # L3c: everything, and it is asked to even when that is nothing
     gone = session.owned  # L3b: others may have these partitions already
     if session.is_member:
-        # L3d: only what is not wanted any more or was lent; the rest is kept and read on.
+        # L3d: only what left the subscription or was lent; the rest is kept and read on.
         lent, topics = decision.lent, session.topics
         gone = frozenset(each for each in gone if each.topic not in topics or each in lent)
     return gone or None
