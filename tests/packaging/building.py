@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LEFT_BEHIND = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
-# What setup.py compiles from, and what nobody imports: it is in the archive and not in the wheel.
+# What is compiled is in the archive and not in the wheel.
 SOURCES_ONLY = (".pyx", ".pxd")
 
 ORDERS_TEST = """
@@ -27,7 +27,7 @@ def test_orders_are_read(kohort_broker, kohort_topic, kohort_group):
 
 
 def source_tree(folder: Path) -> Path:
-    """A copy of what the package is built from, with nothing that was built."""
+    """A copy of the sources of the package, without anything that was built."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=LEFT_BEHIND)
     for name in ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"):
         shutil.copy2(ROOT / name, folder)

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "testing"
 
 
 class Bug(Struct, frozen=True):
-    """A mistake that somebody may make in an example.
+    """A mistake in an example, as people make it.
 
     Attributes:
         file: The example.

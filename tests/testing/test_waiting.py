@@ -83,9 +83,9 @@ def test_who_owns_what_and_how_far_it_is_behind(kafka: KafkaHarness, protocol: s
 
 def test_a_group_that_does_not_come_is_told(kafka: KafkaHarness) -> None:
     with pytest.raises(HarnessError, match="is stable with 2 members; it does not exist"):
-        kafka.wait_for_members("nobody-in-it", 2, SOON_S)
+        kafka.wait_for_members("without-members", 2, SOON_S)
     with pytest.raises(HarnessError, match=r"has committed {'t': 1}; it has committed {}"):
-        kafka.wait_for_commit("nobody-in-it", {"t": 1}, SOON_S)
+        kafka.wait_for_commit("without-members", {"t": 1}, SOON_S)
 
 
 def test_coroutines_wait_while_their_service_runs_on(kafka: KafkaHarness) -> None:
@@ -127,7 +127,7 @@ async def in_a_loop(kafka: AsyncKafkaHarness) -> None:
 
 def test_a_coroutine_that_is_cancelled_waits_no_longer(kafka: KafkaHarness) -> None:
     """The loop ends when its threads have, so this would take an hour."""
-    waiting = AsyncKafkaHarness(kafka).wait_for_members("nobody-in-it", 1, 3_600)
+    waiting = AsyncKafkaHarness(kafka).wait_for_members("without-members", 1, 3_600)
 
     async def cancelled() -> None:
         with pytest.raises(TimeoutError):
