@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -29,6 +29,7 @@ from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
+from kohort.region.rows import table_of
 from kohort.region.sinks import check_shown
 from kohort.region.storing import one_line, storing
 
@@ -68,8 +69,9 @@ class DeltaPublisher:
         self._region = ""
         self._application = ""
         self._owner = ("", 0)
-        # Up to this version of the table it is known that nobody has set it back.
+        # Up to this version the table is known not to be set back behind that checkpoint.
         self._looked_at = -1
+        self._shown = 0
 
     def open(self, region: str, region_id: str, shown: int) -> None:
         """Check that the table is no other region's, if an operator has made it already.
@@ -105,9 +107,13 @@ class DeltaPublisher:
             check_shown(uri, 0, shown)
         table = self._table()
         check_shown(uri, table.transaction_version(self._application) or 0, shown)
-        restored = self._restored_to(table)
+        self._shown = shown
+        self._check_history(table)
+
+    def _check_history(self, table: DeltaTable) -> None:
+        restored = self._restored_to(table) if self._shown else None
         if restored is not None:
-            check_shown(uri, self._shown_at(restored), shown)
+            check_shown(self._storage.uri, self._shown_at(restored), self._shown)
         self._looked_at = table.version()
 
     def _restored_to(self, table: DeltaTable) -> int | None:
@@ -170,8 +176,8 @@ class DeltaPublisher:
         """Commit the files of a checkpoint, unless the table has it already.
 
         Raises:
-            SinkError: A file or the table's log is missing, others kept winning the commit, or the
-                table cannot be written to.
+            SinkError: A file or the table's log is missing, others kept winning the commit, the
+                table was set back meanwhile, or it cannot be written to.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -181,6 +187,7 @@ class DeltaPublisher:
         for _ in range(_ATTEMPTS):
             if (table.transaction_version(self._application) or 0) >= checkpoint or not files:
                 return
+            self._check_history(table)
             self._check_files(checkpoint, files)
             self._check_nulls(table, files)
             try:
@@ -191,6 +198,12 @@ class DeltaPublisher:
         raise SinkError(f"{self._storage.uri}: others won the commit {_ATTEMPTS} times")
 
     def _commit(self, table: DeltaTable, checkpoint: int, files: Sequence[WrittenFile]) -> None:
+        """Commit right behind the version that was looked at: a RESTORE must not come between.
+
+        Raises:
+            CommitFailedError: Another commit was first.
+            SinkError: The table cannot be written to.
+        """
         from deltalake import CommitProperties
         from deltalake.transaction import Transaction
 
@@ -202,7 +215,9 @@ class DeltaPublisher:
                 "append",
                 table.schema(),
                 table.metadata().partition_columns,
-                commit_properties=CommitProperties(custom_metadata=mark, app_transactions=numbers),
+                commit_properties=CommitProperties(
+                    custom_metadata=mark, app_transactions=numbers, max_commit_retries=0
+                ),
             )
         except OSError as error:
             raise SinkError(
@@ -336,7 +351,7 @@ class _DeltaWriter:
         import pyarrow as pa
 
         if not isinstance(rows, pa.RecordBatch | pa.Table):
-            rows = pa.Table.from_pylist(list(cast("Iterable[Any]", rows)), schema=self._schema)
+            rows = table_of(rows, self._schema)
         with storing(self._storage.uri):
             self._task = self._task or _DeltaTask(self._storage, self._layout())
             self._task.write(rows)
@@ -374,7 +389,6 @@ class _DeltaTask:
         return [asdict(each) for each in files]
 
     def discard(self) -> None:
-        self._writer.close()
         self._writer.discard()
 
 

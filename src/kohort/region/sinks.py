@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
+from kohort.region.rows import table_of
 from kohort.region.storing import storing
 
 if TYPE_CHECKING:
@@ -254,11 +255,13 @@ class ParquetDirectory:
     def open(self, region: str, region_id: str, shown: int) -> None:
         """Make the directories, and check whose they are."""
         self.check(shown)
-        for each in (self.path / "data", self.path / _MANIFESTS):
-            each.mkdir(parents=True, exist_ok=True)
         owner = {"region": region, "id": region_id}
         place = self.path / _MANIFESTS / _OWNER
-        if not _create(place, owner):
+        with storing(self.path):
+            for each in (self.path / "data", self.path / _MANIFESTS):
+                each.mkdir(parents=True, exist_ok=True)
+            is_new = _create(place, owner)
+        if not is_new:
             found = json.loads(place.read_text())
             if found != owner:
                 raise SinkError(
@@ -353,7 +356,7 @@ class _ParquetWriter:
         self._schema = schema
         self._prefix = prefix
         self._tables: list[pa.Table] = []
-        self._rows: list[Mapping[str, Any]] = []
+        self._types: dict[str, pa.DataType] | None = None
 
     def write(self, _partition: RegionPartition, rows: object) -> None:
         import pyarrow as pa
@@ -363,18 +366,17 @@ class _ParquetWriter:
         elif isinstance(rows, pa.Table):
             self._tables.append(rows)
         else:
-            self._rows.extend(cast("Iterable[Mapping[str, Any]]", rows))
+            self._tables.append(table_of(rows, self._schema))
 
     def prepare(self, checkpoint: int, _attempt: int) -> str:
         import pyarrow as pa
 
-        tables, rows = self._tables, self._rows
+        tables = self._tables
         self.abort()
-        if rows:
-            tables.append(pa.Table.from_pylist(rows, schema=self._schema))
         tables = [each for each in tables if each.num_rows]
         if not tables:
             return ""
+        self._check_types(tables)
         table = pa.concat_tables(tables, promote_options="default")
         prefix = f"{checkpoint:012d}-{self._prefix}"
         task = _ParquetTask(self._path, table.schema, prefix)
@@ -382,8 +384,31 @@ class _ParquetWriter:
             task.write(table)
             return _list(self._path, prefix, task.close())
 
+    def _check_types(self, tables: Sequence[pa.Table]) -> None:
+        """Refuse a column of another type than the directory has: it could not be read as one.
+
+        Raises:
+            SinkError: There is one.
+        """
+        import pyarrow as pa
+
+        if self._schema is not None:
+            return
+        if self._types is None:
+            self._types = _types_in(self._path)
+        for field in (field for table in tables for field in table.schema):
+            known = self._types.setdefault(field.name, field.type)
+            if pa.types.is_null(known):
+                self._types[field.name] = field.type
+            elif field.type != known and not pa.types.is_null(field.type):
+                raise SinkError(
+                    f"{self._path}: column {field.name!r} is {field.type}, and was {known} before: "
+                    "readers could not put them together. Give the sink a schema, or return one "
+                    "type. Nothing of this checkpoint is stored"
+                )
+
     def abort(self) -> None:
-        self._tables, self._rows = [], []
+        self._tables = []
 
 
 class _ParquetTask:
@@ -439,6 +464,14 @@ def _list(path: Path, prefix: str, files: Sequence[TaskFile]) -> str:
     _write(path / listing, listed)
     _sync(path / "data")
     return f"{listing}#{_digest(listed)}"
+
+
+def _types_in(path: Path) -> dict[str, pa.DataType]:
+    """Return the types of the columns of the newest visible file."""
+    import pyarrow.parquet as pq
+
+    files = ParquetDirectory(path).files()
+    return {each.name: each.type for each in pq.read_schema(files[-1])} if files else {}
 
 
 def read_directory(path: str | Path) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client import ConsumerRecord, RecordMetadata
     from kohort.region.machines.state import RegionState
 
-_CONTAINERS = (dict, list, tuple)
+_SCALARS = (str, int, float)
 PARTITION_BYTES_MAX = 512 * 1024
 ALL_BYTES_MAX = 64 * 1024 * 1024
 _POLL_MS = 500
@@ -52,12 +53,13 @@ class KeyedState(dict[str, Any]):
         """Return the state as it is stored; empty when there is none.
 
         Raises:
-            TypeError: It holds something that JSON does not know, or a key that is no text: it
-                would be one when the state is loaded.
+            TypeError: It holds a key that is no text or a value that JSON does not know: they
+                would be others when the state is loaded.
+            ValueError: It holds a number that JSON does not know.
         """
         if not self:
             return b""
-        _check_keys(self)
+        _check(dict(self), "")
         return json.dumps(self, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
@@ -66,20 +68,31 @@ class KeyedState(dict[str, Any]):
         return cls(json.loads(stored)) if stored else cls()
 
 
-def _check_keys(container: Any) -> None:  # noqa: ANN401  # what an application has put there
-    """Refuse keys that are no text, of dicts in dicts and lists as well."""
-    within = container
-    if isinstance(container, dict):
-        odd = [each for each in container if not isinstance(each, str)]
-        if odd:
-            raise TypeError(
-                f"the state has the key {odd[0]!r} of type {type(odd[0]).__name__}. Keys have to "
-                "be texts: it would come back as one, and so as another key"
-            )
-        within = container.values()
-    for each in within:
-        if isinstance(each, _CONTAINERS):
-            _check_keys(each)
+def _check(value: object, at: str) -> None:
+    """Refuse what would come back as something else; `at` is where it is, for people."""
+    if type(value) is dict:
+        _check_keys(value)
+        for key, each in value.items():
+            _check(each, f"{at}[{key!r}]")
+    elif type(value) is list:
+        for number, each in enumerate(value):
+            _check(each, f"{at}[{number}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"state{at} is {value!r}, which JSON does not have")
+    elif value is not None and not isinstance(value, _SCALARS):
+        raise TypeError(
+            f"state{at} is a {type(value).__name__}, which would not come back as one. State is "
+            "made of dict, list, str, int, float, bool and None"
+        )
+
+
+def _check_keys(values: dict[Any, object]) -> None:
+    odd = [each for each in values if not isinstance(each, str)]
+    if odd:
+        raise TypeError(
+            f"the state has the key {odd[0]!r} of type {type(odd[0]).__name__}. Keys have to "
+            "be texts: it would come back as one, and so as another key"
+        )
 
 
 def check_size(partition: RegionPartition | str, state: bytes) -> None:

@@ -16,6 +16,7 @@ from immutables import Map
 from msgspec import Struct
 
 from kohort.client._consumer_records import bytes_of
+from kohort.errors import KohortError
 from kohort.region.errors import FunctionError, RegionOrderError, SinkError, StateLimitError
 from kohort.region.machines.coding import output_of
 from kohort.region.machines.events import CutMade, Delivered, Discarded, Stopped
@@ -250,9 +251,21 @@ class Work:
         return found.state
 
     def delivered(self, batch: Batch, rows: Rows) -> None:
-        """Take what the function made of a batch."""
+        """Take what the function made of a batch.
+
+        Raises:
+            FunctionError: That cannot be written; says for which records.
+            KohortError: The sink cannot take it.
+        """
         if rows is not None:
-            self.write(batch.partition, rows)
+            try:
+                self.write(batch.partition, rows)
+            except KohortError:
+                raise
+            except Exception as error:
+                raise FunctionError(
+                    f"what the function returned for {_offsets(batch)} cannot be written: {error}"
+                ) from error
         self.advance(batch.partition, batch.records[-1].offset + 1)
 
     def write(self, partition: RegionPartition, rows: Rows) -> None:
@@ -324,7 +337,7 @@ class Work:
         self._report(CutParts(cut, states))
 
     def _changed_states(self) -> dict[RegionPartition, bytes]:
-        stored = {place: each.state.to_bytes() for place, each in self._open.items()}
+        stored = {place: _stored(place, each.state) for place, each in self._open.items()}
         for place, state in stored.items():
             check_size(place, state)
         whole = sum(map(len, stored.values()))
@@ -367,8 +380,18 @@ def call(function: Function, batch: Batch, state: KeyedState) -> Rows:
 
 def failed(batch: Batch, error: BaseException) -> FunctionError:
     """Return the error of a function that raised."""
-    first, last = batch.records[0].offset, batch.records[-1].offset
     return FunctionError(
-        f"the function raised {type(error).__name__} for offsets {first} to {last} of "
-        f"{batch.partition}: {error}"
+        f"the function raised {type(error).__name__} for {_offsets(batch)}: {error}"
     )
+
+
+def _offsets(batch: Batch) -> str:
+    first, last = batch.records[0].offset, batch.records[-1].offset
+    return f"offsets {first} to {last} of {batch.partition}"
+
+
+def _stored(partition: RegionPartition, state: KeyedState) -> bytes:
+    try:
+        return state.to_bytes()
+    except (TypeError, ValueError) as error:
+        raise FunctionError(f"the state of {partition} cannot be stored: {error}") from error

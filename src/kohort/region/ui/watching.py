@@ -239,7 +239,7 @@ class Watch:
             "position": at,
             "end": end,
             # A topic that was made anew ends before the position of its earlier life.
-            "lag": None if at is None or end is None or end < at else end - at,
+            "lag": None if at is None or end is None else max(0, end - at),
             "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
         }
 
