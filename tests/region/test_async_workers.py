@@ -11,19 +11,14 @@ from kohort.client import ConsumerRecord
 from kohort.region import AsyncRegionConsumer, KeyedState, ParquetDirectory, RegionPartition
 from kohort.region.inspecting import ask
 from kohort.region.machines.records import RESET
-from tests.region.regions import LONG_S, PROTOCOLS, produce, running_sum, visible
+from tests.region.regions import PROTOCOLS, eventually, produce, running_sum, visible
 
 PARTITIONS = 4
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until it is so, on the loop of the workers."""
-    try:
-        async with asyncio.timeout(LONG_S):
-            while not holds():  # noqa: ASYNC110  # nothing tells of a change
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"not within {LONG_S:g} s: {what}") from None
+    """Wait until it is so, beside the loop of the workers."""
+    await asyncio.to_thread(eventually, holds, what)
 
 
 def test_a25_coroutine_functions_share_a_region_and_each_record_is_visible_once(
