@@ -3,7 +3,7 @@
 One application of 8 tasks with state, constant input, on an embedded broker. An instance has all
 tasks; a second one is added (out); two more replace both (swap); one of those leaves (in). Without
 learners (none) a task moves as soon as a newcomer could begin to learn it (no bound on
-`acceptable_recovery_lag`), which replays the state while no instance processes. Instances are
+`acceptable_recovery_lag`), which replays the state while no instance processes. Instances are processes
 of their own. Both ways are measured in the same run, in turn.
 
     python benchmarks/streams_learner.py [--keys 20000] [--rate 400] [--repeat 1] [--json]
