@@ -330,6 +330,27 @@ class KafkaError(KohortError):
         super().__init__(f"{self.name}: {message}" if message else self.name)
 
 
+# What the codes of a missing right are about.
+_DENIED: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+
+
+def with_right(code: int, text: str, operation: str) -> str:
+    """Return the text of an error; where a right is missing, it says which one.
+
+    Args:
+        code: The error's code.
+        text: What it is about.
+        operation: What an ACL must allow, by Kafka's name of the operation.
+    """
+    kind = _DENIED.get(code)
+    return text if kind is None else f"{text}: allow the client's user to {operation} this {kind}"
+
+
 _LONGEST_MESSAGE = 1_000
 
 

@@ -14,6 +14,8 @@ from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.certificates import Authority, Signed
 
 USER, PASSWORD = "alice", "alice-secret"  # of tests
+# Of Apache Kafka alone: the embedded broker has no ACLs.
+POWERLESS, POWERLESS_PASSWORD = "mallory", "mallory-secret"
 LISTENERS = {
     "SSL": "SSL",
     "MUTUAL": "SSL",
@@ -75,7 +77,7 @@ class Secured:
 
 
 class SecuredKafka(RealKafka, Secured):
-    """One node with the listeners of `LISTENERS`."""
+    """One node with the listeners of `LISTENERS`, and the authorizer of KRaft."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "certificates")
@@ -84,6 +86,8 @@ class SecuredKafka(RealKafka, Secured):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.ca),
             "sasl.enabled.mechanisms": ",".join(ALL),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:ANONYMOUS;User:{USER};User:CN=client",
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
             "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-512",
@@ -94,9 +98,10 @@ class SecuredKafka(RealKafka, Secured):
         users = [
             option
             for hash_name in ("256", "512")
+            for name, password in ((USER, PASSWORD), (POWERLESS, POWERLESS_PASSWORD))
             for option in (
                 "--add-scram",
-                f"SCRAM-SHA-{hash_name}=[name={USER},password={PASSWORD}]",
+                f"SCRAM-SHA-{hash_name}=[name={name},password={password}]",
             )
         ]
         super().__init__(folder, settings, listeners=LISTENERS, format_options=users)
@@ -177,6 +182,8 @@ def _jaas() -> dict[str, str]:
 
 __all__ = [
     "PASSWORD",
+    "POWERLESS",
+    "POWERLESS_PASSWORD",
     "SESSION_MS",
     "USER",
     "Secured",

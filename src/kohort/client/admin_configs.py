@@ -113,7 +113,7 @@ async def describe_configs(
         lambda some: DescribeConfigsRequest(resources=tuple(some)),
         deadline,
     )
-    found = check_results(_results(answers, lambda answer: answer.results))
+    found = check_results(_results(answers, lambda answer: answer.results, "DESCRIBE_CONFIGS of"))
     return {each: {c.name: _entry(c) for c in those.configs} for each, those in found.items()}
 
 
@@ -140,7 +140,7 @@ async def alter_configs(
         ),
         deadline,
     )
-    check_results(_results(answers, lambda answer: answer.responses))
+    check_results(_results(answers, lambda answer: answer.responses, "ALTER_CONFIGS of"))
 
 
 T = TypeVar("T")
@@ -174,21 +174,26 @@ async def _ask(cluster: Cluster, node: int | None, request: Request[R], deadline
 
 
 def _results(
-    answers: Mapping[ConfigResource, R | KohortError], results_of: Callable[[R], Iterable[Result]]
+    answers: Mapping[ConfigResource, R | KohortError],
+    results_of: Callable[[R], Iterable[Result]],
+    needs: str,
 ) -> dict[ConfigResource, Result | KohortError]:
     """Return what the answers say of each resource, or why they say nothing."""
     return {
-        each: answer if isinstance(answer, KohortError) else _result(each, results_of(answer))
+        each: answer
+        if isinstance(answer, KohortError)
+        else _result(each, results_of(answer), needs)
         for each, answer in answers.items()
     }
 
 
-def _result(resource: ConfigResource, results: Iterable[Result]) -> Result | KafkaError:
+def _result(resource: ConfigResource, results: Iterable[Result], needs: str) -> Result | KafkaError:
     asked = _TYPES[resource.resource_type], resource.name
     name = f"{resource.resource_type} {resource.name}"
     for result in results:
         if (result.resource_type, result.resource_name) == asked:
-            return error_of(result.error_code, name, result.error_message) or result
+            message = result.error_message
+            return error_of(result.error_code, name, message, needs=needs) or result
     return lacking(name)
 
 

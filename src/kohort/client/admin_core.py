@@ -120,7 +120,10 @@ class AdminCore:
         response = await self._ask(request, deadline)
         lost = deadline.lost
         check_each(
-            {t.name: error_of(t.error_code, t.name, t.error_message, lost) for t in response.topics}
+            {
+                t.name: error_of(t.error_code, t.name, t.error_message, lost, needs="CREATE")
+                for t in response.topics
+            }
         )
 
     async def create_partitions(self, counts: Mapping[str, int], deadline: Deadline) -> None:
@@ -137,7 +140,7 @@ class AdminCore:
         lost = deadline.lost
         check_each(
             {
-                r.name: error_of(r.error_code, r.name, r.error_message, lost)
+                r.name: error_of(r.error_code, r.name, r.error_message, lost, needs="ALTER")
                 for r in response.results
             }
         )
@@ -154,7 +157,10 @@ class AdminCore:
         lost = deadline.lost
         results = [(result.name or "", result) for result in response.responses]
         check_each(
-            {name: error_of(r.error_code, name, r.error_message, lost) for name, r in results}
+            {
+                name: error_of(r.error_code, name, r.error_message, lost, needs="DELETE")
+                for name, r in results
+            }
         )
 
     async def list_topics(self, deadline: Deadline) -> frozenset[str]:
@@ -293,7 +299,7 @@ class AdminCore:
             raise lacking(group_id)
         if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return None
-        check(group.error_code, group_id, group.error_message)
+        check(group.error_code, group_id, group.error_message, needs="DESCRIBE")
         return consumer_group(group)
 
     async def _describe_classic_group(
@@ -310,7 +316,7 @@ class AdminCore:
             raise lacking(group_id)
         if group.group_state == _DEAD and not group.error_code:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        check(group.error_code, group_id, group.error_message)
+        check(group.error_code, group_id, group.error_message, needs="DESCRIBE")
         return classic_group(group)
 
     async def delete_groups(self, group_ids: Sequence[str], deadline: Deadline) -> None:
@@ -325,7 +331,9 @@ class AdminCore:
             deadline,
         )
         for result in response.results:
-            error = error_of(result.error_code, result.group_id, None, deadline.lost)
+            error = error_of(
+                result.error_code, result.group_id, None, deadline.lost, needs="DELETE"
+            )
             if error is not None:
                 raise error
 
@@ -402,13 +410,15 @@ class AdminCore:
             lambda answer: [answer.error_code],
             deadline,
         )
-        check(response.error_code, group_id, None)
+        check(response.error_code, group_id, None, needs="DELETE")
         codes = {
             TopicPartition(topic.name, each.partition_index): each.error_code
             for topic in response.topics
             for each in topic.partitions
         }
-        check_each({where: error_of(code, str(where), None) for where, code in codes.items()})
+        check_each(
+            {where: error_of(code, str(where), None, needs="READ") for where, code in codes.items()}
+        )
 
     # ------------------------------------------------------------------------------- inside
 
@@ -427,7 +437,7 @@ def _partitions(metadata: ClusterMetadata, name: str) -> tuple[PartitionMetadata
     if topic is None:
         return lacking(name)
     if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-        return KafkaError(topic.error_code, name)
+        return error_of(topic.error_code, name, None, needs="DESCRIBE") or lacking(name)
     return tuple(topic.partitions[each] for each in sorted(topic.partitions))
 
 

@@ -13,6 +13,7 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     PartialFailureError,
+    with_right,
 )
 
 T = TypeVar("T")
@@ -32,7 +33,12 @@ _ALREADY: Final = frozenset(
 
 
 def error_of(
-    code: int, name: str, message: str | None, lost: KohortError | None = None
+    code: int,
+    name: str,
+    message: str | None,
+    lost: KohortError | None = None,
+    *,
+    needs: str,
 ) -> KafkaError | None:
     """Return the error that a code stands for; None for none.
 
@@ -41,10 +47,11 @@ def error_of(
         name: What it is said of.
         message: What the broker says.
         lost: Why an earlier attempt of the same call got no answer: it may have succeeded.
+        needs: The operation that the user must be allowed.
     """
     if not code:
         return None
-    text = f"{name}: {message}" if message else name
+    text = with_right(code, f"{name}: {message}" if message else name, needs)
     if lost is None or code not in _ALREADY:
         return KafkaError(code, text)
     error = KafkaError(
@@ -55,13 +62,13 @@ def error_of(
     return error
 
 
-def check(code: int, name: str, message: str | None) -> None:
-    """Raise the error that a code stands for, if it does.
+def check(code: int, name: str, message: str | None, *, needs: str) -> None:
+    """Raise the error that a code stands for, if it does; arguments as `error_of`.
 
     Raises:
         KafkaError: It does.
     """
-    error = error_of(code, name, message)
+    error = error_of(code, name, message, needs=needs)
     if error is not None:
         raise error
 

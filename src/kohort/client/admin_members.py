@@ -72,7 +72,9 @@ async def _leave(
         lambda answer: [answer.error_code],
         deadline,
     )
-    return error_of(response.error_code, member_id, response.error_message, deadline.lost)
+    return error_of(
+        response.error_code, member_id, response.error_message, deadline.lost, needs="READ"
+    )
 
 
 async def _remove(
@@ -96,9 +98,11 @@ async def _remove(
         lambda answer: [answer.error_code],
         deadline,
     )
-    check(response.error_code, group_id, None)
+    check(response.error_code, group_id, None, needs="READ")
     answers = zip(members, response.members, strict=False)
     return {
-        each.member_id: error_of(answer.error_code, each.member_id, None, deadline.lost)
+        each.member_id: error_of(
+            answer.error_code, each.member_id, None, deadline.lost, needs="READ"
+        )
         for each, answer in answers
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from kohort.client.admin_errors import check_results
+from kohort.client.admin_errors import check_results, error_of
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import ClusterMetadata
@@ -126,4 +126,5 @@ def _result(where: TopicPartition, entry: DeleteRecordsPartitionResult | None) -
         return KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"{shown(where)}: the answer does not have it"
         )
-    return KafkaError(entry.error_code, shown(where)) if entry.error_code else entry.low_watermark
+    error = error_of(entry.error_code, shown(where), None, needs="DELETE")
+    return entry.low_watermark if error is None else error

@@ -14,7 +14,7 @@ from kohort.client.measures import lag_of
 from kohort.client.metadata import ClusterMetadata, TopicMetadata
 from kohort.client.offsets import OffsetAndTimestamp, list_offsets
 from kohort.client.partitions import EARLIEST, LATEST, PartitionState
-from kohort.errors import KafkaError
+from kohort.errors import KafkaError, with_right
 from kohort.types import TopicPartition
 
 
@@ -204,7 +204,8 @@ def _is_there(name: str, found: ClusterMetadata) -> bool:
     """
     topic = found.topics.get(name)
     if topic is not None and topic.error_code:
-        error = KafkaError(topic.error_code, f"topic {name}")
+        text = with_right(topic.error_code, f"topic {name}", "DESCRIBE")
+        error = KafkaError(topic.error_code, text)
         if not error.retriable:
             raise error
         return False

@@ -27,6 +27,7 @@ from kohort.errors import (
     PartialFailureError,
     RebalanceInProgressError,
     RequestTimedOutError,
+    with_right,
 )
 from kohort.group.member import commits
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
@@ -154,7 +155,9 @@ class Committer:
 
     def _refused(self, work: _Work) -> dict[object, KafkaError]:
         return {
-            each: KafkaError(code, f"{self._what}: {shown(each)} at offset {at.offset}")
+            each: KafkaError(
+                code, with_right(code, f"{self._what}: {shown(each)} at offset {at.offset}", "READ")
+            )
             for each, (at, code) in sorted(work.refused.items())
         }
 
@@ -336,7 +339,8 @@ class Committer:
         if verdict is CommitVerdict.COMMIT_FAILED:
             raise CommitFailedError(code, f"{self._what} was refused: {self._why_out(code)}")
         why = self._why_out(code) if code == ErrorCode.FENCED_INSTANCE_ID else ""
-        raise KafkaError(code, f"{self._what} was refused" + (f": {why}" if why else ""))
+        text = f"{self._what} was refused" + (f": {why}" if why else "")
+        raise KafkaError(code, with_right(code, text, "READ"))
 
     # --------------------------------------------------------------- what does not exist any more
 

@@ -15,6 +15,7 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     RemoteProtocolError,
+    with_right,
 )
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schema import Message, Request
@@ -79,7 +80,9 @@ class Coordinator:
     def _not_found(self, code: int, why: str) -> KafkaError:
         # Of a group, the text would only repeat the code.
         is_group = self._key_type == _KEY_TYPES["group"]
-        error = KafkaError(code, self._shown if is_group or not why else f"{self._shown}: {why}")
+        text = self._shown if is_group or not why else f"{self._shown}: {why}"
+        right = "READ (to look: DESCRIBE)" if is_group else "WRITE"
+        error = KafkaError(code, with_right(code, text, right))
         self._misses += 1
         if self._misses >= _MISSES:
             text = f"{self._shown} has no coordinator: {error.name}; looking for it again"

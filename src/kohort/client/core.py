@@ -27,7 +27,7 @@ from kohort.client.partitions import Partitions
 from kohort.client.patterns import whole_name
 from kohort.client.positions import Positions
 from kohort.client.reading import failure_to_raise
-from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
+from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError, with_right
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -201,7 +201,9 @@ class ConsumerCore:
         for name in self.topics:
             topic = self.cluster.metadata.topics.get(name)
             if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
-                self._errors.append(KafkaError(topic.error_code, name))
+                self._errors.append(
+                    KafkaError(topic.error_code, with_right(topic.error_code, name, "READ"))
+                )
         if self._pattern is not None and self.membership is not None:
             found = frozenset(
                 name

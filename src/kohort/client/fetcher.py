@@ -29,7 +29,14 @@ from kohort.client.records import whole_chunk, without_aborted
 from kohort.client.transport import BrokerConnection, Ended
 from kohort.client.troubles import SHOWN_BY_METADATA
 from kohort.client.versions import FETCH_BY_NAME
-from kohort.errors import ErrorCode, KafkaError, KohortError, RemoteProtocolError, error_name
+from kohort.errors import (
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    RemoteProtocolError,
+    error_name,
+    with_right,
+)
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
@@ -334,7 +341,7 @@ class Fetcher:
         else:
             place = f"{shown(state.partition)} at offset {asked.entry.fetch_offset}"
             self._cluster.request_refresh()
-            self._stop_or_retry(state, KafkaError(code, place))
+            self._stop_or_retry(state, KafkaError(code, with_right(code, place, "READ")))
 
     def _stop_or_retry(self, state: PartitionState, error: KohortError) -> None:
         if needs_help(error):

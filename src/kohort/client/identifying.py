@@ -11,7 +11,7 @@ from kohort.client.batch import Identity
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig
 from kohort.client.delivery import broken
-from kohort.errors import KafkaError, KohortError, RemoteProtocolError
+from kohort.errors import KafkaError, KohortError, RemoteProtocolError, with_right
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 
 _MAX_INT32: Final = 0x7FFFFFFF
@@ -48,5 +48,6 @@ async def _asked(cluster: Cluster) -> Identity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_MAX_INT32)
     answer = await cluster.send_any(request)
     if answer.error_code:
-        raise KafkaError(answer.error_code, "no producer id")
+        text = with_right(answer.error_code, "no producer id", "IDEMPOTENT_WRITE in")
+        raise KafkaError(answer.error_code, text)
     return Identity(answer.producer_id, answer.producer_epoch)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kohort.client.backoff import Deadline, may_pass
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator import Coordinator
-from kohort.errors import ErrorCode, KafkaError, KohortError, PartialFailureError
+from kohort.errors import ErrorCode, KafkaError, KohortError, PartialFailureError, with_right
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -190,7 +190,8 @@ def _collect(
             continue
         for partition, entry in result.items():
             if entry.error_code:
-                errors.append(KafkaError(entry.error_code, shown(partition)))
+                text = with_right(entry.error_code, shown(partition), "DESCRIBE")
+                errors.append(KafkaError(entry.error_code, text))
             else:
                 found[partition] = OffsetAndTimestamp(
                     entry.offset, entry.timestamp, entry.leader_epoch
@@ -212,6 +213,7 @@ def missing_error(cluster: Cluster, partition: TopicPartition) -> KafkaError:
         text = shown(partition)
         if topic is not None and not code:
             text += f"; topic {topic.name} has {len(topic.partitions)} partitions"
+        text = with_right(code, text, "DESCRIBE")
         return KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, shown(partition))
 
@@ -248,7 +250,8 @@ async def fetch_committed(
     what = f"offsets of group {coordinator.group_id}"
     for answer in response.groups:
         if answer.error_code:
-            raise KafkaError(answer.error_code, what)
+            text = with_right(answer.error_code, what, "DESCRIBE")
+            raise KafkaError(answer.error_code, text)
     entries = {
         TopicPartition(topic.name, entry.partition_index): entry
         for answer in response.groups

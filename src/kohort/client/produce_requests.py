@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kohort.client.batch import Batch
 from kohort.client.config import ProducerConfig
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import ErrorCode, KafkaError, KohortError, with_right
 from kohort.types import TopicPartition
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -65,7 +65,8 @@ def refusal_of(partition: TopicPartition, answer: PartitionProduceResponse) -> K
     code = answer.error_code
     if code == ErrorCode.UNKNOWN_TOPIC_ID:  # programs know topics by name
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return KafkaError(code, ": ".join(text for text in texts if text))
+    said = ": ".join(text for text in texts if text)
+    return KafkaError(code, with_right(code, said, "WRITE"))
 
 
 def named(partition: TopicPartition) -> str:

@@ -9,7 +9,7 @@ from kohort.client._open_batches import OpenBatches
 from kohort.client.backoff import Backoff, Deadline
 from kohort.client.cluster import Cluster
 from kohort.client.config import ProducerConfig
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, with_right
 from kohort.types import TopicPartition
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -114,7 +114,8 @@ class ProducerTopics:
                 f"there is no topic {topic}; create it (the broker did not create it within"
                 f" max.block.ms, {self._config.max_block_ms} ms) or correct its name",
             )
-        return KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic}")
+        text = with_right(code, f"topic {topic}", "WRITE")
+        return KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def trouble(self, partition: TopicPartition) -> KafkaError | None:
         """Return why a partition cannot be produced to, as far as the brokers' metadata says."""
@@ -122,7 +123,8 @@ class ProducerTopics:
         where = f"{partition.topic}-{partition.partition}"
         if topic is None or topic.error_code:
             code = topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return KafkaError(code, f"{where}: the topic cannot be used any more")
+            text = with_right(code, f"{where}: the topic cannot be used any more", "WRITE")
+            return KafkaError(code, text)
         if partition.partition not in topic.partitions:
             return KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not there any more"

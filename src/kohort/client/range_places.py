@@ -20,6 +20,7 @@ from kohort.errors import (
     KafkaError,
     RemoteProtocolError,
     RequestTimedOutError,
+    with_right,
 )
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -229,7 +230,9 @@ class Places:
         if len(found) != 1 or found[0].partition_index != partition:
             raise RemoteProtocolError(f"the offsets of {topic}-{partition} are not in the answer")
         if found[0].error_code:
-            raise KafkaError(found[0].error_code, f"offsets of {topic}-{partition}")
+            code = found[0].error_code
+            text = with_right(code, f"offsets of {topic}-{partition}", "DESCRIBE")
+            raise KafkaError(code, text)
         return found[0].offset
 
     def _ask_anyone(self, topic: str, deadline: Deadline) -> MetadataResponse:
@@ -280,7 +283,8 @@ def _described(
     if described is None:
         raise RemoteProtocolError(f"the metadata lacks {topic}, which was asked for")
     if described.error_code:
-        raise KafkaError(described.error_code, f"topic {topic}")
+        text = with_right(described.error_code, f"topic {topic}", "READ")
+        raise KafkaError(described.error_code, text)
     # Brokers before Kafka 2.8 tell no ids.
     if topic_id is not None and described.topic_id.int and described.topic_id != topic_id:
         raise TopicRemadeError(

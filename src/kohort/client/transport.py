@@ -46,7 +46,7 @@ Ended: TypeAlias = Answered | Failed
 _NO_TOKEN = 0
 
 _UNANSWERED = " before it answered a request (a listener that wants SASL does so)"
-_UNGREETED = " before it answered the first request (a listener that wants TLS may do so)"
+_UNGREETED = " before it answered the first request"
 
 
 def now_ms() -> int:

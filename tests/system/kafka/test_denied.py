@@ -1,0 +1,108 @@
+"""A user without rights on Apache Kafka with ACLs: each error names what is missing, at once."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kohort import AdminClient, Consumer, Producer, TopicPartition
+from kohort.client import NewTopic
+from kohort.client.ranges import RangeReader
+from kohort.errors import ErrorCode, KafkaError
+from tests.real_kafka.secured import POWERLESS, POWERLESS_PASSWORD, SecuredKafka
+
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
+NEVER_MS = 3_600_000
+TOPIC = "closed"
+PLACE = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with SecuredKafka(tmp_path_factory.mktemp("denying")) as started:
+        with AdminClient(bootstrap_servers=started.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(TOPIC, 1)])
+        yield started
+
+
+@pytest.fixture
+def powerless(kafka: SecuredKafka) -> dict[str, Any]:
+    user = {"sasl_username": POWERLESS, "sasl_password": POWERLESS_PASSWORD}
+    return kafka.as_user("SASL_SSL", "SCRAM-SHA-256", **user)
+
+
+def denied(call: Callable[[], object], code: ErrorCode, resource: str, operation: str) -> None:
+    """Whether a call says so, without a wait."""
+    with pytest.raises(KafkaError) as caught:
+        call()
+    kind = code.name.removesuffix("_AUTHORIZATION_FAILED").lower().replace("_", " ")
+    text = str(caught.value)
+    assert caught.value.code == code
+    assert not caught.value.retriable
+    assert re.search(rf"{resource}.*: allow the client's user to {operation}.* this {kind}$", text)
+
+
+def test_topics(powerless: dict[str, Any]) -> None:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    waiting = {**powerless, "default_api_timeout_ms": NEVER_MS}
+    with AdminClient(**waiting) as admin:
+        denied(lambda: admin.create_topics([NewTopic("u", 1)]), code, "u", "CREATE")
+        denied(lambda: admin.delete_topics([TOPIC]), code, TOPIC, "DELETE")
+        denied(lambda: admin.create_partitions({TOPIC: 2}), code, TOPIC, "ALTER")
+        denied(lambda: admin.describe_topics([TOPIC]), code, TOPIC, "DESCRIBE")
+    with Producer(**powerless, max_block_ms=NEVER_MS) as producer:
+        denied(lambda: producer.send(TOPIC, b"value"), code, TOPIC, "WRITE")
+    with Consumer(**waiting) as consumer:
+        denied(lambda: consumer.end_offsets([PLACE]), code, TOPIC, "DESCRIBE")
+    own = {name.replace("_", "."): str(value) for name, value in powerless.items()}
+    reader = RangeReader(powerless["bootstrap_servers"], own)
+    denied(lambda: list(reader.read(TOPIC, 0, 0, 1)), code, TOPIC, "READ")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups(protocol: Any, powerless: dict[str, Any]) -> None:
+    code, group = ErrorCode.GROUP_AUTHORIZATION_FAILED, f"g-{uuid.uuid4().hex}"
+    waiting = {**powerless, "default_api_timeout_ms": NEVER_MS}
+    with AdminClient(**waiting) as admin:
+        for call in (admin.list_group_offsets, lambda g: admin.describe_groups([g])):
+            denied(lambda: call(group), code, group, "READ")  # noqa: B023  # called at once
+        denied(lambda: admin.delete_groups([group]), code, group, "READ")
+    consumer = Consumer(TOPIC, group_id=group, group_protocol=protocol, **waiting)
+    denied(lambda: consumer.poll(NEVER_MS), code, group, "READ")
+    with suppress(KafkaError):  # it says once more what it could not do
+        consumer.close()
+
+
+def test_transactional_ids(powerless: dict[str, Any]) -> None:
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    producer = Producer(**powerless, transactional_id="tx", max_block_ms=NEVER_MS)
+    with pytest.raises(KafkaError, match=r"transactional id tx.* WRITE") as caught:
+        producer.begin_transaction()
+    assert caught.value.code == code
+    with suppress(KafkaError):
+        producer.close()
+
+
+def test_a_right_is_enough_once_it_is_there(kafka: SecuredKafka, powerless: dict[str, Any]) -> None:
+    """What the errors ask for is what the authorizer wants: each right is granted in turn."""
+    group = f"g-{uuid.uuid4().hex}"
+
+    def allow(operation: str, *resource: str) -> None:
+        where = ["--bootstrap-server", kafka.bootstrap_servers, "--add"]
+        who = ["--allow-principal", f"User:{POWERLESS}", "--operation", operation]
+        kafka.run_tool(ACL_COMMAND, *where, *who, *resource)
+
+    allow("WRITE", "--topic", TOPIC)
+    with Producer(**powerless) as producer:
+        producer.send(TOPIC, b"value").result(60)
+    allow("READ", "--topic", TOPIC)
+    allow("READ", "--group", group)
+    with Consumer(TOPIC, group_id=group, auto_offset_reset="earliest", **powerless) as consumer:
+        while not consumer.poll(1_000):
+            pass
+        consumer.commit()
