@@ -3,8 +3,8 @@
 One application of 8 tasks with state, constant input, on an embedded broker. An instance has all
 tasks; a second one is added (out); two more replace both (swap); one of those leaves (in). Without
 learners (none) a task moves as soon as a newcomer could begin to learn it (no bound on
-`acceptable_recovery_lag`), which replays the state while no instance processes. Instances are processes
-of their own. Both ways are measured in the same run, in turn.
+`acceptable_recovery_lag`), which replays the state while no instance processes. Instances are
+processes of their own. Both ways are measured in the same run, in turn.
 
     python benchmarks/streams_learner.py [--keys 20000] [--rate 400] [--repeat 1] [--json]
 
@@ -22,6 +22,7 @@ import tempfile
 import uuid
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -172,7 +173,7 @@ async def _moves(first: Instance, second: Instance, third: Instance, fourth: Ins
     for each in new:
         each.start()
     for each in new:
-        await each.until(lambda each=each: each.events != [])  # type: ignore[misc]  # bound
+        await each.until(partial(bool, each.events))
     await asyncio.gather(first.leave(), second.leave())
     await third.until(lambda: third.owned + fourth.owned == TASKS)
     swapped = len(third.started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -33,7 +34,7 @@ async def _of_both_types(case: Case) -> None:
         async with AsyncProducer(bootstrap_servers=case.address) as producer:
             await case.send(producer, 100)
         async with running(application, case.address, settings) as one:
-            await one.until(lambda one=one: _processes(one) == TASKS)  # type: ignore[misc]  # bound
+            await one.until(partial(_has_all, one))
             assert await _type_of(case) == settings.protocol_type
             (member,) = (await look(case.name, {"bootstrap_servers": case.address})).members
             assert member.member_id == one.instance.member_id
@@ -42,8 +43,8 @@ async def _of_both_types(case: Case) -> None:
             await case.check_exact()
 
 
-def _processes(one: Running) -> int:
-    return list(one.instance.tasks.values()).count(Role.RUNNING)
+def _has_all(one: Running) -> bool:
+    return list(one.instance.tasks.values()) == [Role.RUNNING] * TASKS
 
 
 async def _type_of(case: Case) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from kohort.streams.assignment.situation import Current, Leaving, Readiness, Sit
 from kohort.streams.assignment.target import assign, band
 from kohort.streams.holding import Role
 from kohort.streams.settings import StreamSettings
-from tests.streams.counting import running
+from tests.streams.counting import Running, running
 from tests.streams.feeding import TASKS, Case
 from tests.streams.group import tasks
 
@@ -98,8 +99,8 @@ async def _shared(case: Case) -> None:
         running(application, address, larger, heartbeat_interval_ms=200) as large,
     ):
         for one, share in ((small, 1), (large, TASKS - 1)):
-            await one.until(
-                lambda one=one, share=share: (  # type: ignore[misc]  # bound
-                    list(one.instance.tasks.values()).count(Role.RUNNING) == share
-                )
-            )
+            await one.until(partial(_runs, one, share))
+
+
+def _runs(one: Running, count: int) -> bool:
+    return list(one.instance.tasks.values()).count(Role.RUNNING) == count
