@@ -11,6 +11,9 @@ from msgspec import structs
 from kohort import AsyncProducer
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import ConfigError, ErrorCode, KafkaError
+from kohort.group.assignors import RangeAssignor
+from kohort.group.member.classic.machine import ClassicMember
+from kohort.group.member.config import MemberConfig
 from kohort.streams.holding import Role
 from kohort.streams.inspecting import look
 from kohort.streams.settings import StreamSettings
@@ -63,3 +66,11 @@ async def _refused(case: Case, settings: StreamSettings) -> None:
 def test_another_type_is_refused() -> None:
     with pytest.raises(ConfigError, match="protocol_type = 'connect'"):
         StreamSettings(protocol_type="connect")  # type: ignore[arg-type]  # a user's mistake
+
+
+def test_the_assignors_of_one_member_have_one_type() -> None:
+    other = RangeAssignor()
+    other.protocol_type = "stream"
+    other.name = "another"  # type: ignore[misc]  # two of one name are refused before
+    with pytest.raises(ConfigError, match=r"differ in protocol type: \['consumer', 'stream'\]"):
+        ClassicMember(MemberConfig(group_id="g"), [RangeAssignor(), other])
