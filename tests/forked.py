@@ -60,7 +60,10 @@ class Forked:
 
     def __init__(self, status: IO[bytes]) -> None:
         self._status = status
-        self.pid = int.from_bytes(status.read(LENGTH), "big")
+        told = status.read(LENGTH)
+        # the server has ended: process 0 would be the group of the test itself
+        assert len(told) == LENGTH, "the server of programs ended before it started one"
+        self.pid = int.from_bytes(told, "big")
 
     def wait(self, timeout_s: float) -> int:
         """Its exit code, as `subprocess` gives it; TimeoutExpired if it is not over by then."""
