@@ -42,7 +42,7 @@ settings.load_profile("same")
 OPTIONAL = {"sphinx": "kohort[docs]", "fastapi": "kohort[dev]"}
 
 # What may be absent: tests use a fixture of that name, or are in a folder that `tiers` names.
-PARTS = ("real_kafka", "spark", "javac", "chromium", *OPTIONAL)
+PARTS = ("real_kafka", "spark", "javac", "chromium", "delta_spark", *OPTIONAL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,17 +90,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def not_installed() -> list[str]:
-    """The packages that are missing: no other test needs them."""
-    return [name for name in OPTIONAL if find_spec(name) is None]
+def not_installed() -> dict[str, str]:
+    """The parts that are missing and no other test needs, each with what brings it."""
+    missing = [name for name in OPTIONAL if find_spec(name) is None]
+    absent = {name: f"pip install '{OPTIONAL[name]}'" for name in missing}
+    if not os.environ.get("KOHORT_DELTA_SPARK"):
+        absent["delta_spark"] = "KOHORT_DELTA_SPARK names no Python with it, see CONTRIBUTING.md"
+    return absent
 
 
 def pytest_report_header() -> list[str]:
     """Say what is left out, and why."""
-    return [
-        f"left out: tests that need {part} (pip install '{OPTIONAL[part]}')"
-        for part in not_installed()
-    ]
+    return [f"left out: tests that need {part} ({how})" for part, how in not_installed().items()]
 
 
 @pytest.hookimpl(wrapper=True)
