@@ -138,3 +138,8 @@ def test_a_restore_between_the_look_at_a_table_and_its_commit_is_found(
     with pytest.raises(SinkError, match="shows checkpoint 1 at most, and the region has published"):
         sink.publish(4, {ONE: made(sink, [GOOD], 4)})
     assert DeltaTable(tmp_path / "out").to_pyarrow_table().num_rows == 1
+
+
+def test_tasks_get_a_writer_before_there_is_a_table(tmp_path: Path) -> None:
+    write = DeltaSink(tmp_path / "out", SCHEMA).task_writer("one", 1)
+    assert write().close() == []

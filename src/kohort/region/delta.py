@@ -80,11 +80,9 @@ class DeltaPublisher:
             SinkError: It is another region's of this name, needs a writer that this is not, or does
                 not show what was published.
         """
-        from deltalake import DeltaTable
-
         self._note_region(region, region_id)
         self.check(shown)
-        if DeltaTable.is_deltatable(self._storage.uri, dict(self._storage.options)):
+        if self._exists():
             self._check_table(self._table())
 
     def _note_region(self, region: str, region_id: str) -> None:
@@ -98,12 +96,10 @@ class DeltaPublisher:
         Raises:
             SinkError: It does not have it.
         """
-        from deltalake import DeltaTable
-
         if not shown:
             return
         uri = self._storage.uri
-        if not DeltaTable.is_deltatable(uri, dict(self._storage.options)):
+        if not self._exists():
             check_shown(uri, 0, shown)
         table = self._table()
         check_shown(uri, table.transaction_version(self._application) or 0, shown)
@@ -145,6 +141,11 @@ class DeltaPublisher:
         except DeltaError:  # the log of that version is gone
             return 0
         return table.transaction_version(self._application) or 0
+
+    def _exists(self) -> bool:
+        from deltalake import DeltaTable
+
+        return bool(DeltaTable.is_deltatable(self._storage.uri, dict(self._storage.options)))
 
     def _table(self) -> DeltaTable:
         from deltalake import DeltaTable
@@ -315,7 +316,7 @@ class DeltaSink(DeltaPublisher):
     def _layout(self) -> FileLayout:
         """How the rows of a cut become files; the table may have got a NOT NULL since the last."""
         schema = self._schema.serialize().to_pybytes()
-        required = required_fields(self._table())
+        required = required_fields(self._table()) if self._exists() else ()
         return FileLayout(schema, self._partition_by, self._target_file_bytes, required)
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
