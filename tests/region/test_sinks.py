@@ -241,15 +241,15 @@ def test_a_table_that_was_restored_to_its_newest_rows_again_is_accepted(tmp_path
     assert shown(sink, tmp_path) == [2, 4]
 
 
-def test_a_restore_between_look_and_commit_is_noticed_at_the_next_look(tmp_path: Path) -> None:
+def test_a_restore_after_the_look_is_noticed_before_the_commit(tmp_path: Path) -> None:
     sink = two_checkpoints(tmp_path, "delta")
     assert isinstance(sink, DeltaSink)
+    sink.check(4)
     DeltaTable(tmp_path).restore(1)
     writer = sink.writer(ONE, 1)
     writer.write(PLACE, [row(6)])
-    sink.publish(6, {ONE: writer.prepare(6, 1)})
     with pytest.raises(SinkError, match="checkpoint 2 at most"):
-        sink.check(6)
+        sink.publish(6, {ONE: writer.prepare(6, 1)})
 
 
 def test_functions_can_say_what_is_visible() -> None:
