@@ -81,7 +81,7 @@ def test_a_foreign_key_names_no_checkpoint(key: bytes) -> None:
     [
         ({7: 1}, "7 of type int"),
         ({"a": {None: 1}}, "None of type NoneType"),
-        ({"a": [1, ({True: 1},)]}, "True of type bool"),
+        ({"a": [1, [{True: 1}]]}, "True of type bool"),
         ({"a": 1, b"b": 1}, "b'b' of type bytes"),
     ],
 )

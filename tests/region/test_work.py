@@ -16,6 +16,7 @@ from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.region import OperatorId, RegionPartition
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
+from kohort.region.errors import FunctionError
 from kohort.region.machines.events import ControllerInput, Delivered, Publish, PublishFailed
 from kohort.region.machines.records import Ask, RegionSettings
 from kohort.region.starts import StartPosition
@@ -75,7 +76,7 @@ def test_a26_an_offset_moves_after_the_function_has_returned_and_its_rows_are_ta
     work.delivered(fetched, ["a row"])
     assert reports == [Delivered(PARTITION, 6, 1)]
     assert work.positions() == {PARTITION: 6}
-    with pytest.raises(RuntimeError):
+    with pytest.raises(FunctionError, match="cannot be written: RuntimeError"):
         work.delivered(fetched, raising())
     assert (len(reports), work.positions()) == (1, {PARTITION: 6})
 

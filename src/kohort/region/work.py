@@ -264,7 +264,8 @@ class Work:
                 raise
             except Exception as error:
                 raise FunctionError(
-                    f"what the function returned for {_offsets(batch)} cannot be written: {error}"
+                    f"what the function returned for {_offsets(batch)} cannot be written: "
+                    f"{type(error).__name__}: {error}"
                 ) from error
         self.advance(batch.partition, batch.records[-1].offset + 1)
 
