@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.region import _strangers
+from kohort.cli.region import _seen
 from kohort.client import AdminClient, Consumer, ConsumerRecord, NewTopic
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import ErrorCode, KafkaError
@@ -134,7 +134,10 @@ def test_a_group_that_cannot_be_described_is_told(address: str, topic: str, one:
         sight = asyncio.run(look(one.worker.region, address))
     assert sight.strangers == ()
     assert f"group group-{topic} cannot be described: " in sight.problem
-    assert _strangers(sight) == {"strangers": None, "problem": sight.problem}
+    assert sight.gone == ()
+    seen = _seen(one.worker.region, sight)
+    assert (seen["strangers"], seen["problem"]) == (None, sight.problem)
+    assert [each["gone"] for each in seen["operators"]] == [None]
 
 
 def test_settings_come_from_a_file(address: str, topic: str, one: Running, tmp_path: Path) -> None:

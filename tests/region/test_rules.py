@@ -71,10 +71,15 @@ def test_a2_who_comes_first_makes_the_region_and_the_others_take_it_as_it_is() -
 
 def test_a3_an_operator_of_another_region_fails_by_name() -> None:
     region, _ = one()
-    other = Process(region, "x", settings=replace(SETTINGS, group_id="other"))
+    other = Process(region, "x", settings=replace(SETTINGS, group_id="other", max_resets=7))
     other.put(Folded(region.state))
     assert isinstance(other.failed, DifferentRegionError)
-    assert "group_id='other'" in str(other.failed)
+    differing = (
+        f"group_id is other here and {SETTINGS.group_id} in the region, max_resets is 7 here"
+    )
+    assert str(other.failed).startswith(f"operator {other.id}: {differing}")
+    assert "period_ms" not in str(other.failed)
+    assert "give the same to all its workers, or take a region of another name" in str(other.failed)
 
 
 def test_a4_a_registration_that_got_lost_is_said_again() -> None:

@@ -175,7 +175,10 @@ def test_what_was_complete_is_published_when_all_operators_are_gone(
     ("arguments", "said"),
     [
         (("nowhere", "--sink", "parquet:{out}"), "there is no region 'nowhere'"),
-        (("{region}", "--sink", "parquet:{out}", "--period-ms", "7"), "has period_ms=300, and 7"),
+        (
+            ("{region}", "--sink", "parquet:{out}", "--period-ms", "7"),
+            "period_ms is 7 here and 300 in",
+        ),
         (("{region}", "--sink", "{out}"), "--sink must be parquet:PATH or delta:TABLE"),
         (("{region}", "--sink", "parquet:"), "--sink must be parquet:PATH or delta:TABLE"),
         (("{region}", "--sink", "parquet:{out}", "--mode", "x"), "--mode must be periodic or"),
@@ -202,7 +205,7 @@ def test_a_region_that_others_make_otherwise_meanwhile_is_refused(
         eventually(lambda: one.completed > 0, "the region is there")
         with started(*where, "--group-id", "another") as controller:
             assert controller.end(None) == 1
-    assert f"has group_id=group-{topic}, and another was given" in controller.said
+    assert f"group_id is another here and group-{topic} in the region" in controller.said
 
 
 def test_the_output_of_another_region_is_refused(address: str, topic: str, tmp_path: Path) -> None:

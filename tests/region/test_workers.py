@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,8 @@ from kohort.region import (
     SinkError,
     StateLimitError,
 )
+from kohort.region.inspecting import opened
+from kohort.region.machines.records import Evict
 from kohort.types import TopicPartition
 from tests.region.regions import (
     PROTOCOLS,
@@ -168,6 +171,29 @@ def test_the_newer_process_of_a_name_wins(address: str, topic: str, tmp_path: Pa
             produce(address, topic, PARTITIONS, 500, first=500)
             eventually(lambda: visible(tmp_path) == 1_000, "the newer one goes on")
     assert newer.error is None
+
+
+def test_a_worker_that_was_evicted_is_told_why_and_what_to_do(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    produce(address, topic, PARTITIONS, 100)
+    with running(worker(address, topic, ParquetDirectory(tmp_path))) as (one,):
+        eventually(lambda: visible(tmp_path) == 100, "it works")
+        asyncio.run(evict(address, one.worker.region, "it is not in the group any more"))
+        one.join()
+    assert isinstance(one.error, OperatorFencedError)
+    said = str(one.error)
+    assert "the controller evicted it: it is not in the group any more" in said
+    assert "a longer session_timeout_ms" in said
+    assert "a longer reset_timeout_ms" in said
+
+
+async def evict(address: str, region: str, why: str) -> None:
+    """Say what the controller would say of a process that was stopped for too long."""
+    async with opened(region, {"bootstrap_servers": address}) as control:
+        state = await control.caught_up()
+        (operator,) = state.operators.values()
+        await control.append([Evict(state.epoch, state.controller, operator.id, why)])
 
 
 def test_another_group_is_refused(address: str, topic: str, tmp_path: Path) -> None:

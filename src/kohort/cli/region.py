@@ -29,6 +29,8 @@ from kohort.client.security_config import without_aliases
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kohort.region.candidate import Candidate
     from kohort.region.inspecting import Sight
     from kohort.region.machines.state import Operator, RegionState
@@ -57,9 +59,11 @@ def status(
 ) -> None:
     """Show the phase, the last checkpoint, the operators, and whom the region waits for.
 
-    Members of the group that are no operators are named with client id and host.
+    Operators that are not in the group any more are shown as gone; members of the group that are no
+    operators are named with client id and host.
 
-    Exit code 0: it is processing; 3: it waits for somebody; 4: it gave up or nothing runs.
+    Exit code 0: it is processing; 3: it waits for somebody, or more than 5 complete checkpoints
+    are not visible; 4: it gave up or nothing runs.
     """
     settings = client_settings(bootstrap_servers, command_config)
     if watch:
@@ -67,10 +71,10 @@ def status(
         return
     sight = asyncio.run(_look(region, settings))
     if as_json:
-        typer.echo(json.dumps(as_dict(region, sight.state) | _strangers(sight)))
+        typer.echo(json.dumps(_seen(region, sight)))
     else:
-        Console().print(_with_strangers(region, sight))
-    sys.exit(_exit_code(sight.state))
+        Console().print(_shown_sight(region, sight))
+    sys.exit(_exit_code(sight))
 
 
 async def _look(region: str, settings: ClientSettings) -> Sight:
@@ -86,7 +90,7 @@ async def _watch(region: str, settings: ClientSettings) -> None:
     async with sights(region, settings) as look:
 
         async def look_again() -> Group:
-            return _with_strangers(region, await look())
+            return _shown_sight(region, await look())
 
         await refreshed(look_again, _EVERY_S)
 
@@ -330,9 +334,14 @@ def client_settings(bootstrap_servers: str, command_config: Path | None) -> Clie
     return {**own, "bootstrap_servers": bootstrap_servers}
 
 
-def _exit_code(state: RegionState) -> int:
-    if state.exhausted or not state.operators:
+def _exit_code(sight: Sight) -> int:
+    from kohort.region.machines.describing import is_without, publishing_problem
+
+    state = sight.state
+    if state.exhausted or len(sight.gone) == len(state.operators):
         return 4
+    if is_without(state, sight.gone) or publishing_problem(state):
+        return 3
     return 3 if state.phase.name not in ("PROCESSING", "CHECKPOINT_PENDING", "DRAINING") else 0
 
 
@@ -384,13 +393,14 @@ def _partitions(state: RegionState) -> list[dict[str, Any]]:
     ]
 
 
-def shown(region: str, state: RegionState) -> Group:
+def shown(region: str, state: RegionState, gone: Collection[Operator] = ()) -> Group:
     """Return a region as a person reads it."""
     from kohort.region.machines.describing import what_it_waits_for
 
     table = Table("OPERATOR", "HOST", "PROCESS", "PARTITIONS", "STATE", box=None, pad_edge=False)
     for name, each in sorted(state.operators.items()):
         condition = each.unhealthy or ("behind" if each.attempt < state.attempt else "ok")
+        condition = "gone" if each in gone else condition
         owned = ", ".join(str(partition) for partition in sorted(each.owned)) or NONE
         table.add_row(name, each.host, each.process, owned, condition)
     group = state.settings.group_id if state.settings else NONE
@@ -399,26 +409,50 @@ def shown(region: str, state: RegionState) -> Group:
         f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
     )
     at = time.strftime("%H:%M:%S")
-    return Group(head, f"{at}  {what_it_waits_for(state)}", table if state.operators else "")
+    return Group(head, f"{at}  {what_it_waits_for(state, gone)}", table if state.operators else "")
 
 
-def _strangers(sight: Sight) -> dict[str, Any]:
-    """Return the members of the group that are no operators as JSON has them; null: not known."""
+def _seen(region: str, sight: Sight) -> dict[str, Any]:
+    """Return a region and its group as JSON has them; null: not known, as the problem says."""
+    from kohort.region.machines.describing import publishing_problem, what_it_waits_for
+
+    state = sight.state
+    ids = {each.id for each in sight.gone}
+    operators = [
+        _operator(each) | {"gone": None if sight.problem else each.id in ids}
+        for _, each in sorted(state.operators.items())
+    ]
+    problems = [each for each in (sight.problem, publishing_problem(state)) if each]
+    return {
+        **as_dict(region, state),
+        "waits_for": what_it_waits_for(state, sight.gone),
+        "operators": operators,
+        "strangers": _strangers(sight),
+        "problem": "; ".join(problems) or None,
+    }
+
+
+def _strangers(sight: Sight) -> list[dict[str, str]] | None:
+    """Return the members of the group that are no operators; None: not known."""
     found = [
         {"client_id": each.client_id, "host": each.host, "member_id": each.member_id}
         for each in sight.strangers
     ]
-    return {"strangers": None if sight.problem else found, "problem": sight.problem or None}
+    return None if sight.problem else found
 
 
-def _with_strangers(region: str, sight: Sight) -> Group:
-    """Return a region and the members of its group that are no operators, for a person."""
+def _shown_sight(region: str, sight: Sight) -> Group:
+    """Return a region, what is wrong, and members of its group that are no operators."""
+    from kohort.region.machines.describing import publishing_problem
     from kohort.region.machines.strangers import told_stranger
 
     lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]
     if sight.problem:
-        lines.append(f"WARNING: whether others are in the group is not known: {sight.problem}")
-    return Group(shown(region, sight.state), *lines)
+        lines.append(f"WARNING: who is in the group is not known: {sight.problem}")
+    problem = publishing_problem(sight.state)
+    if problem:
+        lines.append(f"WARNING: {problem}")
+    return Group(shown(region, sight.state, sight.gone), *lines)
 
 
 def _shown_phase(state: RegionState) -> str:

@@ -13,6 +13,7 @@ from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
 from kohort.region.errors import DifferentRegionError, RegionError
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
+from kohort.region.machines.describing import told_differences
 from kohort.region.machines.records import RegionSettings
 from kohort.region.names import problem_of
 from kohort.region.worker import first
@@ -128,12 +129,9 @@ class Candidate:
     def _check(self, state: RegionState) -> None:
         if state.settings is None:
             return
-        for name, value in self._wanted.items():
-            found = getattr(state.settings, name)
-            if found != value:
-                raise DifferentRegionError(
-                    f"region {self._region} has {name}={found}, and {value} was given"
-                )
+        differences = told_differences(self._wanted, state.settings)
+        if differences:
+            raise DifferentRegionError(f"region {self._region}: {differences}")
 
     def stop(self) -> None:
         """End, once the output of complete checkpoints is visible if that is this one's to do."""

@@ -14,7 +14,7 @@ from kohort.client import AsyncConsumer
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.transport import now_ms
 from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
-from kohort.region.group_members import members_of
+from kohort.region.group_members import described
 from kohort.region.machines.events import (
     Append,
     Appended,
@@ -123,11 +123,11 @@ class Controlling:
             await asyncio.sleep(_DESCRIBE_S)
             if self._is_chosen:
                 try:
-                    members = await members_of(admin, self._group_id)
+                    group = await described(admin, self._group_id)
                 except KafkaError as error:
                     log.warning("group %s cannot be described: %s", self._group_id, error)
                 else:
-                    self.tell(GroupDescribed(members))
+                    self.tell(GroupDescribed(group.members))
 
     # --------------------------------------------------------------------------------- the machine
 

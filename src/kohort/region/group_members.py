@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kohort.errors import ErrorCode, KafkaError
 from kohort.region.machines.events import GroupMember
 
 if TYPE_CHECKING:
     from kohort.client.async_admin import AsyncAdminClient
 
+# In other states a member that lives may be missing for a moment.
+_AT_REST = frozenset(("Stable", "Empty", "Dead"))
 
-async def members_of(admin: AsyncAdminClient, group_id: str) -> tuple[GroupMember, ...]:
-    """Return the members of a group; none if there is no such group.
+
+class OperatorGroup(Struct, frozen=True):
+    """The group of a region's operators.
+
+    Attributes:
+        members: Its members.
+        is_at_rest: Whether no rebalance is under way, so that each member that lives is among them.
+    """
+
+    members: tuple[GroupMember, ...] = ()
+    is_at_rest: bool = True
+
+
+async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
+    """Return a group as it is now; one without members if there is no such group.
 
     Raises:
         KafkaError: It cannot be described.
     """
     try:
-        found = await admin.describe_groups([group_id])
+        found = (await admin.describe_groups([group_id]))[group_id]
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return ()
-    members = found[group_id].members
-    return tuple(GroupMember(m.member_id, m.client_id, m.client_host) for m in members)
+        return OperatorGroup()
+    members = (GroupMember(m.member_id, m.client_id, m.client_host) for m in found.members)
+    return OperatorGroup(tuple(members), found.state in _AT_REST)

@@ -17,18 +17,22 @@ from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import KohortError
 from kohort.region.control_log import ControlLog
 from kohort.region.errors import RegionError
-from kohort.region.group_members import members_of
+from kohort.region.group_members import described
 from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import what_it_waits_for
 from kohort.region.machines.records import DRAIN, RESET, STOP, Ask
-from kohort.region.machines.strangers import strangers_among
+from kohort.region.machines.strangers import gone_among, strangers_among
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.region.machines.events import GroupMember
     from kohort.region.machines.records import RegionRecord
-    from kohort.region.machines.state import RegionState
+    from kohort.region.machines.state import Operator, RegionState
+
+
+# So long a wish that has timed out looks for operators that are gone.
+_LOOK_S = 5.0
 
 
 class RegionWaitError(RegionError):
@@ -78,11 +82,13 @@ class Sight(Struct, frozen=True):
         state: The region as its log has it.
         strangers: Members of its group that are no operators of it.
         problem: Why the group cannot be described; empty: it was.
+        gone: Operators that are not in the group any more; none while it rebalances.
     """
 
     state: RegionState
     strangers: tuple[GroupMember, ...] = ()
     problem: str = ""
+    gone: tuple[Operator, ...] = ()
 
 
 @asynccontextmanager
@@ -104,16 +110,17 @@ async def sights(
 
 
 async def _look_around(control: ControlLog, admin: AsyncAdminClient) -> Sight:
-    state = await control.caught_up()
-    if state.settings is None:
-        return Sight(state)
+    before = await control.caught_up()
+    if before.settings is None:
+        return Sight(before)
     try:
-        members = await members_of(admin, state.settings.group_id)
+        group = await described(admin, before.settings.group_id)
     except KohortError as error:
-        problem = f"group {state.settings.group_id} cannot be described: {error}"
-        return Sight(state, problem=problem)
+        problem = f"group {before.settings.group_id} cannot be described: {error}"
+        return Sight(before, problem=problem)
     state = await control.caught_up()  # operators register before they join
-    return Sight(state, tuple(strangers_among(members, state)))
+    gone = gone_among(group.members, before, state) if group.is_at_rest else []
+    return Sight(state, tuple(strangers_among(group.members, state)), gone=tuple(gone))
 
 
 async def look(region: str, settings: ClientSettings) -> RegionState:
@@ -139,7 +146,8 @@ async def ask(
         what: `drain`, `reset` or `stop`.
         force: Whether a reset begins a fresh budget of resets in a row.
         why: For the region's history.
-        timeout_s: How long to wait, for the brokers too.
+        timeout_s: How long to wait, for the brokers too; then the group is looked at, which takes
+            some seconds at most.
 
     Returns:
         The region afterwards.
@@ -153,8 +161,9 @@ async def ask(
         async with asyncio.timeout(timeout_s):
             return await asking.run(settings)
     except TimeoutError:
+        waits_for = await asking.waits_for(settings)
         raise RegionWaitError(
-            f"region {region}: the {what} did not happen within {timeout_s:g} s: {asking.waits_for}"
+            f"region {region}: the {what} did not happen within {timeout_s:g} s: {waits_for}"
         ) from None
 
 
@@ -212,12 +221,22 @@ class _Asking:
         )
         await control.append([wanted])
 
-    @property
-    def waits_for(self) -> str:
+    async def waits_for(self, settings: ClientSettings) -> str:
         """Say what keeps it from happening."""
         if self._before is None or self._seen is None:
             return "its log could not be read"
-        return what_it_waits_for(self._seen) + self._went_back(self._before, self._seen)
+        sight = await self._looked(settings, self._seen)
+        return what_it_waits_for(sight.state, sight.gone) + self._went_back(
+            self._before, sight.state
+        )
+
+    async def _looked(self, settings: ClientSettings, seen: RegionState) -> Sight:
+        """Look at the region's group, too; if that does not go, what is in the log has to do."""
+        try:
+            async with asyncio.timeout(_LOOK_S), sights(self._region, settings) as look_again:
+                return await look_again()
+        except (TimeoutError, KohortError):
+            return Sight(seen)
 
     def _is_forgotten(self, state: RegionState) -> bool:
         """Whether a reset has ended the checkpoint that was asked for."""

@@ -210,7 +210,7 @@ class Operating(RebalanceListener):
 
     def folded(self, state: RegionState) -> None:
         """Take note of the region's state."""
-        self.tell(Folded(state))
+        self.tell(Folded(state, self._control.reader.evicted.get(self.machine.config.id, "")))
         if state.completed > self._completed:
             self._completed, self._shown_next = state.completed, state
             self._begin(self._remove_replaced(state), self._removing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from msgspec.structs import asdict
 
 from kohort.region.machines.records import (
@@ -9,11 +11,14 @@ from kohort.region.machines.records import (
     OperatorId,
     RegionPartition,
     RegionRecord,
+    RegionSettings,
     writer_of,
 )
-from kohort.region.machines.state import RegionState
+from kohort.region.machines.state import Operator, RegionState
 
 _LONG = 100
+# So many complete checkpoints may wait to be published until that is a problem.
+_UNPUBLISHED_MAX = 5
 _LEFT_OUT = ("epoch", "incarnation", "operator", "seq", "writer", "digest")
 
 
@@ -37,12 +42,19 @@ def _told(value: object) -> str:
     return text if len(text) <= _LONG else text[:_LONG] + "..."
 
 
-def what_it_waits_for(state: RegionState) -> str:
-    """Say in one clause what a region is doing, and for whom it waits."""
+def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> str:
+    """Say in one clause what a region is doing, and for whom it waits.
+
+    Args:
+        state: The region as its log has it.
+        gone: Operators that are not in the group any more.
+    """
     if state.exhausted:
         return f"{state.exhausted}; only a forced reset goes on (kohort region reset --force)"
     if not state.operators:
         return "no operator is running"
+    if is_without(state, gone):
+        return _without(state, gone)
     ill = [f"{each.id} ({each.unhealthy})" for each in state.operators.values() if each.unhealthy]
     if ill:
         return f"unhealthy: {', '.join(sorted(ill))}"
@@ -55,5 +67,63 @@ def what_it_waits_for(state: RegionState) -> str:
     if state.must_reset:
         return f"must reset: {state.must_reset}"
     if state.unpublished:
-        return f"checkpoint {state.unpublished[0].checkpoint} is being published"
+        return _being_published(state)
     return "it is processing"
+
+
+def is_without(state: RegionState, gone: Collection[Operator]) -> bool:
+    """Whether a region does not go on before those that are gone are evicted."""
+    return any(each.owned for each in gone) or 0 < len(gone) == len(state.operators)
+
+
+def _without(state: RegionState, gone: Collection[Operator]) -> str:
+    group = state.settings.group_id if state.settings else "-"
+    if len(gone) == len(state.operators):
+        return (
+            f"no operator runs any more, none is in group {group} (they were killed): the next one "
+            f"that starts goes on from checkpoint {state.completed}; kohort region start makes "
+            "visible what is complete"
+        )
+    names = ", ".join(sorted(str(each.id) for each in gone if each.owned))
+    return f"waits until those are evicted that are not in group {group} any more: {names}"
+
+
+def _being_published(state: RegionState) -> str:
+    first, later = state.unpublished[0].checkpoint, len(state.unpublished) - 1
+    said = f"checkpoint {first} is being published"
+    if not later:
+        return said
+    behind = "1 later one waits" if later == 1 else f"{later} later ones wait"
+    return f"{said}, and {behind} behind it: the log of the controller says why"
+
+
+def publishing_problem(state: RegionState) -> str:
+    """Say that output does not become visible; empty: it does, or may soon."""
+    waiting = [each.checkpoint for each in state.unpublished]
+    if len(waiting) <= _UNPUBLISHED_MAX:
+        return ""
+    return (
+        f"the output of {len(waiting)} complete checkpoints, {waiting[0]} to {waiting[-1]}, is not "
+        "visible: the log of the controller says why it cannot be published"
+    )
+
+
+def told_differences(given: Mapping[str, object], region: RegionSettings) -> str:
+    """Say how settings differ from a region's, and what to do; empty: they do not.
+
+    Args:
+        given: Settings of a process, by name.
+        region: Those that the log of the region has.
+    """
+    there = asdict(region)
+    differing = [
+        f"{name} is {value} here and {there[name]} in the region"
+        for name, value in given.items()
+        if value != there[name]
+    ]
+    if not differing:
+        return ""
+    return (
+        f"{', '.join(differing)}. The log of a region keeps the settings it was made with: give "
+        "the same to all its workers, or take a region of another name"
+    )

@@ -30,9 +30,15 @@ from kohort.region.machines.state import RegionState
 
 
 class Folded(Struct, frozen=True):
-    """The log was read further; only a state that the `Reader` trusts is given."""
+    """The log was read further; only a state that the `Reader` trusts is given.
+
+    Attributes:
+        state: The region there.
+        evicted: Why this operator was evicted; empty: it was not, or that is not known.
+    """
 
     state: RegionState
+    evicted: str = ""
 
 
 class Appended(Struct, frozen=True):

@@ -6,10 +6,11 @@ The table in `operator` has their order.
 from __future__ import annotations
 
 from immutables import Map
+from msgspec.structs import asdict
 
 from kohort.region.errors import DifferentRegionError, OperatorFencedError
 from kohort.region.machines import operator_log as log
-from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.describing import told_differences, what_it_waits_for
 from kohort.region.machines.events import (
     Appended,
     Assigned,
@@ -42,6 +43,7 @@ _NAMES_MAX = 10
 
 def take_fold(decision: OperatorDecision, event: Folded) -> None:
     """Know the log better."""
+    decision.evicted = event.evicted
     decision.session = replace(decision.session, folded=event.state)
 
 
@@ -272,11 +274,24 @@ def be_fenced(decision: OperatorDecision, _event: object) -> None:
     """End at once: nothing that this incarnation says counts any more."""
     name = decision.config.id.name
     newer = decision.folded.operators.get(name)
-    why = f"{newer.id} on {newer.host} has its name" if newer is not None else "it was evicted"
+    named = None if newer is None else f"{newer.id} on {newer.host} has its name"
+    why = named or _why_evicted(decision)
     finish_closing(decision, _event)
     decision.is_closed = False
     decision.session = replace(decision.session, state=OperatorState.FENCED)
     decision.failed = OperatorFencedError(f"operator {decision.config.id}: {why}")
+
+
+def _why_evicted(decision: OperatorDecision) -> str:
+    """Say why the controller evicted it, and what to do."""
+    why = decision.evicted or "the log does not say why any more"
+    return (
+        f"the controller evicted it: {why}. What it processed since {_last(decision)} is processed "
+        "again. Start it again; if this comes again: if its process was stopped or had no time for "
+        "heartbeats, give it a longer session_timeout_ms (for a KIP-848 group the broker has it: "
+        "group.consumer.session.timeout.ms); if its function took too long, make that faster, or "
+        "make the region with a longer reset_timeout_ms"
+    )
 
 
 def differs(decision: OperatorDecision, _event: object) -> bool:
@@ -290,10 +305,10 @@ def refuse(decision: OperatorDecision, _event: object) -> None:
     finish_closing(decision, _event)
     decision.is_closed = False
     decision.session = replace(decision.session, state=OperatorState.FAILED)
-    decision.failed = DifferentRegionError(
-        f"operator {decision.config.id} is for {decision.config.settings}, the region is"
-        f" {decision.folded.settings}"
-    )
+    settings = decision.folded.settings
+    assert settings is not None
+    differences = told_differences(asdict(decision.config.settings), settings)
+    decision.failed = DifferentRegionError(f"operator {decision.config.id}: {differences}")
 
 
 def is_attempt_new(decision: OperatorDecision, _event: object) -> bool:

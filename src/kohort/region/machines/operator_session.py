@@ -165,6 +165,7 @@ class OperatorDecision(Struct, kw_only=True):
     ends_revocation: bool = False
     failed: RegionError | None = None
     is_closed: bool = False
+    evicted: str = ""
     observed: list[Fact] = field(default_factory=list)
     # What is asked of the log again and again, for as long as it is the same.
     _looked_at: RegionState | None = None

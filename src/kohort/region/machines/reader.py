@@ -21,7 +21,7 @@ from kohort.region.errors import (
 from kohort.region.machines import snapshot
 from kohort.region.machines.coding import decode
 from kohort.region.machines.facts import Fact
-from kohort.region.machines.records import RegionRecord, Snapshot, Trimmed
+from kohort.region.machines.records import Evict, OperatorId, RegionRecord, Snapshot, Trimmed
 from kohort.region.machines.state import RegionState
 
 Decode: TypeAlias = Callable[[bytes | None, bytes], RegionRecord]
@@ -48,6 +48,7 @@ class Reader:
 
     Attributes:
         position: Offset of the next record to take.
+        evicted: Why operators were evicted, as far as the records were read.
     """
 
     def __init__(self, decode: Decode = decode) -> None:
@@ -57,6 +58,7 @@ class Reader:
             decode: Returns the record of a key and a value.
         """
         self.position = 0
+        self.evicted: dict[OperatorId, str] = {}
         self._decode = decode
         self._state = RegionState()
         self._is_trusted = False
@@ -174,6 +176,8 @@ class Reader:
         if isinstance(record, Snapshot):
             self._compare(entry.offset, record)
         self._state, facts = self._state.apply(entry.offset, record)
+        if isinstance(record, Evict) and not any(each.is_refused for each in facts):
+            self.evicted[record.operator] = record.why
         self._past[self._state.offset] = self._state
         while len(self._past) > _REMEMBERED:
             del self._past[next(iter(self._past))]

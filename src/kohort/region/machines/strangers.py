@@ -1,17 +1,40 @@
-"""Members of the operators' group that are no operators of the region."""
+"""Members of the operators' group that are no operators, and operators that are no members."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from kohort.region.machines.events import GroupMember
-from kohort.region.machines.state import RegionState
+from kohort.region.machines.state import Operator, RegionState
 
 
 def strangers_among(members: Iterable[GroupMember], state: RegionState) -> list[GroupMember]:
     """Return the members of the group that no operator of the region is."""
     operators = {each.client_id for each in state.operators.values()}
     return [each for each in members if each.client_id not in operators]
+
+
+def gone_among(
+    members: Iterable[GroupMember], before: RegionState, after: RegionState
+) -> list[Operator]:
+    """Return the operators that were in the group and are not any more.
+
+    An operator registers before it joins. So it is missed only if it owned partitions or has not
+    taken part in a reset, or if no other one is in the group either.
+
+    Args:
+        members: The group, at rest.
+        before: The region before the group was described.
+        after: The region afterwards.
+    """
+    present = {each.client_id for each in members}
+    operators = [each for _, each in sorted(after.operators.items())]
+    missing = [e for e in operators if e.client_id not in present and before.active(e.id)]
+    known = [before.operators[each.id.name] for each in missing]
+    gone = [each.id for each in known if each.owned or each.attempt < before.attempt]
+    if gone and len(missing) == len(operators):
+        return missing
+    return [each for each in missing if each.id in gone]
 
 
 def told_stranger(member: GroupMember) -> str:

@@ -1,0 +1,225 @@
+"""What `kohort region` says of a region whose log tells of more than there is.
+
+The tests write the logs: operators that were killed are those that have no member in the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any, cast
+
+import pytest
+from immutables import Map
+from rich.console import Console
+
+from kohort.cli import region as cli
+from kohort.client import Consumer
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.region.control_log import ControlLog
+from kohort.region.inspecting import Sight
+from kohort.region.machines.records import (
+    Claim,
+    Complete,
+    Contribution,
+    Controller,
+    Drain,
+    Lost,
+    OperatorId,
+    RegionPartition,
+    RegionRecord,
+    RegionSettings,
+    RegionSettled,
+    Registered,
+    Reset,
+    ResetDone,
+    Start,
+)
+from tests.cli.running import ran_text
+from tests.region.regions import eventually
+
+A, B, C = (OperatorId(name, "1" * 32) for name in "abc")
+P, Q = (RegionPartition("t", "id", number) for number in (0, 1))
+
+
+def client_of(who: OperatorId) -> str:
+    return f"{who.name}.{who.incarnation[:12]}"
+
+
+def registered(who: OperatorId, after: int) -> Registered:
+    return Registered(who, after, "host", "1", client_of(who))
+
+
+def two(group_id: str) -> list[RegionRecord]:
+    """Return the log of a region in which a owns P, and b owns Q."""
+    return [
+        RegionSettled("w", RegionSettings(group_id=group_id)),
+        Controller(1, "c"),
+        registered(A, 2),
+        registered(B, 3),
+        Claim(A, 1, frozenset({P})),
+        Claim(B, 1, frozenset({Q})),
+        Start(A, 2, P, 0),
+        Start(B, 2, Q, 0),
+    ]
+
+
+def checkpoint(number: int) -> list[RegionRecord]:
+    """Return the records of a checkpoint that is complete and not published."""
+    given = (
+        Contribution(who, 2 + number, number, 1, Map({place: number}), output=f"{who}@{number}")
+        for who, place in ((A, P), (B, Q))
+    )
+    return [Drain(1, "c", number, 1), *given, Complete(1, "c", number, 1)]
+
+
+def written(address: str, region: str, records: Sequence[RegionRecord]) -> None:
+    async def write() -> None:
+        log = ControlLog(region, {"bootstrap_servers": address})
+        await log.open()
+        await log.append(records)
+        await log.close()
+
+    asyncio.run(write())
+
+
+@contextmanager
+def joined(address: str, topic: str, *operators: OperatorId) -> Iterator[None]:
+    """Have members in the group that pass for operators."""
+    members = [
+        Consumer(bootstrap_servers=address, group_id=f"group-{topic}", client_id=client_of(who))
+        for who in operators
+    ]
+    try:
+        for each in members:
+            each.subscribe([topic])
+
+        def all_have_some() -> bool:
+            for each in members:
+                each.poll(50)
+            return all(each.assignment() for each in members)
+
+        eventually(all_have_some, "all members have partitions")
+        yield
+    finally:
+        for each in members:
+            each.close()
+
+
+def status(region: str, address: str) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code, what JSON has, and what a person reads, in one line."""
+    sight = looked(region, address)
+    console = Console(file=StringIO(), width=200)
+    console.print(cli._shown_sight(region, sight))
+    shown = cast("StringIO", console.file).getvalue()
+    return cli._exit_code(sight), cli._seen(region, sight), " ".join(shown.split())
+
+
+def looked(region: str, address: str) -> Sight:
+    return asyncio.run(cli._look(region, {"bootstrap_servers": address}))
+
+
+def test_a_region_whose_operators_were_all_killed_does_not_run(address: str, topic: str) -> None:
+    spare = registered(C, 4)
+    written(address, topic, [*two(f"group-{topic}")[:4], spare, *two(f"group-{topic}")[4:]])
+    code, said, shown = status(topic, address)
+    assert code == 4
+    told = f"no operator runs any more, none is in group group-{topic} (they were killed)"
+    assert told in said["waits_for"]
+    assert "goes on from checkpoint 0" in shown
+    assert [each["gone"] for each in said["operators"]] == [True, True, True]
+    assert shown.count(" gone") == 3
+    done = ran_text("region", "status", topic, "-b", address)
+    assert done.returncode == 4
+    assert "no operator runs any more" in done.stdout
+    drained = ran_text("region", "drain", topic, "-b", address, "--timeout", "2")
+    assert drained.returncode == 1
+    assert f"the drain did not happen within 2 s: {told}" in drained.stderr
+
+
+def test_an_operator_that_was_killed_is_named(address: str, topic: str) -> None:
+    written(address, topic, two(f"group-{topic}"))
+    with joined(address, topic, A):
+        code, said, shown = status(topic, address)
+    assert code == 3
+    told = f"waits until those are evicted that are not in group group-{topic} any more: {B}"
+    assert said["waits_for"] == told
+    assert [each["gone"] for each in said["operators"]] == [False, True]
+    assert "t-1 gone" in shown
+    assert "t-0 ok" in shown
+
+
+def test_the_region_does_not_wait_for_one_that_is_gone_and_owns_nothing(
+    address: str, topic: str
+) -> None:
+    """After a reset, until the controller evicts it."""
+    lost = [Lost(A, 3, frozenset({P})), Reset(1, "c", 2, False, ""), ResetDone(B, 3, 2)]
+    written(address, topic, [*two(f"group-{topic}"), *lost])
+    with joined(address, topic, B):
+        code, said, _ = status(topic, address)
+    assert (code, said["waits_for"]) == (0, "it is processing")
+    assert [each["gone"] for each in said["operators"]] == [True, False]
+
+
+def test_operators_that_are_in_the_group_or_about_to_join_are_not_gone(
+    address: str, topic: str
+) -> None:
+    records = two(f"group-{topic}")
+    written(address, topic, records)
+    with joined(address, topic, A, B):
+        written(address, topic, [registered(C, len(records))])
+        code, said, _ = status(topic, address)
+    assert code == 0
+    assert [each["gone"] for each in said["operators"]] == [False, False, False]
+
+
+def test_the_first_operator_of_a_region_is_not_gone_before_it_joins(
+    address: str, topic: str
+) -> None:
+    written(address, topic, two(f"group-{topic}")[:3])
+    assert status(topic, address)[0] == 0
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Reconciling"])
+def test_nobody_is_missed_while_the_group_rebalances(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Members that live may be missing for a moment."""
+    written(address, topic, two(f"group-{topic}"))
+    describe = AsyncAdminClient.describe_groups
+
+    async def rebalancing(admin: AsyncAdminClient, group_ids: Sequence[str]) -> Any:
+        found = await describe(admin, group_ids)
+        return {name: type(each)(name, state, "", "", ()) for name, each in found.items()}
+
+    with joined(address, topic, A):
+        monkeypatch.setattr(AsyncAdminClient, "describe_groups", rebalancing)
+        sight = looked(topic, address)
+    assert (sight.gone, sight.problem) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("count", "code", "told"),
+    [
+        (1, 0, "checkpoint 1 is being published"),
+        (2, 0, "checkpoint 1 is being published, and 1 later one waits behind it"),
+        (6, 3, "checkpoint 1 is being published, and 5 later ones wait behind it"),
+    ],
+)
+def test_output_that_does_not_become_visible_is_told(
+    address: str, topic: str, count: int, code: int, told: str
+) -> None:
+    records = two(f"group-{topic}")
+    for number in range(1, count + 1):
+        records += checkpoint(number)
+    written(address, topic, records)
+    with joined(address, topic, A, B):
+        found, said, shown = status(topic, address)
+    assert found == code
+    assert said["waits_for"].startswith(told)
+    assert len(said["unpublished"]) == count
+    problem = "the output of 6 complete checkpoints, 1 to 6, is not visible"
+    assert (problem in str(said["problem"])) == (problem in shown) == (count > 5)
+    assert said["strangers"] == []
