@@ -155,8 +155,9 @@ def test_the_region_does_not_wait_for_one_that_is_gone_and_owns_nothing(
     address: str, topic: str
 ) -> None:
     """After a reset, until the controller evicts it."""
-    lost = [Lost(A, 3, frozenset({P})), Reset(1, "c", 2, False, ""), ResetDone(B, 3, 2)]
-    written(address, topic, [*two(f"group-{topic}"), *lost])
+    records = two(f"group-{topic}")
+    records += [Lost(A, 3, frozenset({P})), Reset(1, "c", 2, False, ""), ResetDone(B, 3, 2)]
+    written(address, topic, records)
     with joined(address, topic, B):
         code, said, _ = status(topic, address)
     assert (code, said["waits_for"]) == (0, "it is processing")

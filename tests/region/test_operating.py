@@ -18,6 +18,7 @@ from kohort.region import settings as region_settings
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
 from kohort.region.machines.events import Delivered, Discarded, OperatorEffects, Read, Tick
+from kohort.region.machines.reader import Reader
 from kohort.region.machines.state import Partition, RegionState
 from kohort.region.operating import Operating
 from kohort.region.starts import StartPosition
@@ -70,9 +71,10 @@ def on_a_loop(play: Callable[[], Awaitable[None]]) -> None:
 
 def operating(consumer: Consumer, states: States, inbox: Inbox) -> Operating:
     machine = SimpleNamespace(config=SimpleNamespace(id=OperatorId("one", "a")))
+    control = SimpleNamespace(reader=Reader())
     made = Operating(
         cast("Any", machine),
-        cast("Any", None),
+        cast("Any", control),
         cast("Any", states),
         cast("Any", consumer),
         inbox,

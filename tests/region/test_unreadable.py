@@ -13,6 +13,7 @@ from immutables import Map
 
 from kohort.errors import ConfigError
 from kohort.region import DeltaSink, OperatorId, ParquetDirectory, RegionPartition
+from kohort.region.callable_sink import CallableSink
 from kohort.region.candidate import Candidate
 from kohort.region.control_log import ControlLog
 from kohort.region.errors import RegionRecordError, SinkError
@@ -27,7 +28,7 @@ from kohort.region.machines.records import (
     Reset,
     Unhealthy,
 )
-from kohort.region.sinks import CallableSink, SharedSink
+from kohort.region.sinks import SharedSink
 from kohort.region.work import Cut, Load, Work
 from kohort.spark.option_values import OptionError
 from kohort.spark.options import check_stream_options, parse_options

@@ -29,12 +29,12 @@ from kohort.region.errors import (
 )
 
 if TYPE_CHECKING:
+    from kohort.region.callable_sink import CallableSink
     from kohort.region.consumer import AsyncRegionConsumer, RegionConsumer
     from kohort.region.delta import DeltaSink
     from kohort.region.machines.records import OperatorId, RegionPartition
     from kohort.region.metrics import RegionMetrics
     from kohort.region.sinks import (
-        CallableSink,
         CutWriter,
         ParquetDirectory,
         RegionSink,
@@ -76,7 +76,7 @@ _HOMES = {
     "OperatorId": "kohort.region.machines.records",
     "RegionPartition": "kohort.region.machines.records",
     "RegionMetrics": "kohort.region.metrics",
-    "CallableSink": "kohort.region.sinks",
+    "CallableSink": "kohort.region.callable_sink",
     "CutWriter": "kohort.region.sinks",
     "ParquetDirectory": "kohort.region.sinks",
     "RegionSink": "kohort.region.sinks",

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
@@ -156,76 +156,6 @@ def check_shown(place: object, found: int, shown: int) -> None:
             "missing would never come again. Restore the output as it was, or process everything "
             "again with a region of another name and an output of its own"
         )
-
-
-# ------------------------------------------------------------------------- functions of one's own
-
-
-class CallableSink:
-    """A sink made of three functions.
-
-    Args:
-        prepare: Stores rows where nobody sees them, and returns a reference of at most 64 KiB.
-        commit: Makes the references of a checkpoint visible; called again after a crash, so it has
-            to notice by the checkpoint's number that it has done so.
-        abort: Forgets rows that were not prepared; none by default.
-        shown: Returns the newest checkpoint that is visible, 0 for none. Without it the region does
-            not notice when output is deleted or set back, and goes on behind the gap.
-    """
-
-    def __init__(
-        self,
-        prepare: Callable[[OperatorId, int, Rows], str],
-        commit: Callable[[int, Sequence[str]], None],
-        abort: Callable[[Rows], None] | None = None,
-        shown: Callable[[], int] | None = None,
-    ) -> None:
-        self._prepare = prepare
-        self._commit = commit
-        self._abort = abort
-        self._shown = shown
-
-    def open(self, region: str, region_id: str, shown: int) -> None:  # noqa: ARG002  # the protocol's
-        """Accept every region whose output is still there."""
-        self.check(shown)
-
-    def check(self, shown: int) -> None:
-        """Compare with what the function `shown` returns."""
-        if self._shown is not None:
-            check_shown("the output", self._shown(), shown)
-
-    def writer(self, operator: OperatorId, attempt: int) -> CutWriter:  # noqa: ARG002  # the protocol's
-        """Return what takes the output of an operator in an attempt."""
-        return _CallableWriter(operator, self._prepare, self._abort)
-
-    def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
-        """Call `commit`."""
-        self._commit(checkpoint, [outputs[each] for each in sorted(outputs)])
-
-
-class _CallableWriter:
-    def __init__(
-        self,
-        operator: OperatorId,
-        prepare: Callable[[OperatorId, int, Sequence[Any]], str],
-        abort: Callable[[Sequence[Any]], None] | None,
-    ) -> None:
-        self._operator = operator
-        self._prepare = prepare
-        self._abort = abort
-        self._rows: list[Any] = []
-
-    def write(self, _partition: RegionPartition, rows: object) -> None:
-        self._rows.extend(cast("Iterable[Any]", rows))
-
-    def prepare(self, checkpoint: int, _attempt: int) -> str:
-        rows, self._rows = self._rows, []
-        return self._prepare(self._operator, checkpoint, rows) if rows else ""
-
-    def abort(self) -> None:
-        rows, self._rows = self._rows, []
-        if rows and self._abort is not None:
-            self._abort(rows)
 
 
 # ------------------------------------------------------------------------ a directory of Parquet
