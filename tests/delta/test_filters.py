@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from kohort.delta.append import TableAppend
 from kohort.delta.compaction import TARGET_BYTES, compact
+from kohort.delta.positions import DeltaAppendError
 from kohort.delta.storage import table_storage
 from tests.delta.random_tables import TableRows
 
@@ -121,3 +122,29 @@ def test_an_empty_text_in_a_partition_column_is_null(tmp_path: Path) -> None:
     rows = rows_of("short text").slice(0, 2).set_column(3, "c", pa.array(["", "b"]))
     TableAppend(tmp_path, "g", partition_by=["c"]).append(TableRows([rows]), rows.schema, 0)
     assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["c"].to_pylist(), key=str) == [None, "b"]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_what_is_not_a_number_is_found_among_equal_numbers(
+    tmp_path: Path, is_compacted: bool
+) -> None:
+    """The footer's bounds leave NaN out, and a reader would pass over the file."""
+    rows = rows_of("short text").set_column(3, "c", pa.array([3.0, float("nan"), 3.0, 3.0, 3.0]))
+    nested = pa.array([{"f": value.as_py(), "n": 1} for value in rows["c"]])
+    rows = rows.append_column("s", nested)
+    append = TableAppend(tmp_path, "g")
+    for number, each in enumerate((rows.slice(0, 3), rows.slice(3))):
+        append.append(TableRows([each]), rows.schema, number)
+    table = DeltaTable(tmp_path)
+    if is_compacted:
+        assert compact(table, table_storage(tmp_path), TARGET_BYTES)
+    for column in (pc.field("c"), pc.field("s", "f")):
+        found = table.to_pyarrow_dataset().to_table(filter=column != 3.0)
+        assert found["offset"].to_pylist() == [1]
+
+
+def test_columns_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
+    rows = rows_of("short text").append_column("C", pa.array(range(5)))
+    with pytest.raises(DeltaAppendError, match="the columns 'c' and 'C' differ in case only"):
+        TableAppend(tmp_path / "out", "g").append(TableRows([rows]), rows.schema, 0)
+    assert not (tmp_path / "out").exists()

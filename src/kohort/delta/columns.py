@@ -69,6 +69,7 @@ def check_types(schema: pa.Schema, uri: str) -> None:
     import pyarrow as pa
     from deltalake import Schema
 
+    _check_case(schema.names, uri)
     for column in schema:
         if "null" in _words(column.type):
             raise DeltaAppendError(
@@ -83,6 +84,18 @@ def check_types(schema: pa.Schema, uri: str) -> None:
                 f"{uri}: column {column.name!r} is {column.type}, which a Delta table cannot have "
                 f"({error}); cast it in the stream, or leave it out"
             ) from error
+
+
+def _check_case(names: Iterable[str], uri: str) -> None:
+    """Refuse names that differ in case only: to Delta they are one column."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise DeltaAppendError(
+                f"{uri}: the columns {other!r} and {name!r} differ in case only, and a Delta table "
+                "cannot have both; rename one in the stream, or leave it out"
+            )
 
 
 def _words(kind: pa.DataType) -> set[str]:

@@ -172,6 +172,39 @@ class TableWriter:
         remove_files(self._file_system, (file.path for file in self._closed))
 
 
+def columns_with_bounds(schema: pa.Schema) -> bool | list[str]:
+    """Return the columns that get bounds in the footer of a file, as `ParquetWriter` takes them.
+
+    Those of floating point get none: the footer's leave NaN out, so readers pass over a file whose
+    other values all equal v when they look for what is not v.
+    """
+    import pyarrow as pa
+
+    leaves = [leaf for column in schema for leaf in _leaves(column.name, column.type)]
+    bounded = [path for path, kind in leaves if not pa.types.is_floating(kind)]
+    return bounded if bounded and len(bounded) < len(leaves) else bool(bounded)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the columns of Parquet that a column becomes, with their types."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.StructType):
+        inside = [(f"{path}.{field.name}", field.type) for field in kind]
+    elif isinstance(kind, pa.MapType):
+        inside = [
+            (f"{path}.key_value.key", kind.key_type),
+            (f"{path}.key_value.value", kind.item_type),
+        ]
+    elif isinstance(kind, pa.ListType | pa.LargeListType):
+        inside = [(f"{path}.list.element", kind.value_type)]
+    else:
+        yield path, kind
+        return
+    for below in inside:
+        yield from _leaves(*below)
+
+
 class TableFile:
     """One Parquet file being written.
 
@@ -241,7 +274,12 @@ class TableFile:
         self._pending = []
         if self._writer is None:
             self._sink = self._file_system.open_output_stream(self._name)
-            self._writer = pq.ParquetWriter(self._sink, rows.schema, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                rows.schema,
+                compression="zstd",
+                write_statistics=columns_with_bounds(rows.schema),
+            )
         self._statistics.add(rows)
         self._writer.write_table(rows, row_group_size=len(rows))
 
