@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
 from kohort.cli.command_config import CommandConfig, read_command_config
@@ -22,6 +22,7 @@ from kohort.cli.shared import (
     PATIENCE_MS,
     AsJson,
     Bootstrap,
+    console,
     refreshed,
     until_interrupted,
 )
@@ -73,7 +74,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(_seen(region, sight)))
     else:
-        Console().print(_shown_sight(region, sight))
+        console().print(_shown_sight(region, sight))
     sys.exit(_exit_code(sight))
 
 
@@ -161,9 +162,9 @@ def checkpoints(
         shown_values = (each["offset"], each["start"], each["state_bytes"], each["owner"])
         texts = (NONE if value is None else str(value) for value in shown_values)
         table.add_row(each["topic"], str(each["partition"]), *texts)
-    console = Console()
-    console.print(f"CHECKPOINT {state.completed}", highlight=False)
-    console.print(table if state.partitions else "no partitions")
+    out = console()
+    out.print(f"CHECKPOINT {state.completed}")
+    out.print(table if state.partitions else "no partitions")
 
 
 @app.command()

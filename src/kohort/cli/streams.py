@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.region import client_settings
-from kohort.cli.shared import NONE, AsJson, Bootstrap, refreshed, until_interrupted
+from kohort.cli.shared import NONE, AsJson, Bootstrap, console, refreshed, until_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(as_dict(found)))
     else:
-        Console().print(shown(found))
+        console().print(shown(found))
     sys.exit(_exit_code(found))
 
 
