@@ -1,0 +1,7 @@
+"The fixtures of `tests/streams`."
+
+from __future__ import annotations
+
+from tests.streams.conftest import embedded, servers
+
+__all__ = ["embedded", "servers"]
