@@ -20,7 +20,7 @@ from tests.reporting import TRIED_AGAIN, Reporting
 TESTS = Path(__file__).parent
 
 # One process runs all tests of a file; these begin first, so that nothing waits for one at the end.
-LONGEST = tuple(
+LONGEST = frozenset(
     TESTS / name
     for name in (
         "usage/test_usage.py",
@@ -78,7 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if tiers.is_chosen(item, tier) and not any(tiers.needs(item, part) for part in parts)
     ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = sorted(chosen, key=lambda item: item.path not in LONGEST)
     for item in items:
         item.user_properties.append((TRIED_AGAIN, tiers.may_be_tried_again(item)))

@@ -8,6 +8,7 @@ for every property test, where the first tier takes the same ones each time, and
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ FOLDERS = {
 # file is in COUNT_RECORDS, or it has the mark `counts_records`. Regions, stream applications, the
 # Spark source and the programs of users are about records that may be lost or repeated.
 MAY_WAIT = ("broker", "cli", "client", "docs", "smoke", "testing")
-COUNT_RECORDS = tuple(
+COUNT_RECORDS = frozenset(
     TESTS / f"{name}.py"
     for name in (
         *("broker/test_appends", "broker/test_delete_records", "broker/test_transactions"),
@@ -60,11 +61,11 @@ COUNT_RECORDS = tuple(
 
 def is_system(item: pytest.Item) -> bool:
     """Whether the test belongs to the second tier."""
-    if SYSTEM in item.path.parents:
+    if is_in(item.path, SYSTEM):
         return True
-    if SMOKE in item.path.parents:
+    if is_in(item.path, SMOKE):
         return False
-    is_repeated = SPARK in item.path.parents and has_value(item, CLASSIC)
+    is_repeated = is_in(item.path, SPARK) and has_value(item, CLASSIC)
     return is_repeated or needs(item, "real_kafka")
 
 
@@ -74,15 +75,27 @@ def is_chosen(item: pytest.Item, tier: str) -> bool:
         return True
     if tier == "first":
         return not is_system(item)
-    return is_system(item) or (is_property(item) and SMOKE not in item.path.parents)
+    return is_system(item) or (is_property(item) and not is_in(item.path, SMOKE))
+
+
+@cache
+def is_in(path: Path, folder: Path) -> bool:
+    """Whether a file is somewhere in a folder; ten thousand tests ask that."""
+    return folder in path.parents
 
 
 def needs(item: pytest.Item, part: str) -> bool:
     """Whether the test uses a part that may be absent, one of `tests.conftest.PARTS`."""
     fixtures: list[str] = getattr(item, "fixturenames", [])
-    if part in fixtures or any(FOLDERS.get(folder) == part for folder in item.path.parents):
+    if part in fixtures or part in parts_of(item.path):
         return True
     return part == "real_kafka" and has_value(item, LIVE_KAFKA)
+
+
+@cache
+def parts_of(path: Path) -> frozenset[str]:
+    """The parts that all tests of a file need, by the folders it is in."""
+    return frozenset(FOLDERS[folder] for folder in path.parents if folder in FOLDERS)
 
 
 def has_value(item: pytest.Item, values: tuple[str, ...]) -> bool:

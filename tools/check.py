@@ -1,9 +1,9 @@
 """Run the checks and the first tier of tests (`make test`), or the second (`make test-system`).
 
-The order is from fast to slow: style, types, import contracts, tests. Spark needs Java and Apache
-Kafka needs Java and Maven; where one is missing, the tests that need it are left out, which is said
-before and after the run. With KOHORT_REQUIRE_ALL=1 leaving out, like a skipped test, is a failure.
-CONTRIBUTING.md says what is in which tier.
+Style, types, import contracts and whether every test can be imported are checked first, two at
+once. Spark needs Java and Apache Kafka needs Java and Maven; where one is missing, the tests that
+need it are left out, which is said before and after the run. With KOHORT_REQUIRE_ALL=1 leaving
+out, like a skipped test, is a failure. CONTRIBUTING.md says what is in which tier.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,12 +41,14 @@ OPTIONS = {
 }
 # Exit codes of pytest.
 TESTS_FAILED, NO_TESTS = 1, 5
+# The slowest first.
 CHECKS = {
+    "types": ["mypy"],
     "style": ["ruff", "check", "--quiet"],
     "format": ["ruff", "format", "--check", "--quiet"],
-    "types": ["mypy"],
     "imports": ["lint-imports", "--no-logo"],
 }
+AT_ONCE = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -54,12 +57,19 @@ def main(arguments: list[str]) -> int:
         return run_tier("system", arguments[1:])
     named = [name for name in arguments if name in CHECKS]
     if named:
-        return max(run_check(name) for name in named)
-    failed = [name for name in CHECKS if run_check(name)]
-    if failed:
-        print(f"failed: {', '.join(failed)}")
+        return run_checks({name: CHECKS[name] for name in named})
+    if run_checks({**CHECKS, "collect": collection(arguments)}):
         return 1
     return run_tier("first", arguments)
+
+
+def collection(arguments: list[str]) -> list[str]:
+    """Import the tests of the first tier, which also compiles them, for all processes of its run.
+
+    It takes the core that mypy leaves idle; else each process of the run would compile them all.
+    """
+    words = ["pytest", "--collect-only", "--quiet", "--tier=first", *OPTIONS["first"]]
+    return [*words, *arguments]
 
 
 def run_tier(tier: str, arguments: list[str]) -> int:
@@ -97,17 +107,41 @@ def announce(absent: dict[str, str]) -> None:
         print(f"\n!!! LEFT OUT: the tests that need {part}: {reason}\n", flush=True)
 
 
-def run_check(name: str) -> int:
+def run_checks(checks: dict[str, list[str]]) -> int:
+    """Run checks, two at once; 0 when all are well, else 1 after naming those that failed."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        codes = list(threads.map(run_check, checks, checks.values()))
+    failed = [name for name, code in zip(checks, codes, strict=True) if code]
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return int(bool(failed))
+
+
+def run_check(name: str, words: list[str]) -> int:
     """Run one check and say how it went and how long it took."""
-    command, *arguments = CHECKS[name]
+    command, *arguments = words
     started = time.monotonic()
-    words = [str(BIN / command), *arguments]
-    done = subprocess.run(words, cwd=install.ROOT, capture_output=True, check=False)
-    outcome = "failed" if done.returncode else "ok"
-    print(f"{name:8} {outcome:6} {time.monotonic() - started:5.1f} s", flush=True)
-    if done.returncode:
-        print((done.stdout + done.stderr).decode(), flush=True)
-    return done.returncode
+    done = subprocess.run(
+        [str(BIN / command), *arguments],
+        cwd=install.ROOT,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    # no test is chosen: the run itself tells that
+    is_well = done.returncode in (0, NO_TESTS)
+    outcome = f"{name:8} {'ok' if is_well else 'failed':6} {time.monotonic() - started:5.1f} s"
+    said = "" if is_well else (done.stdout + done.stderr).decode()
+    print(f"{outcome}\n{said}".rstrip(), flush=True)
+    return int(not is_well)
+
+
+def environment() -> dict[str, str]:
+    """The environment, in which Python keeps what it has compiled.
+
+    Where that is turned off, each of the processes would compile all tests and the package.
+    """
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run_tests(tier: str, absent: dict[str, str], arguments: list[str]) -> int:
@@ -122,7 +156,9 @@ def run_tests(tier: str, absent: dict[str, str], arguments: list[str]) -> int:
     limits = [f"--tier={tier}", f"--session-timeout={AT_MOST_S[tier]}"]
     command = [sys.executable, "-m", "pytest", *at_once, *limits, *OPTIONS[tier]]
     unsteady.forget()
-    status = subprocess.run([*command, *left_out, *given], cwd=install.ROOT, check=False).returncode
+    status = subprocess.run(
+        [*command, *left_out, *given], cwd=install.ROOT, env=environment(), check=False
+    ).returncode
     if status == NO_TESTS and tier == "first":
         print("no test of the first tier was chosen; `make test-system` runs the second")
     if tier == "first" and status == TESTS_FAILED and unsteady.are_accidents():

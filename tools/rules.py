@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from textwrap import fill
@@ -100,6 +101,7 @@ def number(rule_id: str) -> int:
     return int(rule_id[1:])
 
 
+@cache
 def proofs() -> dict[str, set[Proof]]:
     """Return the tests that carry each id."""
     found: dict[str, set[Proof]] = {}

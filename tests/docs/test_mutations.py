@@ -13,14 +13,14 @@ import rules
 # Of the changes one part is tried here; tests/system/simulation/test_mutations.py tries them all.
 PARTS = 64
 EVERY = mutations.changes()
-PROOFS = rules.proofs()
-TESTED = PROOFS.keys() & {rule.id for section in rules.sections().values() for rule in section}
 
 
 def test_every_rule_that_has_a_test_has_a_change() -> None:
     """Or a reason; for neither a rule without tests needs one."""
+    every = {rule.id for section in rules.sections().values() for rule in section}
+    tested = rules.proofs().keys() & every
     assert EVERY.keys() & mutations.reasons().keys() == set()
-    assert sorted(EVERY.keys() | mutations.reasons().keys()) == sorted(TESTED)
+    assert sorted(EVERY.keys() | mutations.reasons().keys()) == sorted(tested)
 
 
 def test_no_rule_is_in_two_files() -> None:
@@ -38,7 +38,7 @@ def test_the_test_of_a_change_is_one_of_the_rules_and_in_the_first_tier() -> Non
     for change in EVERY.values():
         path, _, name = change.test.partition("::")
         assert not path.startswith("tests/system/"), change.rule
-        assert rules.Proof(path, name.partition("[")[0]) in PROOFS[change.rule], change.rule
+        assert rules.Proof(path, name.partition("[")[0]) in rules.proofs()[change.rule], change.rule
         assert change.breaks.endswith("."), change.rule
 
 
