@@ -203,8 +203,10 @@ def test_a_not_null_that_is_added_meanwhile_is_kept(tmp_path: Path) -> None:
             forbid_null(tmp_path)
 
     table = keyed(n=pa.array([None], pa.int64()))
-    with pytest.raises(DeltaAppendError, match="'n' of the table must not be null"):
+    with pytest.raises(DeltaAppendError, match="'n' of the table must not be null") as caught:
         TableAppend(tmp_path, "g").append(Meanwhile([table]), table.schema, 0)
+    assert str(caught.value).startswith(str(tmp_path))
+    assert "in the record t-0 offset 0 it is" in str(caught.value)
     assert not list(tmp_path.glob("*.parquet"))
 
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
 from msgspec import Struct
 
-from kohort.delta.columns import SchemaMode, check_types, fit_columns, nullable
+from kohort.delta.columns import (
+    SchemaMode,
+    check_partition_columns,
+    check_types,
+    fit_columns,
+    nullable,
+)
 from kohort.delta.compaction import TARGET_BYTES, add_action, compact
 from kohort.delta.opening import open_or_make
 from kohort.delta.parquet import (
@@ -209,6 +215,19 @@ class TableAppend:
             f"batch {batch_id} is not in the table"
         )
 
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that no table can have, before anything is read.
+
+        Args:
+            schema: Columns of the rows.
+
+        Raises:
+            DeltaAppendError: Names the column.
+        """
+        schema = self._table_columns(schema)
+        check_types(schema, self._storage.uri)
+        check_partition_columns(schema, self._partition_by, self._storage.uri)
+
     def _task(
         self, table: DeltaTable, schema: pa.Schema, required: tuple[FieldPath, ...]
     ) -> ArrowTask:
@@ -217,6 +236,7 @@ class TableAppend:
             tuple(table.metadata().partition_columns),
             self._target_file_bytes,
             required,
+            self._storage.uri,
         )
         return writing_task(self._storage, layout, dict(self._positions))
 

@@ -114,12 +114,14 @@ class FileLayout(Struct, frozen=True):
         target_bytes: A file that has grown beyond this is closed and another begun, None for one
             file per task and combination of partition values.
         required: What must not be null.
+        table: Name of the table for error messages.
     """
 
     schema: bytes
     partition_by: tuple[str, ...] = ()
     target_bytes: int | None = None
     required: tuple[FieldPath, ...] = ()
+    table: str = ""
 
 
 class TableWriter:
@@ -145,8 +147,9 @@ class TableWriter:
         Raises:
             DeltaAppendError: A row has a null that the table does not allow.
         """
+        layout = self._layout
+        check_nulls(table, layout.required, layout.partition_by, layout.table)
         chosen = table.select(self._schema.names)
-        check_nulls(chosen, self._layout.required, self._layout.partition_by)
         if chosen.schema.types != self._schema.types:
             chosen = chosen.cast(self._schema)
         for values, rows in _split(chosen, self._layout.partition_by):

@@ -159,33 +159,49 @@ def _variants(kind: object, path: FieldPath = ()) -> Iterator[FieldPath]:
         yield from _variants(kind.get(key), (*path, name))
 
 
-def check_nulls(rows: pa.Table, required: Iterable[FieldPath], partition_by: Sequence[str]) -> None:
+def check_nulls(
+    rows: pa.Table, required: Iterable[FieldPath], partition_by: Sequence[str], uri: str
+) -> None:
     """Refuse rows with a null that the table does not allow.
 
     Args:
         rows: The rows; columns that the paths name may be missing.
         required: What must not be null. What is inside a null may be.
         partition_by: Columns in which an empty text is written as null, as Delta's protocol says.
+        uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column.
+        DeltaAppendError: Names the column and the first such record.
     """
-    import pyarrow.compute as pc
-
     for path in required:
         if path[0] not in rows.schema.names:
             continue
-        values = rows[path[0]]
-        if path[0] in partition_by and pc.any(pc.equal(values, "")).as_py():
+        is_partition = path[0] in partition_by
+        if _has_null(rows[path[0]], path, is_partition):
+            column = [rows[path[0]].slice(number, 1) for number in range(len(rows))]
+            first = next(n for n, each in enumerate(column) if _has_null(each, path, is_partition))
+            empty = ", and an empty text in a partition column is null" if is_partition else ""
             raise DeltaAppendError(
-                f"column {path[0]!r} of the table must not be null, and an empty text in a "
-                "partition column is one; leave such rows out of the stream, or give them a value"
+                f"{uri}: column {dotted(path)!r} of the table must not be null{empty}; in "
+                f"{_record(rows, first)} it is; leave such rows out of the stream, or give them a "
+                "value"
             )
-        if _inside(values, path[1:]).null_count:
-            raise DeltaAppendError(
-                f"column {dotted(path)!r} of the table must not be null, and the stream has a row "
-                "where it is; leave such rows out, or give them a value"
-            )
+
+
+def _has_null(column: pa.ChunkedArray, path: FieldPath, is_partition: bool) -> bool:
+    import pyarrow.compute as pc
+
+    if is_partition and pc.any(pc.equal(column, "")).as_py():
+        return True
+    return bool(_inside(column, path[1:]).null_count)
+
+
+def _record(rows: pa.Table, number: int) -> str:
+    """Name a row by where its record is in Kafka; the output of a region may not tell."""
+    names = ("topic", "partition", "offset")
+    if not set(names) <= set(rows.schema.names):
+        return f"row {number + 1} of {len(rows)}"
+    return "the record {}-{} offset {}".format(*(rows[name][number].as_py() for name in names))
 
 
 def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | None:

@@ -317,7 +317,9 @@ class DeltaSink(DeltaPublisher):
         """How the rows of a cut become files; the table may have got a NOT NULL since the last."""
         schema = self._schema.serialize().to_pybytes()
         required = required_fields(self._table()) if self._exists() else ()
-        return FileLayout(schema, self._partition_by, self._target_file_bytes, required)
+        return FileLayout(
+            schema, self._partition_by, self._target_file_bytes, required, self._storage.uri
+        )
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
         """Return what makes the writer of a task."""

@@ -47,15 +47,16 @@ def append(
 
     Raises:
         ValueError: An argument makes no sense, the stream lacks a column, or its group is unknown.
-        DeltaAppendError: A column is of a type that a Delta table cannot have.
+        DeltaAppendError: A column is of a type that a Delta table cannot have, or `partition_by`
+            names one that the stream lacks.
     """
     if not stream.isStreaming:
         raise ValueError("append needs a stream (spark.readStream); this DataFrame is a batch")
     if every is not None and available_now:
         raise ValueError("every and available_now exclude each other")
     check_key_columns(stream.columns)
-    arrow_schema(stream.schema, str(table))
     sink = DeltaAppend(table, group_id or group_of(stream), **options)
+    sink.check(arrow_schema(stream.schema, str(table)))
     install_where_possible(stream.sparkSession)
     writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     if name is not None:

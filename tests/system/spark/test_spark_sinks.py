@@ -97,6 +97,7 @@ def test_what_append_refuses(
         (rows, {"every": "1 second", "available_now": True}, "exclude each other"),
         (rows, {"schema_mode": "any"}, "schema_mode must be one of"),
         (rows.selectExpr("*", "array() `a.b`"), {}, r"column 'a\.b' is array<void>"),
+        (rows, {"partition_by": "origin"}, "partition_by names .origin., and the stream has"),
     ):
         with pytest.raises((ValueError, DeltaAppendError), match=problem):
             append(frame, tmp_path / "table", checkpoint=tmp_path / "ck", **arguments)
