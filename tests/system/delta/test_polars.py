@@ -54,13 +54,14 @@ def read(folder: Path, names: list[str]) -> pl.DataFrame:
 
 
 def conditions(table: pa.Table, rows: pl.DataFrame) -> list[pl.Expr]:
-    """Each comparison of each column with each of its values, and whether it is null."""
+    """Each comparison of each column with its lowest, middle and highest value; is it null."""
     found: list[pl.Expr] = []
     for column in table.schema:
         field = pl.col(column.name)
         found += [field.is_null(), field.is_not_null()]
         if not pa.types.is_nested(column.type):
-            values = rows[column.name].drop_nulls().unique()
-            literals = [pl.lit(values[[number]]).first() for number in range(len(values))]
+            values = rows[column.name].drop_nulls().unique().sort()
+            chosen = sorted({0, len(values) // 2, len(values) - 1}) if len(values) else []
+            literals = [pl.lit(values[[number]]).first() for number in chosen]
             found += [compare(field, each) for compare in COMPARISONS for each in literals]
     return found
