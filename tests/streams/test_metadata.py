@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
-from kohort.group.subscription import Subscription, encode_assignment, encode_subscription
 from kohort.streams.assignment.metadata import (
     BODY_BYTES_MAX,
     TASKS_MAX,
@@ -26,11 +24,8 @@ from kohort.streams.assignment.metadata import (
     encode_claim,
     encode_word,
 )
-from kohort.streams.assignment.plan import assignments, make_plan, read_joined, situation
-from kohort.streams.assignment.settings import LearnerSettings
-from kohort.streams.assignment.tasks import SubTopology, Task, Topology
-
-MEGABYTE = 1_000_000
+from kohort.streams.assignment.tasks import Task
+from tests.streams.full_size import MEGABYTE, MEMBERS, planned, subscriptions
 
 TASKS = st.builds(Task, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)) | st.builds(
     Task, st.integers(0, 3), st.integers(0, 40)
@@ -176,37 +171,10 @@ def test_what_nobody_would_read_is_not_written(claim: Claim) -> None:
 def test_1000_instances_with_10000_tasks_stay_under_a_megabyte() -> None:
     """Rule 19: what is carried by JoinGroup and by SyncGroup, both together.
 
-    Four sub-topologies of two topics each; every member learns, follows two standbys for each of
-    its ten tasks, has old state of ten more, and tells in which zone it is. The last byte counts:
-    subscriptions and assignments with topics and owned partitions, as they are sent.
+    The last byte counts: subscriptions and assignments with topics and owned partitions, as they
+    are sent. `tests/system/streams/test_full_size.py` sends them.
     """
-    parts = [SubTopology((f"orders-by-customer-{n}", f"payments-{n}")) for n in range(4)]
-    topology = Topology(parts)
-    partitions = dict.fromkeys(topology.topics, 2_500)
-    every = topology.tasks(partitions)
-    random.Random(1).shuffle(every)
-    members = [f"instance-{n:04}-3f6b8c1e" for n in range(1_000)]
-    agreed = LearnerSettings(num_standby_replicas=2, max_warmup_learners=None)
-    said = {}
-    for number, member in enumerate(members):
-        owned = every[10 * number : 10 * number + (8 if number % 2 else 10)]
-        near = [every[(10 * number + step) % 10_000] for step in range(10, 52)]
-        claim = Claim(
-            generation=1_234,
-            learning=Map({t: 123_456_789 + n for n, t in enumerate(near[:2])}),
-            standbys=Map({t: 1_000 + n for n, t in enumerate(near[2:22])}),
-            dormant=Map(dict.fromkeys(near[22:32])),
-            leaving_ms=3_600_000 if number % 10 == 0 else None,
-            client_tags=Map({"zone": f"eu-central-1{'abc'[number % 3]}", "cluster": "k8s-1"}),
-        )
-        said[member] = Subscription(
-            topics=topology.topics,
-            owned=topology.inputs(owned),
-            generation=1_234,
-            user_data=encode_claim(claim),
-        )
-    joined = sum(len(encode_subscription(each)) for each in said.values())
-    found = situation(sorted(every), frozenset(), read_joined(topology, said), agreed)
-    given = assignments(make_plan(found, agreed), members, topology, agreed)
-    synced = sum(len(encode_assignment(a.partitions, a.user_data)) for a in given.values())
-    assert joined + synced < MEGABYTE, (joined, synced)
+    joined = subscriptions()
+    given = planned([f"instance-{n:04}-3f6b8c1e" for n in range(MEMBERS)], joined)
+    sizes = sum(map(len, joined)), sum(map(len, given.values()))
+    assert sum(sizes) < MEGABYTE, sizes
