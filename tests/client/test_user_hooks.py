@@ -174,6 +174,8 @@ def test_an_assignor_that_raises_as_it_is_asked_is_named_and_asked_again(member:
     member.until_raised("subscription_user_data of assignor even")
     error = member.until_raised("ArithmeticError: not today")
     assert isinstance(error, KohortError)
+    assert error.__cause__ is not None
+    assert isinstance(error.__cause__.__cause__, ArithmeticError)  # between them: the hook's name
     member.assignor.speaks = lambda _: b"hello"
     member.until_read()
     assert set(member.assignor.heard) == {b"hello"}
@@ -238,7 +240,8 @@ def test_an_assignor_may_call_the_consumer_as_it_is_asked(member: Member) -> Non
 @pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
 def test_a_leader_whose_assignor_raises_is_told_and_tries_again(member: Member) -> None:
     member.assignor.shares = fail
-    member.until_raised("assignor even")
+    error = member.until_raised("assignor even")
+    assert isinstance(error.__cause__, ArithmeticError)
     member.assignor.shares = lambda: None
     member.until_read()
 

@@ -42,13 +42,13 @@ class ClassicMembership(Membership):
         _warn_of_short_polls(config)
         cluster.on_metadata.append(self._check_partitions)
 
-    def run(self, event: MemberEvent) -> None:
+    def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
         """As `Membership.run`; learn the topics that it has to watch as the leader.
 
         What other topics it watches is no change of the partitions of any.
         """
         watched = self.member.group_topics
-        super().run(event)
+        super().run(event, cause)
         if self.member.group_topics != watched:
             self._counts = None
         if self.member.group_topics - watched:

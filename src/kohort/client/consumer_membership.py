@@ -64,9 +64,9 @@ class ConsumerMembership(Membership):
         """Offsets have to be asked for as a member, as long as it is one (L37)."""
         return self.member.identity if self.member.session.is_member else None
 
-    def run(self, event: MemberEvent) -> None:
+    def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
         """As `Membership.run`."""
-        super().run(event)
+        super().run(event, cause)
         self._learn_names()
 
     # ---------------------------------------------------------------------- names of topics

@@ -174,8 +174,8 @@ class Membership:
 
     # -------------------------------------------------------------------------- the machine
 
-    def run(self, event: MemberEvent) -> None:
-        """Tell the machine something and do what it wants done."""
+    def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
+        """Tell the machine something and do what it wants done; `cause` is behind its errors."""
         effects = self.member.decide(event, now_ms())
         self.member.install(effects.session)
         for fact in effects.observed:
@@ -192,6 +192,7 @@ class Membership:
             self._start(self._do(job))
         self.callbacks.extend(effects.callbacks)
         for error in effects.raised:
+            error.__cause__ = cause
             self._raised = error
             self._note_error(error)
         self._set_timer()
@@ -312,7 +313,7 @@ class Membership:
             if failure != self._last_failure:  # tried again, it may fail alike very often
                 self._last_failure = failure
                 log.warning("an assignor of group %s failed", self._group, exc_info=error)
-            self.run(JobDone(job.token, None, failure))
+            self.run(JobDone(job.token, None, failure), error)
         else:
             self.run(JobDone(job.token, done))
 

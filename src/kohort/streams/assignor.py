@@ -28,7 +28,6 @@ from kohort.streams.assignment.leader import (
     LeaderConfig,
     LeaderEffects,
     LeaderMachine,
-    OtherTopicsError,
     Tick,
 )
 from kohort.streams.assignment.member import (
@@ -64,7 +63,6 @@ class LearnerAssignor(Assignor):
         heard: Called with what each input leads to, in the thread that brought the input.
         counts: The number of partitions of each topic when the instance started.
         is_member: Says whether the consumer is in a generation; False makes the member begin anew.
-        met_other_topics: Whether the last plan failed because a member reads other topics.
     """
 
     name: ClassVar[str] = ASSIGNOR
@@ -82,7 +80,6 @@ class LearnerAssignor(Assignor):
         self.heard: Heard = _nobody
         self.is_member: Callable[[], bool] = lambda: True
         self.counts: Mapping[str, int] = Map()
-        self.met_other_topics = False
         self._topology = topology
         self._lock = Lock()
         self._member = TaskMachine(topology, Map(client_tags), workers)
@@ -125,16 +122,15 @@ class LearnerAssignor(Assignor):
     def assign_with_user_data(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        """Make the plan of a generation, as its leader."""
+        """Make the plan of a generation, as its leader.
+
+        Raises:
+            OtherTopicsError: A member reads other topics; the consumer's poll has it as a cause.
+            LocalProtocolError: The topics are not co-partitioned.
+        """
         with self._lock:
             counts = self._topology.steady(self.counts, cluster.partitions)
-            elected = Elected(Map(subscriptions), Map(counts))
-            self.met_other_topics = False
-            try:
-                effects = self._lead(elected)
-            except OtherTopicsError:
-                self.met_other_topics = True
-                raise
+            effects = self._lead(Elected(Map(subscriptions), Map(counts)))
             self._has_planned = True
             self._rejoin = effects.rejoin
             return effects.assignments or {}

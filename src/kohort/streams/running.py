@@ -24,6 +24,7 @@ from kohort.client import AsyncConsumer, AsyncProducer
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import KohortError
 from kohort.region.settings import ClientSettings, admin_settings, producer_settings
+from kohort.streams.assignment.leader import OtherTopicsError
 from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState, TaskEffects
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
@@ -277,7 +278,7 @@ class StreamsInstance:
         try:
             found = await owning.consumer.poll(timeout_ms)
         except KohortError as error:
-            if not (may_go_on(error) or await self._has_met_an_older_program(owning)):
+            if not (may_go_on(error) or await self._is_of_an_older_program(error, owning)):
                 raise
             log.warning("%s: %s; trying again", self._application.name, error)
             await asyncio.sleep(AGAIN_S)
@@ -290,15 +291,14 @@ class StreamsInstance:
         if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
 
-    async def _has_met_an_older_program(self, owning: Owning) -> bool:
+    async def _is_of_an_older_program(self, error: KohortError, owning: Owning) -> bool:
         """Whether no plan could be made because of a member with an older program, which will stop.
 
         Raises:
             DifferentProgramError: The old program is the one of this instance.
         """
-        if not owning.assignor.met_other_topics:
+        if not isinstance(error.__cause__, OtherTopicsError):
             return False
-        owning.assignor.met_other_topics = False
         return await is_of_the_group(self._application, owning.control)
 
     async def _process_all(self, owning: Owning) -> None:
