@@ -54,7 +54,6 @@ _PLANTED = [
     ("no second round", "cooperative", "L1"),
     ("target at once", "consumer", "S1"),
     ("member unwritten", "consumer", "L1"),
-    ("target at once", "client-side", "S1"),
     ("target at once", "migration", "S1"),
 ]
 

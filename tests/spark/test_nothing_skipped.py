@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from kohort.spark import exclusive
 from kohort.spark.exclusive import ExclusiveGroupError
 from kohort.spark.lookup import DataLossError
 from kohort.spark.options import OptionError
@@ -296,11 +297,12 @@ def test_positions_fail_asks_the_operator(bootstrap: str, topic: str, start: Sta
 
 
 def test_an_exclusive_query_refuses_a_group_with_members(
-    bootstrap: str, topic: str, start: Start
+    bootstrap: str, topic: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(exclusive, "session_s", lambda _: 1.0)  # north is not gone
     north = start()
     north.offer()
-    south = start(exclusive="true", kafka__client__id="south", **short(north))
+    south = start(exclusive="true", kafka__client__id="south")
     with pytest.raises(ExclusiveGroupError, match=r"exclusive is true.* members: north on "):
         south.offer()
 
@@ -328,13 +330,6 @@ def test_an_exclusive_query_of_the_past_keeps_nobody_away(
     north = start()
     north.offer()
     start(kafka__client__id="south").offer()
-
-
-def short(query: PlayedQuery) -> dict[str, str]:
-    """A short session, for the protocols in which that is the client's to say."""
-    if query.reader._options.settings.get("group.protocol") == "consumer":
-        return {}
-    return {"kafka__session__timeout__ms": "1000"}
 
 
 def test_commit_only_owns_everything_and_joins_nothing(

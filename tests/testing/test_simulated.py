@@ -147,14 +147,16 @@ def test_an_assignor_that_is_right_passes() -> None:
 def test_an_assignor_that_gives_a_partition_twice_breaks_a_rule_and_it_is_said_why() -> None:
     """The leader refuses what its assignor says (S4), so the group never converges."""
     with pytest.raises(SimulationFailedError, match="gives flights-0 to two members") as caught:
-        simulate(assignors=[Twice()])
+        simulate(assignors=[Twice()], members=2, minutes=1, faults=[])
     assert caught.value.verdict.startswith("L")
 
 
 def test_an_assignor_that_moves_too_early_breaks_a_rule_and_it_is_said_why() -> None:
     """The leader refuses what its assignor says (L8), so the group never converges."""
     with pytest.raises(SimulationFailedError, match="hasty") as caught:
-        simulate(assignors=[Hasty()], protocol="cooperative", faults=["close"], minutes=2)
+        simulate(
+            assignors=[Hasty()], protocol="cooperative", members=2, minutes=1, faults=["close"]
+        )
     assert caught.value.verdict.startswith("L")
 
 

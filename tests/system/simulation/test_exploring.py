@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.simulation.exploring import PROTOCOLS, SmallGroup, explore
+from kohort.simulation.planting.catching import bugs
 
 MOST = 100_000
 
@@ -31,3 +32,10 @@ def test_two_things_may_go_wrong_at_any_moment(protocol: str) -> None:
     found = explore(SmallGroup(PROTOCOLS[protocol], 2, 2, 2), MOST)
     assert found.violation == "", found.path
     assert found.is_complete or found.states >= MOST
+
+
+def test_a_target_taken_at_once_is_found_where_members_assign() -> None:
+    planted = next(bug for bug in bugs() if bug.name == "target at once")
+    with planted.plant():
+        found = explore(SmallGroup(PROTOCOLS["client-side"], 2, 2, 0), MOST)
+    assert found.violation.startswith("S1"), found
