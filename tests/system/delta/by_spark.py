@@ -1,12 +1,16 @@
-"""Makes Delta tables with Delta Lake for Spark; runs on a Python of its own.
+"""Makes and reads Delta tables with Delta Lake for Spark; runs on a Python of its own.
 
-PYTHON by_spark.py FOLDER   makes a table for each of `TABLES`
+PYTHON by_spark.py make FOLDER   makes a table for each of `TABLES`
+PYTHON by_spark.py read FOLDER   prints of each table in the folder what Spark finds, a line of JSON
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +76,69 @@ def make(spark: Any, folder: Path) -> None:
             spark.sql(making["then"].format(table))
 
 
+def read(spark: Any, folder: Path) -> None:
+    """Print the rows of each table, and the filters that do not find all of theirs."""
+    for path in sorted(folder.iterdir()):
+        sys.stdout.write(json.dumps({"table": path.name, **found(spark, path)}) + "\n")
+
+
+def found(spark: Any, path: Path) -> dict[str, Any]:
+    """The rows as texts, in the order of offsets, and conditions that miss rows; or a refusal."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        frame = spark.read.format("delta").load(str(path))
+        rows = sorted(frame.collect(), key=lambda row: row["offset"])
+    except PySparkException as error:
+        return {"refused": error.getCondition()}
+    except Py4JError as error:
+        return {"refused": str(error).partition("\n")[0]}
+    texts = [{name: repr(plain(row[name])) for name in frame.columns} for row in rows]
+    return {"rows": texts, "missed": [*missed(frame, rows)]}
+
+
+def missed(frame: Any, rows: list[Any]) -> Iterator[str]:
+    """Conditions on columns that do not find the rows that hold them."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+    for field in frame.schema:
+        column = f.col("`" + field.name.replace("`", "``") + "`")
+        if isinstance(field.dataType, ArrayType | BinaryType | MapType | StructType):
+            continue
+        for value in [row[field.name] for row in rows if row[field.name] is not None][:2]:
+            literal = f.lit(value).cast(field.dataType)
+            for compare in (operator.eq, operator.ge, operator.le):
+                wanted = {row["offset"] for row in rows if holds(compare, row[field.name], value)}
+                seen = {row["offset"] for row in frame.filter(compare(column, literal)).collect()}
+                if seen != wanted:
+                    yield f"{field.name} {compare.__name__} {value!r}: {seen}, not {wanted}"
+
+
+def holds(compare: Any, left: Any, right: Any) -> bool:
+    """A comparison as Spark does it: NaN equals itself and is above every other number."""
+    if left is None:
+        return False
+    ranked = [(each != each, 0 if each != each else each) for each in (left, right)]
+    return bool(compare(*ranked))
+
+
+def plain(value: Any) -> Any:
+    """A value as both Spark and pyarrow can give it."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in sorted(value.items())}
+    if hasattr(value, "asDict"):  # Spark's Row
+        return plain(value.asDict())
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None)
+    return value
+
+
 def main() -> None:
     from pyspark.sql import SparkSession
 
@@ -83,13 +150,14 @@ def main() -> None:
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     builder = SparkSession.builder.master("local[2]")
     for key, value in given.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    make(spark, Path(sys.argv[1]))
+    {"make": make, "read": read}[sys.argv[1]](spark, Path(sys.argv[2]))
     spark.stop()
 
 
