@@ -33,7 +33,7 @@ from tests.system.kafka.test_group_log import group_log
 
 JOIN, SYNC, DESCRIBE = 9, 5, 5
 TYPE = "consumer"
-# Nobody sends heartbeats, so members have to live for as long as the test may take.
+# No member sends heartbeats, so each has to live for as long as the test may take.
 TIMEOUT_MS = 200_000
 OFFSETS, LIMIT = ConfigResource("topic", "__consumer_offsets"), "max.message.bytes"
 TOO_SMALL = 900_000
