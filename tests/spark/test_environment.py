@@ -1,10 +1,13 @@
-"""Log lines of an application that has not set logging up."""
+"""Log lines of an application that has not set logging up, and settings of a session."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+
+from kohort.client.security_config import ALIASES, SECRETS
+from kohort.spark import session_config
 
 PROGRAM = """
 import logging
@@ -27,3 +30,12 @@ def test_lines_have_time_and_level_until_the_program_has_handlers_of_its_own() -
     assert re.fullmatch(spark, first)
     assert re.fullmatch(spark, again)
     assert second == "mine: second"
+
+
+def test_spark_hides_each_secret_by_its_name() -> None:
+    """As Spark does it: in the names of options."""
+    hidden = re.compile(session_config()["spark.redaction.regex"])
+    known = {*SECRETS, *(name for name, meant in ALIASES.items() if meant in SECRETS)}
+    names = [name.replace("_", ".") for name in known]
+    assert [name for name in names if not hidden.search(f"kafka.{name}")] == []
+    assert not hidden.search("kafka.sasl.username")

@@ -11,12 +11,20 @@ import sys
 # recurses once per character (SPARK-39218); the JVM's default stack of 1 MB overflows.
 STACK = "-Xss8m"
 
+# Spark's own default of `spark.redaction.regex`, and names of our settings that it does not cover.
+REDACTED = (
+    "(?i)secret|password|token|access[.]?key"
+    "|ssl[.]keystore[.]key|ssl[.]key[.]pem|sasl[.]jaas[.]config|oauthbearer[.]extensions"
+)
+
 # Spark sets it in workers whose log lines it collects.
 _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 
 
 def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     """Return the settings to build a `SparkSession` with, before its JVM starts.
+
+    Among them is `spark.redaction.regex`, with which Spark hides secrets in what it shows.
 
     Args:
         extra_java_options: Your own `spark.driver.extraJavaOptions`, which are kept.
@@ -27,6 +35,7 @@ def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     use_this_interpreter()
     return {
         "spark.driver.extraJavaOptions": f"{STACK} {extra_java_options}".strip(),
+        "spark.redaction.regex": REDACTED,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     }
 
