@@ -40,6 +40,7 @@ from kohort.region.machines.events import (
 from kohort.region.machines.records import Contribution, Partitions, RegionPartition
 from kohort.region.machines.state import RegionState
 from kohort.region.metrics import OperatorMetrics
+from kohort.region.reports import Reports
 from kohort.region.settings import Patience
 from kohort.region.source import SOURCE_GONE, check_topic, what_is_gone
 from kohort.region.work import Cut, CutParts, Discard, Inbox, Load, Report, Stop
@@ -104,6 +105,7 @@ class Operating(RebalanceListener):
         self._fetches = fetches
         self._draining = draining
         self._loop = asyncio.get_running_loop()
+        self._reports = Reports(self._loop, self._reported)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._revocation: asyncio.Event | None = None
@@ -450,7 +452,7 @@ class Operating(RebalanceListener):
 
     def report(self, report: Report | Exception) -> None:
         """Take what became of an item; any thread may call."""
-        self._loop.call_soon_threadsafe(self._reported, report)
+        self._reports.put(report)
 
     def _reported(self, report: Report | Exception) -> None:
         match report:

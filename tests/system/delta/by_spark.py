@@ -7,6 +7,7 @@ PYTHON by_spark.py read FOLDER   prints of each table in the folder what Spark f
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import operator
 import sys
@@ -108,7 +109,8 @@ def missed(frame: Any, rows: list[Any]) -> Iterator[str]:
         if isinstance(field.dataType, ArrayType | BinaryType | MapType | StructType):
             continue
         for value in [row[field.name] for row in rows if row[field.name] is not None][:2]:
-            literal = f.lit(value).cast(field.dataType)
+            given = str(value) if isinstance(value, decimal.Decimal) else value
+            literal = f.lit(given).cast(field.dataType)
             for compare in (operator.eq, operator.ge, operator.le):
                 wanted = {row["offset"] for row in rows if holds(compare, row[field.name], value)}
                 seen = {row["offset"] for row in frame.filter(compare(column, literal)).collect()}
