@@ -22,6 +22,8 @@ WAIT_S = 90.0
 
 T = TypeVar("T", bound=StreamsEvent)
 POISON = b"poison"
+# So many events of an instance are told when one was waited for in vain.
+_LAST = 12
 
 
 class MemoryStore:
@@ -189,14 +191,14 @@ class Running:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds that an event may bring about."""
-        async with asyncio.timeout(WAIT_S):
+        async with waiting(WAIT_S, self.seen):
             while not condition():
                 self.changed.clear()
-                waiting = asyncio.create_task(self.changed.wait())
+                changing = asyncio.create_task(self.changed.wait())
                 done, _ = await asyncio.wait(
-                    {waiting, self.job}, return_when=asyncio.FIRST_COMPLETED, timeout=0.2
+                    {changing, self.job}, return_when=asyncio.FIRST_COMPLETED, timeout=0.2
                 )
-                waiting.cancel()
+                changing.cancel()
                 if self.job in done:
                     self.job.result()
 
@@ -204,11 +206,33 @@ class Running:
         """Return the events of a kind."""
         return [each for each in self.events if isinstance(each, kind)]
 
+    def seen(self) -> str:
+        """Say what the instance does, and what happened to it last."""
+        inner = self.instance._owning
+        session = inner.assignor.session if inner is not None else None
+        tasks = {str(task): role.name for task, role in self.instance.tasks.items()}
+        state = session and (session.state.name, session.generation, dict(session.lags))
+        last = "".join(f"\n    {each}" for each in self.events[-_LAST:])
+        return f"member {self.instance.member_id!r}, {state}, {tasks}; last events:{last}"
+
     async def stop(self) -> None:
         """Have it leave, and wait until it has."""
         self.instance.stop()
         async with asyncio.timeout(WAIT_S):
             await self.job
+
+
+@asynccontextmanager
+async def waiting(seconds: float, seen: Callable[[], str]) -> AsyncIterator[None]:
+    """Give what is inside so much time; after that the error says what was seen last."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise AssertionError(f"waited {seconds:.0f} s in vain; {seen()}") from None
+        raise
 
 
 @asynccontextmanager

@@ -398,7 +398,7 @@ class StreamsInstance:
     def _heard(self, effects: TaskEffects) -> None:
         """Carry out what the machine of the member wants."""
         self._ask(effects.rejoin)
-        if effects.is_over:
+        if effects.is_over and not self._is_over:
             log.info("%s: all tasks are handed over; leaving", self._application.name)
             self.stop()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kohort import AdminClient, AsyncProducer
+from kohort import AdminClient, AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.errors import KafkaError
 from kohort.group.assignors.interface import Assignment, ClusterView
 from kohort.group.subscription import Subscription
@@ -27,7 +27,7 @@ from kohort.streams.events import RebalanceAsked, TasksChanged
 from kohort.streams.holding import Role
 from kohort.streams.restoring import Restorer
 from kohort.streams.settings import StreamSettings
-from tests.streams.counting import WAIT_S, Running
+from tests.streams.counting import WAIT_S, Running, waiting
 from tests.streams.feeding import Case
 from tests.streams.test_tables import TABLES, Rows, Step, Table, named, rows, task
 
@@ -165,6 +165,19 @@ class Play:
             await self.case.send(producer, 200)
         if self.members:
             await self.case.counts()
+            await self._until_stored()
+
+    async def _until_stored(self) -> None:
+        """Wait for the commits after the counts: a learner of an empty changelog is ready."""
+        (changelog,) = self.case.application().changelogs[0]
+        parts = [TopicPartition(changelog, number) for number in range(self.case.tasks)]
+        ends: dict[TopicPartition, int] = {}
+        async with (
+            waiting(WAIT_S, lambda: f"the changelogs end at {ends}"),
+            AsyncConsumer(bootstrap_servers=self.case.address) as consumer,
+        ):
+            while sum(ends.values()) < self.case.sent.total():
+                ends = await consumer.end_offsets(parts)
 
     async def step(self, step: Step) -> int:
         """Have happen what a step says; return the number of its rebalance."""
@@ -194,11 +207,21 @@ class Play:
     async def _until_inside(self, names: Iterable[str]) -> None:
         wanted, found = set(names), set[str]()
         with AdminClient(bootstrap_servers=self.case.address) as admin:
-            async with asyncio.timeout(WAIT_S):
+            async with waiting(WAIT_S, lambda: f"{sorted(found)} are in, not {sorted(wanted)}"):
                 while found != wanted:
                     with suppress(KafkaError):  # there is no such group yet
                         group = await asyncio.to_thread(admin.describe_groups, [self.case.name])
                         found = {name_of(m.member_id) for m in group[self.case.name].members}
+
+    async def seen(self) -> str:
+        """Say what the coordinator and each member saw last."""
+        group = "the coordinator cannot be asked"
+        with suppress(KafkaError), AdminClient(bootstrap_servers=self.case.address) as admin:
+            group = str(await asyncio.to_thread(admin.describe_groups, [self.case.name]))
+        gates = {name: each.is_set() for name, each in self.ledger.gates.items()}
+        members = [f"{name}: {each.seen()}" for name, each in self.members.items()]
+        given = [f"given {number}: {each}" for number, each in enumerate(self.ledger.given)]
+        return "\n".join((f"may join: {gates}", group, *members, *given))
 
     async def end(self) -> None:
         """Every task is processed where the table has it, and no record was lost or repeated."""
@@ -228,6 +251,9 @@ async def playing(
     play = Play(Case(address, 4 if table.before.endswith("S2[T3 T4]") else 5), table, monkeypatch)
     try:
         yield play
+    except Exception as error:
+        error.add_note(await play.seen())
+        raise
     finally:
         for gate in play.ledger.gates.values():
             gate.set()
