@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kohort.client import AsyncConsumer
 from kohort.errors import ConfigError
+from kohort.group.member.classic.session import MemberState
 from kohort.region.settings import ClientSettings
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.interface import Application
@@ -42,6 +44,16 @@ def check_clients(application: Application, clients: ClientSettings) -> None:
             f"auto_offset_reset={reset!r}: {application.name} has repartition topics, and the"
             " first records of those would be lost; it must be 'earliest'"
         )
+
+
+def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
+    """Have the group rebalance, unless the member is on its way into the next generation.
+
+    What it asks for is what it will say there. A request would bring one more rebalance after that.
+    """
+    membership = consumer.core.membership
+    if membership is None or membership.member.session.state is not MemberState.PREPARING_REBALANCE:
+        consumer.enforce_rebalance(reason)
 
 
 def member_settings(

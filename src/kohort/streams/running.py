@@ -36,7 +36,7 @@ from kohort.streams.events import RebalanceAsked, StreamsEvent
 from kohort.streams.growth import InputCounts
 from kohort.streams.holding import Held, Role
 from kohort.streams.interface import Application, StreamTask
-from kohort.streams.membership import check_clients, member_settings
+from kohort.streams.membership import ask_to_rebalance, check_clients, member_settings
 from kohort.streams.owning import Owning
 from kohort.streams.programs import check_program, different, is_of_the_group
 from kohort.streams.purging import Purger
@@ -406,7 +406,7 @@ class StreamsInstance:
         if reason and self._consumer is not None and not self._is_over:
             log.info("%s: asking for a rebalance: %s", self._application.name, reason)
             self._tell(RebalanceAsked(at=now_ms(), reason=reason))
-            self._consumer.enforce_rebalance(reason)
+            ask_to_rebalance(self._consumer, reason)
 
     def _control_heard(self, state: ControlState) -> None:
         """Join at once when an owner has released a task: it is nobody's until all have joined.
@@ -431,7 +431,7 @@ class StreamsInstance:
         for each in state.released.values():
             if each.generation == generation and each.member != consumer.member_id:
                 self._rung_in = generation
-                consumer.enforce_rebalance(f"task {each.task} was released by {each.member}")
+                ask_to_rebalance(consumer, f"task {each.task} was released by {each.member}")
                 return
 
     # ------------------------------------------------------------------------------------ reporting
