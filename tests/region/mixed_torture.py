@@ -6,24 +6,19 @@ with `region-spark` the operators are two Spark applications and a worker.
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from kohort.client import AdminClient, NewTopic, Producer
-from tests.broker.processes import BrokerProcess
-from tests.real_kafka.broker import RealKafka
+from tests.killing import Killable, passed, play_on_each
 from tests.region.regions import LONG_S, eventually, name_of_topic, visible
 
 PARTITIONS = 6
@@ -31,25 +26,10 @@ WORKERS = {"worker-1": "worker", "worker-2": "worker", "worker-3": "worker"}
 """Operators of a region without Spark: what each is, by its name."""
 APPLICATIONS = {"north": "application", "south": "application", "worker": "worker"}
 """Operators of a region with Spark."""
-BROKERS = ("embedded", "kafka")
 CHUNK = 50
 PAUSE_S = 0.05
 # An application of Spark takes long to start, and a dead member's session has to end.
 CALM_S = (4.0, 15.0)
-
-
-class Killable(Protocol):
-    """A broker that is killed and started again on the same log and address."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Where it listens."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def start(self) -> object:
-        """Start it again; it serves when this returns."""
 
 
 class Reader:
@@ -216,12 +196,6 @@ class MixedTorture:
         return [*command, "--sink", f"parquet:{out}", "--group-id", f"group-of-{self._topic}"]
 
 
-def passed(seconds: float) -> Callable[[], bool]:
-    """Return a function that says whether so much time has passed since."""
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
-
-
 def part_of(process: psutil.Process) -> str:
     """Return which part of a Spark application a process is, empty when it ended."""
     try:
@@ -248,35 +222,13 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@contextmanager
-def broker(kind: str, path: Path) -> Iterator[Killable]:
-    """A running broker in a process of its own, `embedded` or `kafka`."""
-    if kind == "kafka":
-        with RealKafka(path) as kafka:
-            yield kafka
-    else:
-        with BrokerProcess(path) as embedded:
-            yield embedded
-
-
 def main(operators: Mapping[str, str], arguments: Sequence[str]) -> int:
     """Play one history on each kind of broker, or on one."""
-    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--broker", choices=BROKERS, action="append")
-    given = parser.parse_args(arguments)
-    for kind in given.broker or BROKERS:
-        path = Path(tempfile.mkdtemp(prefix=f"kohort-mixed-{kind}-{given.seed}-"))
-        began = time.monotonic()
-        with broker(kind, path / "broker") as running:
-            torture = MixedTorture(running, operators, path, given.seed)
-            count = torture.run(given.kills)
-        kills = ", ".join(f"{name} {number}" for name, number in sorted(torture.kills.items()))
-        sys.stdout.write(
-            f"seed {given.seed} {kind}: {count} records once each in {torture.looks} looks;"
-            f" {torture.kills.total()} kills ({kills}), {torture.restarts} restarts,"
-            f" {time.monotonic() - began:.0f} s\n"
-        )
-        sys.stdout.flush()
-    return 0
+
+    def play(broker: Killable, path: Path, seed: int, kills: int) -> tuple[str, Counter[str]]:
+        torture = MixedTorture(broker, operators, path, seed)
+        count = torture.run(kills)
+        told = f"{count} records once each in {torture.looks} looks, {torture.restarts} restarts"
+        return told, torture.kills
+
+    return play_on_each("mixed", play, __doc__, arguments)

@@ -6,14 +6,12 @@ in the state twice, as what followed a task's last commit is processed again, bu
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
 import random
 import shutil
 import sys
-import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
@@ -27,7 +25,7 @@ from kohort.streams import JSON, App
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.events import StreamsEvent, TasksChanged
 from kohort.streams.settings import StreamSettings
-from tests.region.mixed_torture import BROKERS, broker, passed
+from tests.killing import Killable, passed, play_on_each
 
 NAME, INPUT, OUTPUT, STORE = "torture", "torture-in", "torture-out", "seen"
 TASKS, KEYS, INSTANCES = 8, 800, 3
@@ -255,25 +253,17 @@ class StreamsTorture:
 
 def main(arguments: Sequence[str]) -> int:
     """Play one history on each kind of broker, or on one."""
-    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--broker", choices=BROKERS, action="append")
-    given = parser.parse_args(arguments)
-    for kind in given.broker or BROKERS:
-        path = Path(tempfile.mkdtemp(prefix=f"kohort-streams-{kind}-{given.seed}-"))
-        began = time.monotonic()
-        with broker(kind, path / "broker") as running:
-            torture = StreamsTorture(running.bootstrap_servers, path, given.seed)
-            count = asyncio.run(torture.run(given.kills))
-        kills = ", ".join(f"{name} {number}" for name, number in sorted(torture.kills.items()))
-        sys.stdout.write(
-            f"seed {given.seed} {kind}: {count} records, none missing,"
-            f" {torture.repeated} in the state twice; {torture.kills.total()} kills ({kills}),"
-            f" {torture.emptied} lost their disk, {time.monotonic() - began:.0f} s\n"
+
+    def play(broker: Killable, path: Path, seed: int, kills: int) -> tuple[str, Counter[str]]:
+        torture = StreamsTorture(broker.bootstrap_servers, path, seed)
+        count = asyncio.run(torture.run(kills))
+        told = (
+            f"{count} records, none missing, {torture.repeated} in the state twice,"
+            f" {torture.emptied} instances lost their disk"
         )
-        sys.stdout.flush()
-    return 0
+        return told, torture.kills
+
+    return play_on_each("streams", play, __doc__, arguments)
 
 
 def main_of_instance(arguments: Sequence[str]) -> int:
