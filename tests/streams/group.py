@@ -35,6 +35,7 @@ class Member:
         generation: The last generation it was in.
         leaving_ms: For how long it has been leaving.
         tags: Its client tags.
+        unable: What it could not learn or follow.
     """
 
     active: set[Task] = field(default_factory=set)
@@ -46,6 +47,7 @@ class Member:
     generation: int = -1
     leaving_ms: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    unable: set[Task] = field(default_factory=set)
 
     def joined(self) -> Joined:
         """Return what it says, by way of bytes."""
@@ -57,6 +59,7 @@ class Member:
             revoked=frozenset(self.revoked),
             leaving_ms=self.leaving_ms,
             client_tags=Map(self.tags),
+            unable=frozenset(self.unable),
         )
         return Joined(frozenset(self.active), decode_claim(encode_claim(claim)))
 

@@ -76,7 +76,7 @@ def test_a_standby_whose_replay_fails_fails_alone_and_begins_anew(
 ) -> None:
     run(_fails_alone(what))
     (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert "task 0_0 is not followed until the next plan" in told.getMessage()
+    assert "task 0_0 cannot be learned or followed here" in told.getMessage()
 
 
 async def _fails_alone(what: str) -> None:

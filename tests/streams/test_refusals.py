@@ -11,16 +11,19 @@ from msgspec import structs
 
 from kohort import AsyncProducer
 from kohort.errors import ConfigError
-from kohort.streams import restoring
+from kohort.streams import App, restoring
 from kohort.streams.assignment.tasks import SubTopology, Topology
+from kohort.streams.directory import hold_state
 from kohort.streams.errors import (
     ChangelogTruncatedError,
     InternalTopicError,
     MissingTopicError,
     NotCoPartitionedError,
+    StateInUseError,
     StreamsError,
     TaskFailedError,
 )
+from kohort.streams.instance import ProgramInstance
 from kohort.streams.interface import Application
 from kohort.streams.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
@@ -141,3 +144,20 @@ def test_settings_that_the_runtime_needs_for_itself() -> None:
 def test_settings_out_of_their_range(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} = 0"):
         structs.replace(StreamSettings(), **{name: 0})
+
+
+def test_a_state_directory_that_another_instance_has(tmp_path: Path) -> None:
+    app = App("taken")
+    app.topic("in", key=str, value=str).count(name="n")
+
+    def instance() -> ProgramInstance:
+        return app.instance(bootstrap_servers="127.0.0.1:1", state_dir=tmp_path)
+
+    async def started() -> None:
+        async with asyncio.timeout(30):
+            await instance().run()
+
+    with hold_state(tmp_path, "taken"), pytest.raises(StateInUseError, match="of its own"):
+        asyncio.run(started())
+    with hold_state(tmp_path, "taken"):
+        """It is free again."""

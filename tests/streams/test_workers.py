@@ -72,10 +72,10 @@ def test_with_a_budget_the_heaviest_for_its_workers_comes_first() -> None:
 def test_workers_travel_in_the_claim_and_an_older_claim_has_one() -> None:
     data = encode_claim(Claim(workers=3))
     assert decode_claim(data).workers == 3
-    older = bytes((1, *data[1:-1]))  # what it says of workers is its last byte
+    older = bytes((1, *data[1:-3]))  # what it says of workers and of failures is at its end
     assert decode_claim(older).workers == 1
     with pytest.raises(RemoteProtocolError, match="without workers"):
-        decode_claim(data[:-1] + b"\0")
+        decode_claim(data[:-3] + bytes(3))
 
 
 @pytest.mark.parametrize("count", [0, WORKERS_MAX + 1])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.region import client_settings
@@ -44,7 +45,8 @@ def status(
     """Show the members, what each processes, learns and follows, and what became of the tasks.
 
     Lags are those of the last rebalance. Exit code 0: all tasks are where they belong; 3: some are
-    about to move; 4: no member runs, or tasks have failed.
+    about to move; 4: no member runs, tasks have failed, or a member cannot learn
+    what it was to learn.
     """
     from kohort.streams.inspecting import look
 
@@ -152,7 +154,7 @@ def _reset_as_text(found: Reset) -> str:
 
 
 def _exit_code(found: ApplicationStatus) -> int:
-    if not found.members or found.failed:
+    if not found.members or found.failed or any(each.unable for each in found.members):
         return 4
     return 3 if found.is_moving else 0
 
@@ -179,6 +181,8 @@ def _member(member: MemberStatus) -> dict[str, object]:
         "standbys": {str(task): lag for task, lag in sorted(member.standbys.items())},
         "being_learned": [str(task) for task in sorted(member.being_learned)],
         "is_leaving": member.is_leaving,
+        "unable": [str(task) for task in sorted(member.unable)],
+        "trouble": member.trouble,
     }
 
 
@@ -212,7 +216,19 @@ def shown(found: ApplicationStatus) -> Group:
         cells = (row["what"], row["member"], row["unavailable_ms"], row["error"])
         tasks.add_row(str(task), *(NONE if each is None else str(each) for each in cells))
     head = f"APPLICATION {found.name}  STATE {found.state}  #MEMBERS {len(found.members)}"
-    return Group(head, members if found.members else "no members", tasks)
+    return Group(head, members if found.members else "no members", tasks, *_unable(found.members))
+
+
+def _unable(members: Iterable[MemberStatus]) -> list[Text]:
+    """Say what members cannot learn, each in a line of its own."""
+    return [
+        Text(
+            f"member {each.member_id} cannot learn or follow {_listed(map(str, tasks))} until it"
+            f" restarts: {each.trouble}"
+        )
+        for each in members
+        if (tasks := sorted(each.unable))
+    ]
 
 
 def _listed(texts: Iterable[str]) -> str:

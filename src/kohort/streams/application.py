@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.buffers import InputRecord
-from kohort.streams.directory import TaskDirectory
+from kohort.streams.directory import TaskDirectory, hold_state
 from kohort.streams.interface import Application, Output, StateDirectory
 from kohort.streams.steps import Sink
 from kohort.streams.stores.memory import MemoryStore
@@ -173,6 +174,9 @@ def application_of(program: Program, state_dir: Path | None) -> Application:
         repartitions=repartitions,
         open_directory=None if state_dir is None else partial(_open, program, state_dir),
         stored=tuple if state_dir is None else partial(_stored, program, state_dir),
+        hold_state=nullcontext
+        if state_dir is None
+        else partial(hold_state, state_dir, program.application),
         outputs=_written(program),
         dead_letters=program.dead_letter_topic,
         repartition_counts=partial(_repartition_counts, program, frozenset(repartitions)),

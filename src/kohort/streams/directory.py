@@ -1,5 +1,6 @@
 """The directory that holds the state of one task on one machine.
 
+    STATE_DIR/APPLICATION/lock  held while an instance runs
     STATE_DIR/APPLICATION/SUB-TOPOLOGY_PARTITION/
         lock             held while somebody uses the directory
         about.json       format, application and task
@@ -21,7 +22,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -96,7 +97,7 @@ class TaskDirectory:
         self._lock: int | None = None
         with self._naming("opened"):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._locked()
+            self._lock = _locked(self.path)
             try:
                 self._check_about()
                 self._offsets = self._read_offsets()
@@ -234,18 +235,6 @@ class TaskDirectory:
 
     # -------------------------------------------------------------------------------------- files
 
-    def _locked(self) -> int:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise StateInUseError(
-                f"{self.path} is in use by another process or by another task of this one; give"
-                " each process a state_dir of its own"
-            ) from None
-        return lock
-
     def _check_about(self) -> None:
         try:
             found = self._read("about.json", _About)
@@ -341,15 +330,50 @@ class TaskDirectory:
             with _opened(self.path, os.O_RDONLY | os.O_DIRECTORY) as folder:
                 os.fsync(folder)
 
-    @contextmanager
-    def _naming(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            full = error.errno in _FULL
-            advice = "make room on it, or choose another state_dir" if full else "see its cause"
-            kind = StateDiskFullError if full else StateError
-            raise kind(f"{self.path} cannot be {done}: {error}; {advice}") from error
+    def _naming(self, done: str) -> AbstractContextManager[None]:
+        return _naming(self.path, done)
+
+
+@contextmanager
+def hold_state(state_dir: Path, application: str) -> Iterator[None]:
+    """Keep other instances out of the state of an application while one runs.
+
+    Raises:
+        StateInUseError: Another instance runs with it.
+        StateError: The file system refuses; the subclass or the text says why.
+    """
+    path = Path(state_dir) / application
+    with _naming(path, "opened"):
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _locked(path)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StateInUseError(
+            f"{path} is in use by another process or by another task or instance of this one; give"
+            " each instance a state_dir of its own"
+        ) from None
+    return lock
+
+
+@contextmanager
+def _naming(path: Path, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        advice = "make room on it, or choose another state_dir" if full else "see its cause"
+        kind = StateDiskFullError if full else StateError
+        raise kind(f"{path} cannot be {done}: {error}; {advice}") from error
 
 
 @contextmanager

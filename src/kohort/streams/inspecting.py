@@ -40,6 +40,8 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
         standbys: The same of its standbys.
         being_learned: Which of its tasks another member learns.
         is_leaving: Whether it is to leave the group.
+        unable: What it could not learn or follow since it joined the group; others get that.
+        trouble: The last error of those; empty: none.
     """
 
     member_id: str
@@ -50,6 +52,8 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     standbys: Map[Task, int | None]
     being_learned: frozenset[Task]
     is_leaving: bool
+    unable: frozenset[Task] = frozenset()
+    trouble: str = ""
 
 
 class ApplicationStatus(Struct, frozen=True, kw_only=True):
@@ -130,6 +134,8 @@ def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
         standbys=Map({task: lags.get(task) for task in word.standbys}),
         being_learned=word.being_learned,
         is_leaving=claim.leaving_ms is not None or member.member_id in state.leaves,
+        unable=claim.unable,
+        trouble=claim.trouble,
     )
 
 

@@ -6,6 +6,7 @@ The runtime knows Kafka and the group; everything here knows neither.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -117,6 +118,8 @@ class Application(Struct, frozen=True, kw_only=True):
             It gets the task and the id of the control topic, which is another one after a reset:
             state from before has to be dropped. It returns None for a task without state.
         stored: Returns the tasks that have state on disk.
+        hold_state: Keeps other instances out of the state on disk, in a `with` statement; raises
+            `StateInUseError` if one has it.
         outputs: Topics that it writes and does not make; they have to exist.
         dead_letters: Topic for records that cannot be processed, made if missing; None: there is
             none.
@@ -132,6 +135,7 @@ class Application(Struct, frozen=True, kw_only=True):
     repartitions: Mapping[str, int | None] = field(default_factory=dict)
     open_directory: Callable[[Task, str], StateDirectory | None] | None = None
     stored: Callable[[], Iterable[Task]] = tuple
+    hold_state: Callable[[], AbstractContextManager[object]] = nullcontext
     outputs: frozenset[str] = frozenset()
     dead_letters: str | None = None
     repartition_counts: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None

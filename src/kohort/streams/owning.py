@@ -15,7 +15,12 @@ from kohort.client import AsyncConsumer, AsyncProducer, RebalanceListener
 from kohort.client.listener import Told
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CommitFailedError, KohortError, LocalProtocolError
-from kohort.streams.assignment.member import LagMeasured, MembershipLost, StateRemoved
+from kohort.streams.assignment.member import (
+    FollowingFailed,
+    LagMeasured,
+    MembershipLost,
+    StateRemoved,
+)
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
@@ -195,7 +200,7 @@ class Owning:
 
     def _follow(self, task: Task) -> None:
         """Learn a task, or follow it as a standby."""
-        held = self._taken_up(task, self.reports.failed_to_follow)
+        held = self._taken_up(task, self._failed_to_follow)
         if held is not None:
             held.role = Role.FOLLOWING
             held.job = self._jobs.start(self._followed(held))
@@ -417,12 +422,17 @@ class Owning:
         if held.replay is not None:
             self.restorer.leave(held.replay)
         if held.role is Role.FOLLOWING:
-            self.reports.failed_to_follow(held.task, error)
+            self._failed_to_follow(held.task, error)
             return
         if held.is_owned:
             held.role = Role.FAILED
             self.consumer.pause(*held.inputs & self.consumer.assignment())
         self.reports.failed(held.task, error)
+
+    def _failed_to_follow(self, task: Task, error: BaseException) -> None:
+        """Have others learn or follow a task instead."""
+        self.reports.failed_to_follow(task, error)
+        self.assignor.tell(FollowingFailed(task, f"{type(error).__name__}: {error}"))
 
 
 class _Listener(RebalanceListener):

@@ -94,11 +94,12 @@ class Reports:
     def failed_to_follow(self, task: Task, error: BaseException) -> None:
         """Say that a task is not learned or followed, which its owner does not notice.
 
-        The control topic does not hear of it: its last word on the task is that of the owner.
+        The control topic does not hear of it: its last word on the task is that of the owner. The
+        group is told by the claim of this member.
         """
         log.error(
-            "%s: task %s is not followed until the next plan, which begins it anew; its owner goes"
-            " on",
+            "%s: task %s cannot be learned or followed here; its owner goes on, and others may"
+            " learn it. Remove the cause and restart this instance",
             self._name,
             task,
             exc_info=error,

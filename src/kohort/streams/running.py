@@ -170,10 +170,15 @@ class StreamsInstance:
         again. `stop` ends without that.
 
         Raises:
-            StreamsError: The application cannot run: topics are missing or do not fit, or members
-                run another program. Or tasks have failed: their exceptions are causes.
+            StreamsError: The application cannot run: topics are missing or do not fit, members
+                run another program, or another instance has the state directory. Or tasks have
+                failed: their exceptions are causes.
             KafkaError: The brokers refuse something that all tasks need.
         """
+        with self._application.hold_state():
+            await self._run_as_member()
+
+    async def _run_as_member(self) -> None:
         dormant = await self._prepare()
         settings = self._settings
         assignor = LearnerAssignor(

@@ -80,6 +80,18 @@ class StateRemoved(Struct, frozen=True):
     tasks: frozenset[Task]
 
 
+class FollowingFailed(Struct, frozen=True):
+    """A learner or a standby has failed.
+
+    Attributes:
+        task: The task.
+        reason: What it raised, for people.
+    """
+
+    task: Task
+    reason: str
+
+
 class LeaveSoon(Struct, frozen=True):
     """The member was told that it is to leave the group."""
 
@@ -88,7 +100,15 @@ class MembershipLost(Struct, frozen=True):
     """The group goes on without this member; others may have its tasks by now."""
 
 
-MemberInput = JoinStarted | TasksAssigned | LagMeasured | StateRemoved | LeaveSoon | MembershipLost
+MemberInput = (
+    JoinStarted
+    | TasksAssigned
+    | LagMeasured
+    | StateRemoved
+    | FollowingFailed
+    | LeaveSoon
+    | MembershipLost
+)
 
 
 class TaskSession(Struct, frozen=True, kw_only=True):
@@ -102,6 +122,8 @@ class TaskSession(Struct, frozen=True, kw_only=True):
         lags: How far it is behind with what it learns and follows.
         dormant: The same of what is only on disk; None where that has not been measured since.
         revoked: What it gave up for the rebalance that is under way.
+        unable: What it could not learn or follow since it joined the group.
+        trouble: The last error of those.
         leaving_since: When it was told to leave; None: it was not.
         has_said_so: Whether the group was told.
         attempt: Number of the rebalance that it joins; -1: none yet.
@@ -115,6 +137,8 @@ class TaskSession(Struct, frozen=True, kw_only=True):
     lags: Lags = Map()
     dormant: Lags = Map()
     revoked: frozenset[Task] = _NONE
+    unable: frozenset[Task] = _NONE
+    trouble: str = ""
     leaving_since: int | None = None
     has_said_so: bool = False
     attempt: int = -1
@@ -248,6 +272,8 @@ def _claim(decision: TaskDecision, session: TaskSession) -> Claim:
         leaving_ms=None if since is None else decision.now - since,
         client_tags=decision.client_tags,
         workers=decision.workers,
+        unable=session.unable,
+        trouble=session.trouble,
     )
 
 
@@ -278,13 +304,17 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
         lags=Map({task: had.get(task) for task in followed}),
         dormant=Map(dormant),
         revoked=_NONE,
+        unable=before.unable - active,  # one that nobody else can process is tried again
     )
+    said = decode_claim(before.user_data)
     if before.leaving_since is not None and not before.has_said_so:
         decision.ask(_LEAVING)
     elif before.leaving_since is not None and not active:
         decision.session = replace(decision.session, state=MemberState.STOPPED)
-    elif _learned_meanwhile(decision, decode_claim(before.user_data)):
+    elif _learned_meanwhile(decision, said):
         decision.ask(_reason(_learned(decision.session)))
+    elif late := (decision.session.unable - said.unable) & followed:
+        decision.ask(_failure(late))
 
 
 def _learned_meanwhile(decision: TaskDecision, said: Claim) -> bool:
@@ -339,6 +369,31 @@ def ask_for_what_it_learned(decision: TaskDecision, event: LagMeasured) -> None:
     """Ask once for all that it has learned so far."""
     note_lags(decision, event)
     decision.ask(_reason(_learned(decision.session)))
+
+
+def has_just_failed(decision: TaskDecision, event: FollowingFailed) -> bool:
+    """Whether the group does not know yet of a failure that the plan should know of."""
+    session, task = decision.session, event.task
+    is_followed = task in session.word.learning or task in session.word.standbys
+    return is_followed and task not in session.unable
+
+
+def ask_for_other_tasks(decision: TaskDecision, event: FollowingFailed) -> None:
+    """Have the leader give to others what this member cannot learn or follow."""
+    note_failure(decision, event)
+    decision.ask(_failure({event.task}))
+
+
+def _failure(tasks: Iterable[Task]) -> str:
+    return f"cannot learn {', '.join(map(str, sorted(tasks)))}"
+
+
+def note_failure(decision: TaskDecision, event: FollowingFailed) -> None:
+    """Say it with the next rebalance."""
+    session = decision.session
+    decision.session = replace(
+        session, unable=session.unable | {event.task}, trouble=f"task {event.task}: {event.reason}"
+    )
 
 
 def forget_state(decision: TaskDecision, event: StateRemoved) -> None:
@@ -398,6 +453,15 @@ _ROWS: tuple[Row[MemberState, TaskDecision], ...] = (
     ),
     row(_LIVE, LagMeasured, note_lags),
     row(_LIVE, StateRemoved, forget_state),
+    row(
+        MemberState.RUNNING,
+        FollowingFailed,
+        ask_for_other_tasks,
+        when=has_just_failed,
+        to=MemberState.ASKING,
+        rule="KIP-800",
+    ),
+    row(_LIVE, FollowingFailed, note_failure),
     row(MemberState.RUNNING, LeaveSoon, tell_that_it_leaves, to=MemberState.ASKING),
     row(
         (MemberState.OUTSIDE, MemberState.JOINING, MemberState.ASKING),
@@ -408,6 +472,7 @@ _ROWS: tuple[Row[MemberState, TaskDecision], ...] = (
     row(MemberState.STOPPED, JoinStarted, pass_over),
     row(MemberState.STOPPED, LagMeasured, pass_over),
     row(MemberState.STOPPED, StateRemoved, pass_over),
+    row(MemberState.STOPPED, FollowingFailed, pass_over),
     row(MemberState.STOPPED, LeaveSoon, pass_over),
     row(MemberState.STOPPED, MembershipLost, pass_over),
 )
@@ -416,5 +481,13 @@ MEMBER: Table[MemberState, TaskDecision] = Table(
     "member of learner tasks",
     MemberState,
     _ROWS,
-    total=(JoinStarted, TasksAssigned, LagMeasured, StateRemoved, LeaveSoon, MembershipLost),
+    total=(
+        JoinStarted,
+        TasksAssigned,
+        LagMeasured,
+        StateRemoved,
+        FollowingFailed,
+        LeaveSoon,
+        MembershipLost,
+    ),
 )

@@ -21,16 +21,18 @@ from kohort.group.subscription import NO_GENERATION
 from kohort.streams.assignment.settings import TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX
 from kohort.streams.assignment.tasks import Task
 
-VERSION = 2
-"""1 had no workers."""
+VERSION = 3
+"""1 had no workers, 2 did not say what a member cannot learn."""
 BODY_BYTES_MAX = 1_000_000
 """The most that a body may have once it is decompressed."""
 TASKS_MAX = 100_000
 """The most tasks that one member may name."""
 WORKERS_MAX = 10_000
 """The most workers that one member may name."""
+TROUBLE_MAX = 300
+"""So many characters of an error a member may name."""
 
-_FIRST_VERSION, _WITH_WORKERS = 1, 2
+_FIRST_VERSION, _WITH_WORKERS, _WITH_UNABLE = 1, 2, 3
 _COMPRESSED = 1
 _DRAFT = 1
 _PARTIAL = 2
@@ -54,6 +56,8 @@ class Claim(Struct, frozen=True, kw_only=True):
         leaving_ms: For how long it has been leaving; None: it stays.
         client_tags: Where it runs (KIP-708).
         workers: How many workers it has, which tasks are shared out among.
+        unable: What it could not learn or follow since it joined the group.
+        trouble: The last error of those, for people.
     """
 
     generation: int = NO_GENERATION
@@ -64,6 +68,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     leaving_ms: int | None = None
     client_tags: Map[str, str] = Map()
     workers: int = 1
+    unable: frozenset[Task] = frozenset()
+    trouble: str = ""
 
 
 class Word(Struct, frozen=True, kw_only=True):
@@ -104,6 +110,8 @@ def encode_claim(claim: Claim) -> bytes:
             lag = lags[task]
             _put(body, 0 if lag is None else lag + 1)
     _put(body, claim.workers)
+    _put_tasks(body, claim.unable)
+    _put_text(body, claim.trouble[:TROUBLE_MAX])
     return _packed(body)
 
 
@@ -114,6 +122,7 @@ def decode_claim(data: bytes) -> Claim:
         RemoteProtocolError: The bytes are none, or exceed a limit.
     """
     reader = _Reader(data)
+    says_unable = reader.version >= _WITH_UNABLE
     claim = Claim(
         generation=reader.number(_ID_MAX + 1) - 1,
         leaving_ms=_optional(reader.number()),
@@ -123,6 +132,8 @@ def decode_claim(data: bytes) -> Claim:
         standbys=reader.lags(),
         dormant=reader.lags(),
         workers=reader.number(WORKERS_MAX) if reader.version >= _WITH_WORKERS else 1,
+        unable=frozenset(reader.tasks() if says_unable else ()),
+        trouble=reader.text(TROUBLE_MAX) if says_unable else "",
     )
     reader.end()
     if not claim.workers:
@@ -203,9 +214,13 @@ def _put_tags(body: bytearray, tags: Mapping[str, str]) -> None:
     _put(body, len(tags))
     for pair in sorted(tags.items()):
         for text in pair:
-            data = text.encode()
-            _put(body, len(data))
-            body += data
+            _put_text(body, text)
+
+
+def _put_text(body: bytearray, text: str) -> None:
+    data = text.encode()
+    _put(body, len(data))
+    body += data
 
 
 def _packed(body: bytearray) -> bytes:
@@ -286,9 +301,9 @@ class _Reader:
         try:
             found = data.decode()
         except UnicodeDecodeError:
-            raise RemoteProtocolError(f"a client tag is no UTF-8: {data!r}") from None
+            raise RemoteProtocolError(f"a text in user data is no UTF-8: {data!r}") from None
         if len(found) > most:
-            raise RemoteProtocolError(f"a client tag of {len(found)} characters, at most {most}")
+            raise RemoteProtocolError(f"a text of {len(found)} characters, at most {most}")
         return found
 
     def end(self) -> None:

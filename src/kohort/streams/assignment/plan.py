@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from immutables import Map
 from msgspec import Struct, field
 
 from kohort.errors import RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
 from kohort.group.subscription import NO_GENERATION, Subscription
-from kohort.streams.assignment.metadata import Claim, Word, decode_claim, encode_word
+from kohort.streams.assignment.metadata import Claim, Lags, Word, decode_claim, encode_word
 from kohort.streams.assignment.refiner import refine
 from kohort.streams.assignment.settings import LearnerSettings, Rollout
 from kohort.streams.assignment.situation import (
@@ -91,6 +92,7 @@ def situation(
         newcomers: Members that were not in the last generation; None: as they say themselves.
     """
     known = tuple(tasks)
+    members = {member: _without_failures(each) for member, each in members.items()}
     claims = {member: each.claim for member, each in members.items()}
     leaving = _leaving(claims, overdue, settings)
     if newcomers is None:
@@ -107,6 +109,21 @@ def situation(
         client_tags={member: each.client_tags for member, each in claims.items()},
         workers={member: each.workers for member, each in claims.items() if each.workers > 1},
     )
+
+
+def _without_failures(joined: Joined) -> Joined:
+    """Return a member that has no state of what it could not learn or follow."""
+    claim = joined.claim
+    if not claim.unable:
+        return joined
+
+    def kept(lags: Lags) -> Lags:
+        return Map({task: lag for task, lag in lags.items() if task not in claim.unable})
+
+    learning, standbys = kept(claim.learning), kept(claim.standbys)
+    dormant = kept(claim.dormant)
+    found = replace(claim, learning=learning, standbys=standbys, dormant=dormant)
+    return replace(joined, claim=found)
 
 
 def make_plan(found: Situation, settings: LearnerSettings) -> Plan:
@@ -127,7 +144,12 @@ def is_settled_but_not_balanced(found: Situation, plan: Plan, settings: LearnerS
     if transition.learners or len(transition.grants) < len(plan.target.active):
         return False
     current = Current(owner=transition.grants)
-    after = replace(found, newcomers=frozenset(), current=current, readiness=Readiness())
+    after = replace(
+        found,
+        newcomers=frozenset(),
+        current=current,
+        readiness=Readiness(unable=found.readiness.unable),
+    )
     return assign(after, settings).active != transition.grants
 
 
@@ -182,7 +204,8 @@ def _readiness(claims: Mapping[str, Claim], settings: LearnerSettings) -> Readin
         for held in (claim.dormant, claim.standbys, claim.learning):
             for task, lag in held.items():
                 lags.setdefault(task, {})[member] = lag
-    return Readiness(lags=lags, acceptable=settings.acceptable_recovery_lag)
+    unable = {member: each.unable for member, each in claims.items() if each.unable}
+    return Readiness(lags=lags, acceptable=settings.acceptable_recovery_lag, unable=unable)
 
 
 def _current(

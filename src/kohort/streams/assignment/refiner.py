@@ -42,13 +42,14 @@ def refine(
             _keep_learner(task, current, learners)
         elif owner is None:
             grants[task] = _at_once(task, goal, current, readiness, leaving)
-            if grants[task] != goal:
+            if grants[task] != goal and readiness.is_able(task, goal):
                 waiting.append((task, goal))
         elif readiness.is_ready(task, goal) or owner in leaving.overdue:
             learners[task] = goal  # it learns to the end, which comes when the owner lets go
         else:
             grants[task] = owner
-            waiting.append((task, goal))
+            if readiness.is_able(task, goal):
+                waiting.append((task, goal))
     if budget is not None:
         _sort(waiting, grants, target, leaving)
     _begin(waiting, learners, current, budget)

@@ -8,6 +8,9 @@ from msgspec import Struct, field
 
 from kohort.streams.assignment.tasks import Task
 
+UNABLE_MAX = 8
+"""A member that could not learn so many tasks is given no other ones to learn."""
+
 
 class Current(Struct, frozen=True, kw_only=True):
     """What the members have.
@@ -34,15 +37,25 @@ class Readiness(Struct, frozen=True, kw_only=True):
     Attributes:
         lags: For each task the offset lag by member; None: not known.
         acceptable: The most that a member may be behind to be ready.
+        unable: What each member could not learn or follow; those without a failure are left out.
     """
 
     lags: Mapping[Task, Mapping[str, int | None]] = field(default_factory=dict)
     acceptable: int = 10_000
+    unable: Mapping[str, frozenset[Task]] = field(default_factory=dict)
 
     def is_ready(self, task: Task, member: str) -> bool:
         """Whether a member could process a task at once."""
         lag = self.lags.get(task, {}).get(member)
         return lag is not None and lag <= self.acceptable
+
+    def is_able(self, task: Task, member: str) -> bool:
+        """Whether a member may be told to learn or follow a task.
+
+        One with many failures has a trouble of its own, such as a disk: it is told nothing more.
+        """
+        failed = self.unable.get(member, ())
+        return task not in failed and len(failed) < UNABLE_MAX
 
     def holders(self, task: Task) -> list[str]:
         """Return the members that have state of a task: ready ones first, then by their lag."""

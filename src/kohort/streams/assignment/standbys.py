@@ -76,9 +76,12 @@ class _Placing:
         return self.replicas - borrowed
 
     def barred(self, task: Task) -> set[str | None]:
-        """Return the members that process or learn a task."""
+        """Return the members that process or learn a task, or could not follow it."""
         owner = self.situation.current.owner.get(task)
-        return {self.transition.grants.get(task, owner), self.transition.learners.get(task)}
+        readiness = self.situation.readiness
+        unable = (each for each in readiness.unable if not readiness.is_able(task, each))
+        learner = self.transition.learners.get(task)
+        return {self.transition.grants.get(task, owner), learner, *unable}
 
     def keep(self, task: Task) -> None:
         """Keep what is there."""

@@ -118,6 +118,8 @@ class _Sharing:
         surplus, extra, room = self._quotas()
         moving = self._chosen(surplus, extra, room)
         placed = self._dealt(moving, room)
+        if self.situation.readiness.unable:
+            _Mending(self, placed).mend()
         for number, member in enumerate(self.members):
             for task in (*self.kept[number], *self.learned[number]):
                 active[task] = member
@@ -248,3 +250,69 @@ class _Sharing:
         block = (n for n, free in enumerate(room) for _ in range(free))
         placed.update(zip((t for t in moving if t not in placed), block, strict=True))
         return placed
+
+
+class _Mending:
+    """Takes tasks from receivers that could not learn them, while that is worked out."""
+
+    def __init__(self, sharing: _Sharing, placed: dict[Task, int]) -> None:
+        self.sharing = sharing
+        self.placed = placed
+        self.owners: dict[Task, int] = {}
+        """The members that process what is placed elsewhere, where they stay."""
+        current, numbers = sharing.situation.current, sharing.numbers
+        for task in placed:
+            owner = current.owner.get(task) or current.previous.get(task, "")
+            if owner in numbers:
+                self.owners[task] = numbers[owner]
+
+    def mend(self) -> None:
+        """Swap such tasks, or give them to the lightest; the last resort is who has it already."""
+        for task, number in list(self.placed.items()):
+            if self.placed[task] != number or self._may(task, number):
+                continue
+            if not (self._swapped(task, number) or self._replaced(task, number)):
+                self._given_on(task, number)
+
+    def _may(self, task: Task, number: int) -> bool:
+        """Whether a member may get a task."""
+        sharing = self.sharing
+        can_take = task not in self.owners or number in sharing.takers
+        return can_take and sharing.situation.readiness.is_able(task, sharing.members[number])
+
+    def _swapped(self, task: Task, number: int) -> bool:
+        """Exchange it for a task that another receiver gets."""
+        for other, receiver in self.placed.items():
+            if receiver != number and self._may(task, receiver) and self._may(other, number):
+                self.placed[task], self.placed[other] = receiver, number
+                return True
+        return False
+
+    def _replaced(self, task: Task, number: int) -> bool:
+        """Let the owner keep it, and give up another one."""
+        owner = self.owners.get(task)
+        if owner is None:
+            return False
+        kept = self.sharing.kept[owner]
+        able = self.sharing.situation.readiness.is_able
+        other = next((each for each in kept if able(each, self.sharing.members[number])), None)
+        if other is None:
+            return False
+        kept[kept.index(other)] = task
+        del self.placed[task]
+        self.placed[other], self.owners[other] = number, owner
+        return True
+
+    def _given_on(self, task: Task, number: int) -> None:
+        """Give it to the lightest that may have it; between equals its owner keeps it."""
+        sharing, owner = self.sharing, self.owners.get(task)
+        counts, weights = sharing.counts, sharing.weights
+        able = [n for n in range(len(sharing.members)) if n == owner or self._may(task, n)]
+        counts[number] -= 1
+        best = min(able, key=lambda n: (counts[n] * weights[n], n != owner, n), default=number)
+        counts[best] += 1
+        if best == owner:
+            sharing.kept[best].append(task)
+            del self.placed[task]
+        else:
+            self.placed[task] = best
