@@ -152,6 +152,20 @@ def test_what_is_there_can_expire(kafka: KafkaHarness) -> None:
 # ------------------------------------------------------------------- of the embedded broker only
 
 
+def test_a_fault_is_for_the_service_and_not_for_the_harness(embedded: KafkaHarness) -> None:
+    topic = embedded.create_topic()
+    with (
+        embedded.fault("disconnect", api="Produce", topic=topic, effect=True) as lost,
+        embedded.fault("error", api="OffsetFetch", error="NOT_COORDINATOR", times=3) as refused,
+    ):
+        embedded.produce(topic, b"seed")
+        assert embedded.lag("group", topic) == {TopicPartition(topic, 0): 1}
+        assert (lost.seen, refused.seen) == (0, 0)
+        with Producer(bootstrap_servers=embedded.bootstrap_servers) as producer:
+            producer.send(topic, b"value").result(60)
+        assert lost.hits == 1
+
+
 def test_a_muted_client_hears_nothing_until_the_end(embedded: KafkaHarness) -> None:
     topic = embedded.create_topic()
     servers = embedded.bootstrap_servers
@@ -177,7 +191,9 @@ def test_a_service_outlives_a_coordinator_that_is_elsewhere(embedded: KafkaHarne
 
 def test_what_cannot_be_written_is_told(embedded: KafkaHarness) -> None:
     topic = embedded.create_topic()
-    refused = embedded.fault("error", api="Produce", error="TOPIC_AUTHORIZATION_FAILED")
+    refused = embedded.fault(
+        "error", api="Produce", error="TOPIC_AUTHORIZATION_FAILED", client_id="kohort-harness"
+    )
     with refused, pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         embedded.produce(topic, b"value")
 

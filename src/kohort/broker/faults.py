@@ -29,6 +29,9 @@ Action: TypeAlias = Literal["error", "delay", "disconnect", "silence", "throttle
 ANY = "*"
 """Stands for every API."""
 
+HARNESS = "kohort-harness"
+"""The client id of `kohort.testing.KafkaHarness`: only faults that name it are for its calls."""
+
 _PAUSE = "throttle_time_ms"
 
 _APIS = frozenset(place.rpartition(".")[2] for place in apis.KAFKA.values())
@@ -50,7 +53,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         delay_ms: Of "delay": how long; of "throttle": the pause that is asked for; with others: how
             long to wait before.
         effect: Of "disconnect" and "silence": whether what is asked for is done before.
-        client_id: Of which client; empty for any.
+        client_id: Of which client; empty for any but "kohort-harness", which is a `KafkaHarness`.
         topic: About which topic; empty for any.
         group: About which group; empty for any.
         nth: With which of these requests it begins, counted from 1.
@@ -204,7 +207,7 @@ class Faults:
             fault = each.fault
             if not _is_for(fault, api):
                 continue
-            if fault.client_id not in ("", client_id):
+            if fault.client_id != client_id and (fault.client_id or client_id == HARNESS):
                 continue
             if (fault.topic and fault.topic not in topics) or (
                 fault.group and fault.group not in groups

@@ -34,6 +34,7 @@ T = TypeVar("T")
 DEADLINE_S = 60.0
 """How long the calls of a harness wait for what they are about."""
 
+# Faults of an embedded broker leave clients of this name alone (`kohort.broker.faults.HARNESS`).
 _NAME = "kohort-harness"
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
@@ -388,6 +389,8 @@ class KafkaHarness:
 
     def fault(self, action: Action, **where: object) -> AbstractContextManager[Injected]:
         """Return a context in which the broker has a fault; see `kohort.broker.Fault`.
+
+        The calls of a harness have it only with `client_id="kohort-harness"`.
 
         Raises:
             ConfigError: It makes no sense.
