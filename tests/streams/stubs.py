@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
+from kohort.client.metadata import TopicMetadata
 from kohort.client.records import ConsumerRecord
 from kohort.streams import App
 from kohort.streams.application import application_of
@@ -23,6 +25,7 @@ from kohort.types import TopicPartition
 
 NOWHERE = {"bootstrap_servers": "127.0.0.1:1"}
 WAIT_S = 60.0
+ONE_ID = uuid.UUID(int=1)
 
 
 def record(place: TopicPartition, offset: int, key: bytes = b"k") -> ConsumerRecord:
@@ -168,15 +171,17 @@ class Control:
 
 
 class Ends:
-    """Answers for the offsets of changelogs: from `start` to `end`, once `answers` is set."""
+    """Answers for changelogs and their offsets: from `start` to `end`, once `answers` is set."""
 
     def __init__(self, restorer: Restorer, start: int = 0, end: int = 0) -> None:
         self.start, self.end = start, end
+        self.topic_id = ONE_ID
         self.trouble: Exception | None = None
         self.answers = asyncio.Event()
         self.answers.set()
-        reader: Any = restorer._consumer  # no broker stands behind it
+        reader: Any = restorer.consumer  # no broker stands behind it
         reader.beginning_offsets, reader.end_offsets = self._starts, self._ends
+        reader.topic_metadata = self._topics
 
     async def _starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         await self.answers.wait()
@@ -184,6 +189,9 @@ class Ends:
         if trouble is not None:
             raise trouble
         return dict.fromkeys(places, self.start)
+
+    async def _topics(self, topics: Sequence[str]) -> dict[str, TopicMetadata]:
+        return {each: TopicMetadata(each, self.topic_id, {}) for each in topics}
 
     async def _ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         await self.answers.wait()

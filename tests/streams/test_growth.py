@@ -134,7 +134,7 @@ class Case:
 def test_a_part_with_state_stands_still_and_others_go_on(
     servers: str, is_joined_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "_COUNT_S", 0.2)
+    monkeypatch.setattr(growth, "_LOOK_S", 0.2)
     asyncio.run(_stands_still(Case(servers), is_joined_alike))
 
 

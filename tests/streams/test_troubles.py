@@ -214,7 +214,7 @@ async def _changelogs_read(error: KohortError) -> None:
             await asyncio.sleep(0)
             return batch([b"k"])
 
-        reader: Any = stand.restorer._consumer
+        reader: Any = stand.restorer.consumer
         reader.poll_arrow = poll
         job = asyncio.create_task(stand.restorer.run())
         await until(lambda: polls > 2 or job.done())

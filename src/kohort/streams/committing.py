@@ -25,7 +25,7 @@ from kohort.errors import (
     PartialFailureError,
     RebalanceInProgressError,
 )
-from kohort.streams.errors import InputChangedError
+from kohort.streams.errors import ChangelogTruncatedError, InputChangedError
 from kohort.streams.holding import Held
 from kohort.streams.interface import Pair
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -164,6 +164,7 @@ class Commits:
             delivery = change.result()
             for number, rows in delivery.partitions.items():
                 partition = TopicPartition(delivery.topic, number)
+                _check_goes_on(self._application, held, partition, rows.last_offset)
                 held.changelog_ends[partition] = rows.last_offset + 1
         held.sent = [each for each in held.sent if not _is_delivered(each)]
         held.sent_changes = [each for each in held.sent_changes if not _is_delivered(each)]
@@ -198,6 +199,22 @@ class Commits:
             is_gone = error.code in UNKNOWN
             self._failed(held, input_changed(self._application, error) if is_gone else error)
         return bool(errors)
+
+
+def _check_goes_on(application: str, held: Held, partition: TopicPartition, offset: int) -> None:
+    """Check that a changelog has not become shorter while it was written.
+
+    Raises:
+        ChangelogTruncatedError: It has.
+    """
+    end = held.changelog_ends.get(partition, 0)
+    if offset < end:
+        raise ChangelogTruncatedError(
+            f"a change of state was written at offset {offset} of"
+            f" {partition.topic}-{partition.partition}, which ended at {end} before: the topic was"
+            " deleted and made again or has lost its end, and changes of state are lost. Stop all"
+            f" instances and reset the application: kohort streams reset {application}"
+        )
 
 
 def input_changed(application: str, error: KohortError) -> InputChangedError:

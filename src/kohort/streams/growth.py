@@ -1,4 +1,4 @@
-"""Counts the partitions of inputs while an instance runs; the client looks every few minutes."""
+"""Looks at topics while an instance runs; the client itself looks every few minutes only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import logging
 from collections.abc import Mapping
 
 from kohort.errors import KohortError
+from kohort.streams.changelogs import made_again
 from kohort.streams.owning import Owning
 from kohort.streams.topics import unfit, unread
 
 log = logging.getLogger("kohort.streams")
 
-_COUNT_S = 5.0
+_LOOK_S = 5.0
 
 
-class InputCounts:
+class TopicWatch:
     """Stops the parts whose topics have other partitions than their state was made for.
+
+    Parts whose changelogs were made again are stopped as well.
 
     Args:
         owning: The tasks of the instance.
@@ -29,23 +32,26 @@ class InputCounts:
         self._unread: list[str] = []
 
     async def run(self) -> None:
-        """Count for ever."""
+        """Look for ever."""
         while True:
-            await asyncio.sleep(_COUNT_S)
-            await self._count()
+            await asyncio.sleep(_LOOK_S)
+            await self._look()
 
-    async def _count(self) -> None:
+    async def _look(self) -> None:
         application = self._owning.application
+        changelogs = {topic for topics in application.changelogs.values() for topic in topics}
         try:
-            found = await self._owning.consumer.topic_metadata(list(self._before))
+            found = await self._owning.consumer.topic_metadata([*self._before, *changelogs])
         except KohortError as error:
             log.warning(
-                "%s: whether topics have more partitions by now is not known: %s",
+                "%s: whether topics have changed is not known: %s",
                 application.name,
                 error,
             )
             return
-        now = {topic: len(each.partitions) for topic, each in found.items()}
+        ids = {topic: str(each.topic_id) for topic, each in found.items() if each.topic_id.int}
+        self._owning.refuse(made_again(application, self._owning.control.state.changelogs, ids))
+        now = {t: len(each.partitions) for t, each in found.items() if t in self._before}
         self._owning.refuse(unfit(application, self._before, now))
         passed_over = unread(application, now)
         if passed_over and passed_over != self._unread:

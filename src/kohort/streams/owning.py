@@ -24,6 +24,7 @@ from kohort.streams.assignment.member import (
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.changelogs import ids_of, made_again
 from kohort.streams.committing import Commits, ends_from_text, input_changed
 from kohort.streams.control import ControlLog
 from kohort.streams.errors import StreamsError
@@ -36,6 +37,7 @@ from kohort.streams.events import (
 )
 from kohort.streams.holding import Held, Role
 from kohort.streams.interface import Application
+from kohort.streams.records import ControlState
 from kohort.streams.reports import Jobs, Reports, now_ms
 from kohort.streams.restoring import Replay, Restorer
 from kohort.streams.surviving import answered, may_go_on
@@ -298,11 +300,24 @@ class Owning:
         least = {p: end for p, end in least.items() if p in replay.stores}
         ends = await self._answered(held, partial(self.restorer.ends, list(replay.stores), least))
         await self.restorer.finish(replay, ends)
+        await self._check_changelogs(held, state)
         held.changelog_ends, held.replay = dict(replay.positions), None
         seconds = time.monotonic() - began
         event = StateRestored(at=now_ms(), task=held.task, records=replay.records, seconds=seconds)
         self._tell(event)
         return replay.records - before
+
+    async def _check_changelogs(self, held: Held, state: ControlState) -> None:
+        """Check that what was replayed are the changelogs that the application has written.
+
+        Raises:
+            StreamsError: One was made again.
+        """
+        topics = sorted({topic for topic, _ in self.application.changelogs_of(held.task)})
+        ids = await self._answered(held, partial(ids_of, self.restorer.consumer, topics))
+        error = made_again(self.application, state.changelogs, ids).get(held.task.sub_topology)
+        if error is not None:
+            raise error
 
     # -------------------------------------------------------------------------------------- give up
 

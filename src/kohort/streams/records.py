@@ -2,7 +2,8 @@
 
 Each record replaces what was said before about the same task or member, so the topic is compacted.
 The log decides nothing about who owns what: that is the group's. It carries what the group has no
-room for: where a changelog ended when its owner let go, who is to leave, which task has failed.
+room for: where a changelog ended when its owner let go, which topic it is, who is to leave, which
+task has failed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RECORD_BYTES_MAX = 65_536
 ERROR_TEXT_MAX = 1_000
 """So much is kept of an error's text."""
 _KEY_BYTES_MAX = 1_000
-_TASK, _LEAVE = "task/", "leave/"
+_TASK, _LEAVE, _CHANGELOG = "task/", "leave/", "changelog/"
 _PROGRAM = b"program"
 _OFFSET_MAX = 2**63 - 1
 
@@ -109,7 +110,21 @@ class ProgramNoted(Struct, frozen=True, kw_only=True, tag="program"):
     at: int
 
 
-ControlRecord: TypeAlias = Released | Started | Failed | Leave | ProgramNoted
+class ChangelogNoted(Struct, frozen=True, kw_only=True, tag="changelog"):
+    """Which topic a changelog is; one that is made again under its name has another id.
+
+    Attributes:
+        topic: Its name.
+        topic_id: Its id (KIP-516).
+        at: When that was said, in milliseconds since the epoch.
+    """
+
+    topic: str
+    topic_id: str
+    at: int
+
+
+ControlRecord: TypeAlias = Released | Started | Failed | Leave | ProgramNoted | ChangelogNoted
 AnyTaskRecord: TypeAlias = Released | Started | Failed
 
 _DECODER = msgspec.json.Decoder(ControlRecord)
@@ -123,17 +138,22 @@ class ControlState(Struct, frozen=True):
         released: The last release of each task.
         leaves: The members that are to leave.
         program: The program of the application; None: not said yet.
+        changelogs: The ids of its changelogs, by name.
     """
 
     tasks: Map[Task, AnyTaskRecord] = Map()
     released: Map[Task, Released] = Map()
     leaves: Map[str, Leave] = Map()
     program: ProgramNoted | None = None
+    changelogs: Map[str, str] = Map()
 
     def with_record(self, record: ControlRecord) -> ControlState:
         """Return the state after one more record."""
         if isinstance(record, ProgramNoted):
             return replace(self, program=record)
+        if isinstance(record, ChangelogNoted):
+            known = self.changelogs.get(record.topic, record.topic_id)  # the first one holds
+            return replace(self, changelogs=self.changelogs.set(record.topic, known))
         if isinstance(record, Leave):
             return replace(self, leaves=self.leaves.set(record.member, record))
         state = replace(self, tasks=self.tasks.set(record.task, record))
@@ -153,6 +173,8 @@ def key_of(record: ControlRecord) -> bytes:
         return leave_key(record.member)
     if isinstance(record, ProgramNoted):
         return _PROGRAM
+    if isinstance(record, ChangelogNoted):
+        return f"{_CHANGELOG}{record.topic}".encode()
     return f"{_TASK}{record.task}/{type(record).__name__.lower()}".encode()
 
 

@@ -114,6 +114,7 @@ class Restorer:
     Attributes:
         records: Changelog records that were applied.
         busy_s: Time in which records were decoded and applied.
+        consumer: Reads them.
     """
 
     def __init__(self, application: str, settings: StreamSettings, clients: ClientSettings) -> None:
@@ -121,7 +122,7 @@ class Restorer:
         self.busy_s = 0.0
         self._application = application
         self._settings = settings
-        self._consumer = AsyncConsumer(
+        self.consumer = AsyncConsumer(
             **consumer_settings(
                 clients,
                 auto_offset_reset="none",
@@ -140,7 +141,7 @@ class Restorer:
         """Close the connections."""
         self._is_open = False
         self._changed.set()
-        await self._consumer.close(5.0)
+        await self.consumer.close(5.0)
 
     # ------------------------------------------------------------------------------ what to replay
 
@@ -152,8 +153,8 @@ class Restorer:
             KafkaError: The brokers cannot be asked.
         """
         known = dict(replay.directory.read_checkpoint()) if replay.directory is not None else {}
-        starts = await self._consumer.beginning_offsets(list(replay.stores))
-        ends = await self._consumer.end_offsets(list(replay.stores))
+        starts = await self.consumer.beginning_offsets(list(replay.stores))
+        ends = await self.consumer.end_offsets(list(replay.stores))
         for partition, start in starts.items():
             at = known.get(partition)
             if at is not None and not start <= at <= ends[partition]:
@@ -164,9 +165,9 @@ class Restorer:
                 )
             replay.positions[partition] = start if at is None else at
         self._replays.update(dict.fromkeys(replay.stores, replay))
-        self._consumer.assign(list(self._replays))
+        self.consumer.assign(list(self._replays))
         for partition, position in replay.positions.items():
-            self._consumer.seek(partition, position)
+            self.consumer.seek(partition, position)
         self._arrange()
 
     def leave(self, replay: Replay) -> None:
@@ -175,15 +176,15 @@ class Restorer:
             if self._replays.get(partition) is replay:
                 del self._replays[partition]
         if self._is_open:
-            self._consumer.assign(list(self._replays))
+            self.consumer.assign(list(self._replays))
             self._arrange()
 
     def _arrange(self) -> None:
         """Let learners wait while a granted task is replayed."""
         is_urgent = any(each.is_urgent for each in self._replays.values())
         wait = [p for p, each in self._replays.items() if is_urgent and not each.is_urgent]
-        self._consumer.resume(*(set(self._replays) - set(wait)))
-        self._consumer.pause(*wait)
+        self.consumer.resume(*(set(self._replays) - set(wait)))
+        self.consumer.pause(*wait)
         self._changed.set()
 
     # ------------------------------------------------------------------------------- how far it is
@@ -194,7 +195,7 @@ class Restorer:
         for partition in replay.stores:
             if self._replays.get(partition) is not replay:
                 return None  # it was left
-            lag = self._consumer.current_lag(partition)
+            lag = self.consumer.current_lag(partition)
             if lag is None:
                 return None
             total += lag
@@ -215,7 +216,7 @@ class Restorer:
         """
         until = time.monotonic() + _APPEARS_S
         while True:
-            found = await self._consumer.end_offsets(partitions) if partitions else {}
+            found = await self.consumer.end_offsets(partitions) if partitions else {}
             short = {p: end for p, end in least.items() if found.get(p, end) < end}
             if not short:
                 return found
@@ -264,7 +265,7 @@ class Restorer:
             if not self._replays:  # the last one ended meanwhile
                 continue
             try:
-                batch = await self._consumer.poll_arrow(_POLL_MS, max_records=count)
+                batch = await self.consumer.poll_arrow(_POLL_MS, max_records=count)
             except KohortError as error:
                 await self._blame(error)
                 continue
@@ -331,7 +332,7 @@ class Restorer:
                 self.records += len(keys)
                 if not replay.is_urgent:
                     self._allowed -= len(keys)
-        positions = self._consumer.positions()
+        positions = self.consumer.positions()
         for partition, replay in list(self._replays.items()):
             position = positions.get(partition)
             if position is not None and position != replay.positions.get(partition):

@@ -29,11 +29,12 @@ from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.changelogs import check_changelogs
 from kohort.streams.committing import changelog_table
 from kohort.streams.control import ControlLog
 from kohort.streams.errors import DifferentProgramError, TaskFailedError
 from kohort.streams.events import RebalanceAsked, StreamsEvent
-from kohort.streams.growth import InputCounts
+from kohort.streams.growth import TopicWatch
 from kohort.streams.holding import Held, Role
 from kohort.streams.interface import Application, StreamTask
 from kohort.streams.membership import ask_to_rebalance, check_clients, member_settings
@@ -203,9 +204,11 @@ class StreamsInstance:
             )
             await check_program(self._application, control, self._clients)
             await control.identify()
+            unfit = await check_changelogs(self._application, control, restorer.consumer)
             owning = Owning(
                 self._application, assignor, consumer, producer, restorer, control, self._tell
             )
+            owning.refuse(unfit)
             self._begin(owning)
             await self._run(owning)
         if self._refused is not None:
@@ -238,7 +241,7 @@ class StreamsInstance:
             asyncio.create_task(owning.control.follow()),
             asyncio.create_task(owning.restorer.run()),
             asyncio.create_task(self._look_after(owning)),
-            asyncio.create_task(InputCounts(owning, self._counts).run()),
+            asyncio.create_task(TopicWatch(owning, self._counts).run()),
             asyncio.create_task(
                 Purger(owning, self._clients, self._settings.purge_interval_ms).run()
             ),
