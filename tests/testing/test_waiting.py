@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,26 @@ def test_a_group_that_does_not_come_is_told(kafka: KafkaHarness) -> None:
         kafka.wait_for_members("without-members", 2, SOON_S)
     with pytest.raises(HarnessError, match=r"has committed {'t': 1}; it has committed {}"):
         kafka.wait_for_commit("without-members", {"t": 1}, SOON_S)
+
+
+WAITS: dict[str, Callable[[KafkaHarness], object]] = {
+    "OffsetFetch": lambda kafka: kafka.wait_for_commit("group", {"topic": 1}, SOON_S),
+    "ListOffsets": lambda kafka: kafka.wait_for_no_lag("group", "topic", timeout_s=SOON_S),
+    "ConsumerGroupDescribe": lambda kafka: kafka.wait_for_members("group", 1, SOON_S),
+    "Metadata": lambda kafka: kafka.wait_for_records("topic", 1, SOON_S),
+}
+
+
+@pytest.mark.parametrize("api", WAITS)
+def test_a_broker_that_does_not_answer_keeps_no_wait_beyond_its_end(
+    api: str, tmp_path: Path
+) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("topic")
+        kafka = KafkaHarness(broker.bootstrap_servers, broker)
+        deaf = kafka.fault("silence", api=api, client_id="kohort-harness", times=0)
+        with deaf, pytest.raises(HarnessError, match=r"^not within 0\.3 s: .*last look failed: "):
+            WAITS[api](kafka)
 
 
 def test_coroutines_wait_while_their_service_runs_on(kafka: KafkaHarness) -> None:

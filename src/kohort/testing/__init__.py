@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kohort.testing.async_harness import AsyncKafkaHarness
     from kohort.testing.calls import NotSimulatedError
     from kohort.testing.consumer import SimulatedConsumer
-    from kohort.testing.harness import HarnessError, KafkaHarness
+    from kohort.testing.harness import KafkaHarness
+    from kohort.testing.harness_clients import HarnessError
     from kohort.testing.process import KafkaProcess
     from kohort.testing.simulated import SimulationFailedError, simulate
 
@@ -33,7 +34,7 @@ __getattr__ = importer(
     __name__,
     {
         "AsyncKafkaHarness": ".async_harness",
-        "HarnessError": ".harness",
+        "HarnessError": ".harness_clients",
         "KafkaHarness": ".harness",
         "KafkaProcess": ".process",
         "NotSimulatedError": ".calls",

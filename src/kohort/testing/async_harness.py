@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from kohort.testing.harness import DEADLINE_S, KafkaHarness
+from kohort.testing.harness import KafkaHarness
+from kohort.testing.harness_clients import DEADLINE_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from threading import Event
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from kohort import AdminClient, Consumer, Producer, TopicPartition
+from kohort import AdminClient, Producer, TopicPartition
 from kohort.client import NewTopic
 from kohort.errors import KohortError
+from kohort.testing.harness_clients import (
+    DEADLINE_S,
+    NAME,
+    HarnessClients,
+    HarnessError,
+    left_ms,
+)
 from kohort.testing.looking import (
     begun,
     described_group,
@@ -29,23 +35,12 @@ if TYPE_CHECKING:
     from kohort.client.admin_values import GroupDescription, MemberDescription
     from kohort.client.records import ConsumerRecord
 
-T = TypeVar("T")
-
-DEADLINE_S = 60.0
-"""How long the calls of a harness wait for what they are about."""
-
-# Faults of an embedded broker leave clients of this name alone (`kohort.broker.faults.HARNESS`).
-_NAME = "kohort-harness"
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
 _ALONE = "only an embedded broker can do that, and this is another Kafka"
 
 
-class HarnessError(KohortError):
-    """What a test asked for did not come about, or cannot here."""
-
-
-class KafkaHarness:
+class KafkaHarness(HarnessClients):
     """One Kafka, and what tests do with it.
 
     Args:
@@ -57,17 +52,12 @@ class KafkaHarness:
     """
 
     def __init__(self, bootstrap_servers: str, broker: EmbeddedBroker | None = None) -> None:
-        self.bootstrap_servers = bootstrap_servers
+        super().__init__(bootstrap_servers)
         self._broker = broker
-        self._given_up = Event()
 
     def apart(self) -> KafkaHarness:
         """Return another one for the same Kafka, which can be told to give up by itself."""
         return KafkaHarness(self.bootstrap_servers, self._broker)
-
-    def give_up(self) -> None:
-        """Have a call of it in another thread, and each later one, wait no longer."""
-        self._given_up.set()
 
     @property
     def is_embedded(self) -> bool:
@@ -97,7 +87,7 @@ class KafkaHarness:
         Raises:
             KafkaError: One could not be written.
         """
-        with Producer(bootstrap_servers=self.bootstrap_servers, client_id=_NAME) as producer:
+        with Producer(bootstrap_servers=self.bootstrap_servers, client_id=NAME) as producer:
             for future in [producer.send(topic, value, key=key) for value in values]:
                 future.result(DEADLINE_S)
 
@@ -133,14 +123,15 @@ class KafkaHarness:
             HarnessError: There are not in time; says how many there were.
         """
         found: list[ConsumerRecord] = []
-        last = f"there is no topic {topic}"
+        last, end = "", time.monotonic() + timeout_s
         with self._reader() as consumer:
 
             def enough() -> bool:
                 nonlocal last
                 if not consumer.assignment():
-                    numbers = consumer.partitions_for_topic(topic)
+                    numbers = consumer.partitions_for_topic(topic, left_ms(end))
                     if not numbers:
+                        last = f"there is no topic {topic}"
                         return False
                     begun(consumer, topic, numbers)
                 for records in consumer.poll(50).values():
@@ -203,14 +194,15 @@ class KafkaHarness:
         """
         found: dict[str, int] = {}
 
-        def done() -> bool:
+        def done(admin: AdminClient) -> bool:
+            committed = admin.list_group_offsets(group)
             found.clear()
-            for place, offset in self.committed(group).items():
-                found[place.topic] = found.get(place.topic, 0) + offset
+            for place, stored in committed.items():
+                found[place.topic] = found.get(place.topic, 0) + stored.offset
             return all(found.get(topic, 0) >= count for topic, count in counts.items())
 
         what = f"group {group} has committed {dict(counts)}"
-        self._until(done, what, lambda: f"it has committed {found}", timeout_s)
+        self._seen(done, what, lambda: f"it has committed {found}", timeout_s)
 
     def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
         """Return how many records a group has still to commit, partition by partition.
@@ -237,15 +229,17 @@ class KafkaHarness:
         if not topics:
             raise HarnessError("wait_for_no_lag: say of which topics")
         behind: dict[TopicPartition, int] = {}
-        with self._admin() as admin:
 
-            def done() -> bool:
-                behind.clear()
-                behind.update({at: lag for at, lag in lag_of(admin, group, topics).items() if lag})
-                return not behind
+        def done(admin: AdminClient) -> bool:
+            lags = lag_of(admin, group, topics)
+            behind.clear()
+            behind.update({at: lag for at, lag in lags.items() if lag})
+            return not behind
 
-            what = f"group {group} has committed all of {', '.join(topics)}"
-            self._until(done, what, lambda: f"it is behind by {shown(behind)}", timeout_s)
+        def last() -> str:
+            return f"it is behind by {shown(behind)}" if behind else ""
+
+        self._seen(done, f"group {group} has committed all of {', '.join(topics)}", last, timeout_s)
 
     def owners(self, group: str) -> dict[TopicPartition, MemberDescription]:
         """Return which member of a group has which partition; empty when there is no such group."""
@@ -267,20 +261,20 @@ class KafkaHarness:
         Raises:
             HarnessError: It is not in time; says what it was last.
         """
-        last = "it does not exist"
-        with self._admin() as admin:
+        last = ""
 
-            def found() -> GroupDescription | None:
-                nonlocal last
-                described = described_group(admin, group)
-                if described is None:
-                    return None
-                last = f"{described.state} with {len(described.members)} members"
-                stable = described.state == "Stable" and len(described.members) == count
-                return described if stable else None
+        def found(admin: AdminClient) -> GroupDescription | None:
+            nonlocal last
+            described = described_group(admin, group)
+            if described is None:
+                last = "it does not exist"
+                return None
+            last = f"{described.state} with {len(described.members)} members"
+            stable = described.state == "Stable" and len(described.members) == count
+            return described if stable else None
 
-            what = f"group {group} is stable with {count} members"
-            return self._until(found, what, lambda: last, timeout_s)
+        what = f"group {group} is stable with {count} members"
+        return self._seen(found, what, lambda: last, timeout_s)
 
     def rebalance(self, group: str) -> None:
         """Have a group rebalance: a member joins for a moment, then leaves.
@@ -299,11 +293,12 @@ class KafkaHarness:
             if described.type == "consumer"
             else {"partition_assignment_strategy": described.assignor}
         )
-        with self._member(group, topics, **settings) as member, self._admin() as admin:
-            self._until(
-                lambda: polled(member) and has_its_part(member, described_group(admin, group)),
-                f"{group} rebalances with one more member",
-            )
+        with self._member(group, topics, **settings) as member:
+
+            def has_joined(admin: AdminClient) -> bool:
+                return polled(member) and has_its_part(member, described_group(admin, group))
+
+            self._seen(has_joined, f"{group} rebalances with one more member")
 
     def expire_member(self, group: str, client_id: str = "") -> None:
         """Remove members as the end of their session does; they hear of it at the next heartbeat.
@@ -356,23 +351,22 @@ class KafkaHarness:
 
     def delete_group(self, group: str) -> None:
         """Remove a group with its members and offsets; one that is gone already is no error."""
-        with self._admin() as admin:
 
-            def gone() -> bool:
-                described = described_group(admin, group)
-                if described is None:
-                    return True
-                try:
-                    members = [each.member_id for each in described.members]
-                    if members:
-                        admin.remove_group_members(group, members, "its test is over")
-                    admin.delete_groups([group])
-                except KohortError:
-                    time.sleep(0.05)  # it may have got another member meanwhile
-                    return False
+        def gone(admin: AdminClient) -> bool:
+            described = described_group(admin, group)
+            if described is None:
                 return True
+            try:
+                members = [each.member_id for each in described.members]
+                if members:
+                    admin.remove_group_members(group, members, "its test is over")
+                admin.delete_groups([group])
+            except KohortError:
+                time.sleep(0.05)  # it may have got another member meanwhile
+                return False
+            return True
 
-            self._until(gone, f"group {group} could be deleted")
+        self._seen(gone, f"group {group} could be deleted")
 
     # ------------------------------------------------------------------------------- faults
 
@@ -408,33 +402,13 @@ class KafkaHarness:
         return self.fault("silence", client_id=client_id, times=0)
 
     def moved_coordinator(self, group: str) -> AbstractContextManager[Injected]:
-        """Return a context in which a group has no coordinator: it says that another broker is."""
+        """Return a context in which no broker serves a group: its coordinator says another one is.
+
+        The service cannot go on until the end: wait for what it does then after the context.
+        """
         return self.fault("error", error="NOT_COORDINATOR", group=group, times=0)
 
     # ------------------------------------------------------------------------------- inside
-
-    def _admin(self) -> AdminClient:
-        return AdminClient(bootstrap_servers=self.bootstrap_servers, client_id=_NAME)
-
-    def _reader(self) -> Consumer:
-        return Consumer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=_NAME,
-            isolation_level="read_committed",
-        )
-
-    def _member(self, group: str, topics: Iterable[str], **settings: str | int) -> Consumer:
-        member = Consumer.from_config(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "client.id": _NAME,
-                "group.id": group,
-                "enable.auto.commit": False,
-                **{name.replace("_", "."): value for name, value in settings.items()},
-            }
-        )
-        member.subscribe(topics)
-        return member
 
     def _group_with_members(self, group: str) -> GroupDescription:
         with self._admin() as admin:
@@ -442,19 +416,3 @@ class KafkaHarness:
         if described is None or not described.members:
             raise HarnessError(f"group {group} has no members: start them before")
         return described
-
-    def _until(
-        self,
-        found: Callable[[], T | None],
-        what: str,
-        last: Callable[[], str] = str,
-        timeout_s: float = DEADLINE_S,
-    ) -> T:
-        end = time.monotonic() + timeout_s
-        while not (value := found()):
-            if time.monotonic() > end:
-                said = f"; {last()}" if last() else ""
-                raise HarnessError(f"not within {timeout_s:g} s: {what}{said}")
-            if self._given_up.wait(0.01):
-                raise HarnessError(f"given up before: {what}")
-        return value

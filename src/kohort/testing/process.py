@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from kohort.testing.harness import DEADLINE_S, HarnessError, KafkaHarness
+from kohort.testing.harness import KafkaHarness
+from kohort.testing.harness_clients import DEADLINE_S, HarnessError
 
 _READY = re.compile(r"kohort broker ready on (\S+)\s")
 

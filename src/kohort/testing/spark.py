@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.extras import check_packages
-from kohort.testing.harness import HarnessError
+from kohort.testing.harness_clients import HarnessError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
