@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from rich.console import Console
 
 from kohort.broker import EmbeddedBroker
 from kohort.cli.group_views import DISPENSABLE_OF_OFFSETS, Position, offsets_table
-from kohort.cli.group_watch import Changes
+from kohort.cli.group_watch import Changes, view
 from kohort.cli.shared import fitted
-from kohort.client import Consumer, GroupDescription
+from kohort.client import AdminClient, Consumer, GroupDescription
 from kohort.client.admin_values import MemberDescription
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.broker.processes import DEADLINE_S, eventually
@@ -194,6 +195,33 @@ def test_watch_tells_who_came_and_left_and_since_when_the_state_holds() -> None:
         "nobody answers",
     ]
     assert changes.since() != since
+
+
+def test_watch_tells_when_the_group_comes_and_goes() -> None:
+    changes = Changes()
+    changes.missing("g", 0.0)
+    changes.missing("g", 1.0)
+    changes.saw(described("Stable", "north"), 2.0)
+    changes.missing("g", 3.0)
+    assert [line.partition("  ")[2] for line in changes.lines()] == [
+        "there is no group g any more",
+        "north joined (north-id)",
+        "group g is there",
+        "there is no group g yet",
+    ]
+
+
+def test_watch_begins_before_the_group_does(bootstrap: str) -> None:
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        changes, group = Changes(), f"group-{uuid.uuid4().hex[:12]}"
+        view(admin, group, changes)
+        assert [line.partition("  ")[2] for line in changes.lines()] == [
+            f"there is no group {group} yet"
+        ]
+        topic = scenarios.dated_topic(bootstrap, 1)
+        admin.alter_group_offsets({TopicPartition(topic, 0): 4}, group)
+        view(admin, group, changes)
+        assert changes.lines()[0].endswith(f"  group {group} is there")
 
 
 @pytest.mark.parametrize(("text", "reason"), [

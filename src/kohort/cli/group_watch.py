@@ -1,15 +1,30 @@
-"""What changed in a group while somebody watches it."""
+"""`kohort groups watch`: a group as it is, and what changed meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kohort.cli.shared import printable
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kohort.cli.group_views import (
+    DISPENSABLE_OF_OFFSETS,
+    Position,
+    as_dict,
+    headline,
+    offsets_table,
+    positions_of,
+)
+from kohort.cli.shared import console, fitted, printable
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.values import replace
 
 if TYPE_CHECKING:
-    from kohort.client import GroupDescription
+    from kohort.client import AdminClient, GroupDescription
 
 _KEPT = 10
 
@@ -22,6 +37,7 @@ class Changes:
         self._last: GroupDescription | None = None
         self._since = 0.0
         self._failure = ""
+        self._is_missing = False
 
     def saw(self, described: GroupDescription, now: float) -> None:
         """Learn what a group is like.
@@ -31,9 +47,11 @@ class Changes:
             now: Seconds since the epoch.
         """
         last, self._last = self._last, described
-        if self._failure:
-            self._note(now, "the brokers answer again")
-            self._failure = ""
+        self._answered(now)
+        if self._is_missing:
+            self._note(now, f"group {described.group_id} is there")
+            self._is_missing, last = False, replace(described, members=())
+            self._since = now
         if last is None:
             self._since = now
             return
@@ -49,6 +67,13 @@ class Changes:
             self._since = now
             self._note(now, f"{last.state} -> {described.state}")
 
+    def missing(self, group: str, now: float) -> None:
+        """Learn that there is no such group: not yet, or no longer."""
+        self._answered(now)
+        if not self._is_missing:
+            self._note(now, f"there is no group {group} {'any more' if self._last else 'yet'}")
+        self._is_missing, self._last = True, None
+
     def failed(self, why: str, now: float) -> None:
         """Learn that the group could not be looked at."""
         if why != self._failure:
@@ -63,6 +88,50 @@ class Changes:
         """Return the last changes, newest first."""
         return list(self._lines)
 
+    def _answered(self, now: float) -> None:
+        if self._failure:
+            self._note(now, "the brokers answer again")
+        self._failure = ""
+
     def _note(self, now: float, what: str) -> None:
         at = time.strftime("%H:%M:%S", time.localtime(now))
         self._lines.appendleft(f"{at}  {printable(what)}")
+
+
+async def print_changes(admin: AdminClient, group: str, every_s: float) -> None:
+    """Print a line of JSON whenever something differs, until it is cancelled."""
+    last = None
+    while True:
+        try:
+            seen = as_dict(*await asyncio.to_thread(_look, admin, group))
+        except KohortError as error:
+            seen = {"error": str(error)}
+        if seen != last:
+            print(json.dumps({"at": time.time(), **seen}), flush=True)
+        last = seen
+        await asyncio.sleep(every_s)
+
+
+def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
+    """Return what `watch` shows; a broker that is away, or a group, is no reason to end."""
+    now = time.time()
+    try:
+        described, positions = _look(admin, group)
+    except KohortError as error:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            changes.missing(group, now)
+        else:
+            changes.failed(str(error), now)
+        return Group(*map(Text, changes.lines()))
+    changes.saw(described, now)
+    columns, rows = offsets_table(described, positions, verbose=False)
+    made, _ = fitted(console(), columns, rows, DISPENSABLE_OF_OFFSETS)
+    head = f"{printable(headline(described))}  SINCE {changes.since()}"
+    return Group(Text(head), made, *map(Text, changes.lines()))
+
+
+def _look(admin: AdminClient, group: str) -> tuple[GroupDescription, list[Position]]:
+    """Return a group; an end that is not known is left out, and `describe` says why."""
+    described = admin.describe_groups([group])[group]
+    positions, _ = positions_of(admin, described)
+    return described, positions

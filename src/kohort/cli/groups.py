@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from kohort.cli.command_config import CommandConfig
@@ -20,7 +18,6 @@ from kohort.cli.group_resets import reset_offsets
 from kohort.cli.group_views import (
     DISPENSABLE,
     DISPENSABLE_OF_OFFSETS,
-    Position,
     as_dict,
     headline,
     members_as_dict,
@@ -30,14 +27,13 @@ from kohort.cli.group_views import (
     state_as_dict,
     state_table,
 )
-from kohort.cli.group_watch import Changes
+from kohort.cli.group_watch import Changes, print_changes, view
 from kohort.cli.shared import (
     AsJson,
     Bootstrap,
     admin_client,
     console,
     ended,
-    fitted,
     print_json,
     print_table,
     printable,
@@ -46,11 +42,11 @@ from kohort.cli.shared import (
     until_interrupted,
     wrong_usage,
 )
-from kohort.errors import KafkaError, KohortError, PartialFailureError
+from kohort.errors import KafkaError, PartialFailureError
 from kohort.output import silence_out
 
 if TYPE_CHECKING:
-    from kohort.client import AdminClient, GroupDescription, GroupListing
+    from kohort.client import AdminClient, GroupListing
 
 app = typer.Typer(
     help="Look at consumer groups, move their offsets, remove them.", no_args_is_help=True
@@ -227,50 +223,15 @@ def watch(
     with admin_client(bootstrap_servers, command_config) as admin:
         if as_json:
             try:
-                until_interrupted(_print_changes(admin, group, every))
+                until_interrupted(print_changes(admin, group, every))
             except BrokenPipeError:  # the reader has seen enough
                 silence_out()
         else:
 
             async def look() -> RenderableType:
-                return await asyncio.to_thread(_view, admin, group, changes)
+                return await asyncio.to_thread(view, admin, group, changes)
 
             until_interrupted(refreshed(look, every))
-
-
-async def _print_changes(admin: AdminClient, group: str, every_s: float) -> None:
-    last = None
-    while True:
-        try:
-            seen = as_dict(*await asyncio.to_thread(_look, admin, group))
-        except KohortError as error:
-            seen = {"error": str(error)}
-        if seen != last:
-            print(json.dumps({"at": time.time(), **seen}), flush=True)
-        last = seen
-        await asyncio.sleep(every_s)
-
-
-def _look(admin: AdminClient, group: str) -> tuple[GroupDescription, list[Position]]:
-    """Return a group; an end that is not known is left out, and `describe` says why."""
-    described = admin.describe_groups([group])[group]
-    positions, _ = positions_of(admin, described)
-    return described, positions
-
-
-def _view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
-    """Return what `watch` shows; a broker that is away is no reason to end."""
-    now = time.time()
-    try:
-        described, positions = _look(admin, group)
-    except KohortError as error:
-        changes.failed(str(error), now)
-        return Group(*map(Text, changes.lines()))
-    changes.saw(described, now)
-    columns, rows = offsets_table(described, positions, verbose=False)
-    made, _ = fitted(console(), columns, rows, DISPENSABLE_OF_OFFSETS)
-    head = f"{printable(headline(described))}  SINCE {changes.since()}"
-    return Group(Text(head), made, *map(Text, changes.lines()))
 
 
 for command in (lag, reset_offsets, delete_offsets, delete, remove_members):
