@@ -78,15 +78,15 @@ def member(
 
 def a_reset_is_shown_and_then_done(bootstrap: str) -> None:
     topic = dated_topic(bootstrap)
-    group = empty_group(bootstrap, {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 9})
+    group = empty_group(bootstrap, {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 9})
     reset = ("groups", "reset-offsets", group, "-b", bootstrap, "--topic", topic)
     done = ran(*reset, "--shift-by", "-5")
     assert done.returncode == 3
     assert done.stderr == b"kohort: nothing was changed; to do it, give --execute\n"
-    assert stored(bootstrap, group) == {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 9}
+    assert stored(bootstrap, group) == {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 9}
     shown = as_json(*reset, "--shift-by", "-5", "--execute")
     assert [(row["new_offset"], row["old_offset"]) for row in shown["partitions"]] == [
-        (0, 4),
+        (0, 5),
         (4, 9),
     ]
     assert shown["is_done"] is True
@@ -103,6 +103,12 @@ def an_offset_that_is_not_there_is_told(bootstrap: str) -> None:
     assert b"the end, 10: no record is at or after 2027-01-01 00:00:00+00:00" in done.stderr
     zero = as_json(*reset, "--to-offset", "0")
     assert [(row["new_offset"], row["note"]) for row in zero["partitions"]] == [(0, "")]
+    group = empty_group(bootstrap, {TopicPartition(topic, 0): 2})
+    back = ("groups", "reset-offsets", group, "-b", bootstrap, "--all-topics", "--dry-run")
+    done = ran(*back, "--shift-by", "-5")
+    assert f"kohort: {topic}-0: offset -3 is before the first, 0\n".encode() in done.stderr
+    (row,) = as_json(*back, "--shift-by", "-2")["partitions"]
+    assert (row["new_offset"], row["note"]) == (0, "")
 
 
 def a_partition_that_is_not_there_keeps_no_other_from_its_reset(bootstrap: str) -> None:

@@ -33,6 +33,7 @@ from kohort.cli.shared import (
 )
 from kohort.errors import ConfigError, KafkaError, PartialFailureError
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, OffsetReset
@@ -163,11 +164,22 @@ def _reset(
     validate_only: bool,
 ) -> tuple[dict[TopicPartition, OffsetReset], list[KafkaError]]:
     """Set offsets; return those that are set, and why the others are not."""
+    below = {at: spec for at, spec in specs.items() if isinstance(spec, int) and spec < 0}
+    possible = {**specs, **dict.fromkeys(below, 0)}
+    errors: list[KafkaError] = []
     try:
-        return admin.reset_group_offsets(specs, group, validate_only=validate_only), []
+        done = admin.reset_group_offsets(possible, group, validate_only=validate_only)
     except PartialFailureError as error:
         done = cast("dict[TopicPartition, OffsetReset]", error.results)
-        return done, list(error.errors.values())
+        errors = list(error.errors.values())
+    return {at: _noted(each, below.get(at)) for at, each in done.items()}, errors
+
+
+def _noted(reset: OffsetReset, below: int | None) -> OffsetReset:
+    """Return where a partition is reset to; an offset below 0, which no broker takes, is told."""
+    if below is None:
+        return reset
+    return replace(reset, note=f"offset {below} is before the first, {reset.offset}")
 
 
 def _time(to_datetime: str | None, by_duration: str | None) -> datetime | None:

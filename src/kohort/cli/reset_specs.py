@@ -121,7 +121,7 @@ def as_csv(offsets: Mapping[TopicPartition, int]) -> str:
 def shifted(
     partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, int], by: int
 ) -> dict[TopicPartition, int]:
-    """Return committed offsets moved forth, or back if negative, at most to 0.
+    """Return committed offsets moved forth, or back if negative: even to before 0.
 
     Raises:
         ConfigError: A partition has no committed offset.
@@ -133,7 +133,7 @@ def shifted(
             f"nothing to shift: no offset is committed of {_shown(missing)}; name the other"
             " partitions with --topic, or use --to-earliest, --to-latest or --to-offset"
         )
-    return {each: min(max(committed[each] + by, 0), 2**63 - 1) for each in wanted}
+    return {each: min(committed[each] + by, 2**63 - 1) for each in wanted}
 
 
 def _shown(names: Sequence[str], most: int = 10) -> str:
