@@ -89,6 +89,18 @@ def test_a_group_that_does_not_come_is_told(kafka: KafkaHarness) -> None:
         kafka.wait_for_commit("without-members", {"t": 1}, SOON_S)
 
 
+def test_a_group_that_has_lost_its_members_is_waited_for(kafka: KafkaHarness) -> None:
+    topic = kafka.create_topic()
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic}
+    with Consumer.from_config(settings) as consumer:
+        consumer.subscribe([topic])
+        eventually(lambda: bool(consumer.poll(50) or consumer.assignment()), "partitions")
+        consumer.commit({TopicPartition(topic, 0): 0})
+        with pytest.raises(HarnessError, match="has 0 members; Stable with 1 members"):
+            kafka.wait_for_members(topic, 0, SOON_S)
+    assert kafka.wait_for_members(topic, 0).state == "Empty"
+
+
 WAITS: dict[str, Callable[[KafkaHarness], object]] = {
     "OffsetFetch": lambda kafka: kafka.wait_for_commit("group", {"topic": 1}, SOON_S),
     "ListOffsets": lambda kafka: kafka.wait_for_no_lag("group", "topic", timeout_s=SOON_S),

@@ -255,7 +255,7 @@ class KafkaHarness(HarnessClients):
 
         Args:
             group: The group.
-            count: How many members.
+            count: How many members; 0 waits until it is empty.
             timeout_s: How long to wait, in seconds.
 
         Raises:
@@ -270,10 +270,10 @@ class KafkaHarness(HarnessClients):
                 last = "it does not exist"
                 return None
             last = f"{described.state} with {len(described.members)} members"
-            stable = described.state == "Stable" and len(described.members) == count
-            return described if stable else None
+            is_settled = described.state == ("Stable" if count else "Empty")
+            return described if is_settled and len(described.members) == count else None
 
-        what = f"group {group} is stable with {count} members"
+        what = f"group {group} {'is stable with' if count else 'has'} {count} members"
         return self._seen(found, what, lambda: last, timeout_s)
 
     def rebalance(self, group: str) -> None:
