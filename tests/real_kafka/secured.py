@@ -14,8 +14,9 @@ from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.certificates import Authority, Signed
 
 USER, PASSWORD = "alice", "alice-secret"  # of tests
-# Of Apache Kafka alone: the embedded broker has no ACLs.
+# Who may do nothing, where ACLs decide; the other user and these may do everything.
 POWERLESS, POWERLESS_PASSWORD = "mallory", "mallory-secret"
+SUPER_USERS = ("ANONYMOUS", USER, "CN=client")
 LISTENERS = {
     "SSL": "SSL",
     "MUTUAL": "SSL",
@@ -32,7 +33,7 @@ MECHANISMS = {"SASL_PLAINTEXT": ALL[:2], "SHORT": ("SCRAM-SHA-512",)}
 _MODULES = "org.apache.kafka.common.security"
 _JAAS = {
     "plain": f'{_MODULES}.plain.PlainLoginModule required username="broker" password="broker-pw"'
-    f' user_{USER}="{PASSWORD}";',
+    f' user_{USER}="{PASSWORD}" user_{POWERLESS}="{POWERLESS_PASSWORD}";',
     "scram-sha-256": f"{_MODULES}.scram.ScramLoginModule required;",
     "scram-sha-512": f"{_MODULES}.scram.ScramLoginModule required;",
     "oauthbearer": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
@@ -75,6 +76,18 @@ class Secured:
         }
         return self.settings(listener, **{**user, **others})
 
+    def java_properties(self, listener: str, mechanism: str) -> str:
+        """Settings of the same user for Java's tools."""
+        module = f"{_MODULES}.scram.ScramLoginModule"
+        settings = {
+            "security.protocol": LISTENERS[listener],
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.ca),
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f'{module} required username="{USER}" password="{PASSWORD}";',
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
 
 class SecuredKafka(RealKafka, Secured):
     """One node with the listeners of `LISTENERS`, and the authorizer of KRaft."""
@@ -87,7 +100,7 @@ class SecuredKafka(RealKafka, Secured):
             "ssl.truststore.location": str(self.authority.ca),
             "sasl.enabled.mechanisms": ",".join(ALL),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": f"User:ANONYMOUS;User:{USER};User:CN=client",
+            "super.users": ";".join(f"User:{name}" for name in SUPER_USERS),
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
             "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-512",
@@ -136,12 +149,13 @@ class SecuredEmbedded(Secured):
         self._securities = {
             name: Security(
                 protocol,  # type: ignore[arg-type]  # it is one of the three
-                users={USER: PASSWORD},
+                users={USER: PASSWORD, POWERLESS: POWERLESS_PASSWORD},
                 mechanisms=MECHANISMS.get(name, ALL),
                 keystore=keystores.get(name, usual),
                 client_certificates=name == "MUTUAL",
                 truststore=self.authority.ca,
                 session_ms=SESSION_MS if name == "SHORT" else 0,
+                super_users=SUPER_USERS,
             )
             for name, protocol in LISTENERS.items()
         }

@@ -8,9 +8,20 @@ from __future__ import annotations
 from kohort.extras import needed_by
 
 with needed_by("the embedded broker"):
+    from kohort.broker.acls import Acl, Operation, Pattern, Permission, Resource
     from kohort.broker.config import BrokerConfig
     from kohort.broker.embedded import EmbeddedBroker
     from kohort.broker.faults import Fault
     from kohort.broker.security import Security
 
-__all__ = ["BrokerConfig", "EmbeddedBroker", "Fault", "Security"]
+__all__ = [
+    "Acl",
+    "BrokerConfig",
+    "EmbeddedBroker",
+    "Fault",
+    "Operation",
+    "Pattern",
+    "Permission",
+    "Resource",
+    "Security",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kohort.broker.faults import DisconnectError, LastAnswer
@@ -74,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._next_turn: asyncio.Handle | None = None
         self.host = ""
+        self.certificate: Mapping[str, object] | None = None
         self.last_active = 0.0
 
     # -------------------------------------------------------------------------- who it is
@@ -106,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=1 if has_tls else 0)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else ""
+        self.certificate = transport.get_extra_info("peercert")
         self._go_on()  # the end of the TLS handshake may have brought requests along
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver knows better

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from kohort.broker.acls import ANONYMOUS, Rights
 from kohort.broker.faults import Faults
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
@@ -15,6 +16,7 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     import uuid
 
+    from kohort.broker.acls import Acls
     from kohort.broker.appends import Appends
     from kohort.broker.config import BrokerConfig
     from kohort.broker.coordinator import GroupCoordinator
@@ -40,6 +42,7 @@ class BrokerContext(Struct):
         address: Host and port that clients are told to connect to.
         clock: Returns the seconds since the epoch.
         faults: What it shall do wrong.
+        acls: Who may do what; None: everybody may do everything.
     """
 
     config: BrokerConfig
@@ -51,6 +54,7 @@ class BrokerContext(Struct):
     address: tuple[str, int]
     clock: Callable[[], float] = time.time
     faults: Faults = field(default_factory=Faults)
+    acls: Acls | None = None
 
     def wall_ms(self) -> int:
         """Return milliseconds since the epoch."""
@@ -87,8 +91,10 @@ class Caller(Struct, frozen=True):
         version: Version of the request.
         client_id: What the client calls itself.
         host: Its address, as Kafka prints it ("/127.0.0.1").
+        rights: What it may do.
     """
 
     version: int
     client_id: str
     host: str
+    rights: Rights = Rights(None, ANONYMOUS, "")

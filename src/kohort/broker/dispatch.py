@@ -10,8 +10,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from kohort.broker import faults
+from kohort.broker.acls import ANONYMOUS, Rights
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.handlers import (
+    acls,
     alter_configs,
     configs,
     delete_records,
@@ -29,6 +31,7 @@ from kohort.broker.handlers import (
     topics,
     transactions,
 )
+from kohort.broker.permitting import permitted
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire import apis, frame
 from kohort.wire.messages.acls import (
@@ -186,9 +189,9 @@ SERVED = _served(
     (EndTxnRequest, transactions.end_transaction),
     (WriteTxnMarkersRequest, transactions.write_markers),
     (TxnOffsetCommitRequest, transactions.commit_offsets),
-    (DescribeAclsRequest, security.describe_acls),
-    (CreateAclsRequest, security.create_acls),
-    (DeleteAclsRequest, security.delete_acls),
+    (DescribeAclsRequest, acls.describe_acls),
+    (CreateAclsRequest, acls.create_acls),
+    (DeleteAclsRequest, acls.delete_acls),
     (AlterConfigsRequest, alter_configs.alter_configs),
     (AlterReplicaLogDirsRequest, log_dirs.alter_replica_log_dirs),
     (DescribeLogDirsRequest, log_dirs.describe_log_dirs),
@@ -255,7 +258,7 @@ def _versions(protocols: tuple[str, ...], transactions: int) -> ApiVersionsRespo
 
 
 def serve(
-    broker: BrokerContext, data: memoryview, host: str
+    broker: BrokerContext, data: memoryview, host: str, principal: str = ANONYMOUS
 ) -> list[Buffer] | Awaitable[list[Buffer]] | None:
     """Answer one request frame.
 
@@ -263,6 +266,7 @@ def serve(
         broker: The broker.
         data: The frame, without its length.
         host: Address of the client.
+        principal: Who it is, as "User:alice".
 
     Returns:
         The pieces of the response's frame, now or later; None where the request wants no answer.
@@ -279,7 +283,8 @@ def serve(
     if not served.first <= version <= served.last:
         return _unsupported(broker, key, version, correlation_id)
     request = frame.decode_request(data)
-    caller = Caller(version, request.client_id or "", host)
+    rights = Rights(broker.acls, principal, host.removeprefix("/"))
+    caller = Caller(version, request.client_id or "", host, rights)
 
     fault = _fault(broker, request.message, caller) if any(broker.faults) else None
     pause_ms = 0 if fault is None else fault.pause_ms
@@ -288,7 +293,7 @@ def serve(
         return _encoded(faults.throttled(answer, pause_ms), version, correlation_id)
 
     def handled() -> list[Buffer] | Awaitable[list[Buffer]] | None:
-        answer = served.handler(broker, request.message, caller)
+        answer = permitted(served.handler, broker, request.message, caller)
         if isinstance(answer, Awaitable):
             return _later(answer, encoded)
         return None if answer is None else encoded(answer)

@@ -6,19 +6,20 @@ import asyncio
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from kohort.broker.acls import Acl, checked
 from kohort.broker.background import Background
 from kohort.broker.config import BrokerConfig
 from kohort.broker.faults import Faults
 from kohort.broker.handlers.topics import NewTopics, check_configs
 from kohort.broker.security import properties
 from kohort.broker.server import Broker
-from kohort.errors import LocalProtocolError
+from kohort.errors import ConfigError, LocalProtocolError
 from kohort.group.events import GroupEvent
 
 if TYPE_CHECKING:
@@ -127,6 +128,29 @@ class EmbeddedBroker:
             check_configs(configs or {})
             new.add(name, partitions, configs or {})
             new.store()
+
+        self._call(create)
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Add ACLs; from any thread. `Security(super_users=...)` has them decide.
+
+            may_read = Acl("User:bob", Operation.READ, Resource.TOPIC, "flights")
+            broker.create_acls([may_read])
+
+        Args:
+            acls: What is allowed or denied.
+
+        Raises:
+            ConfigError: One makes no sense, or the broker has no ACLs.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        added = checked(acls)
+
+        def create() -> None:
+            known = self._running().context.acls
+            if known is None:
+                raise ConfigError("ACLs need EmbeddedBroker(security=Security(super_users=...))")
+            known.change(added=added)
 
         self._call(create)
 

@@ -59,7 +59,7 @@ def _fetch(request: FetchRequest, _version: int, code: ErrorCode) -> FetchRespon
                     partition_index=each.partition,
                     error_code=code,
                     high_watermark=-1,
-                    aborted_transactions=None,
+                    aborted_transactions=(),
                     records=b"",
                 )
                 for each in topic.partitions

@@ -15,8 +15,9 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kohort.broker.acls import ANONYMOUS
 from kohort.broker.credentials import SCRAM_HASHES, Credentials
 from kohort.broker.faults import LastAnswer
 from kohort.errors import ErrorCode, RemoteProtocolError
@@ -31,8 +32,11 @@ from kohort.wire.messages.sasl import (
 from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
-    from kohort.broker.connection import Answer, Serve
+    from kohort.broker.connection import Answer
     from kohort.broker.security import Security
+
+# Serves a request of a client at a host, and of a principal.
+ServeUser: TypeAlias = "Callable[[memoryview, str, str], Answer | Awaitable[Answer]]"
 
 _NONCE_BYTES = 24
 
@@ -197,7 +201,7 @@ class Gate:
         self,
         security: Security,
         credentials: Credentials,
-        serve: Serve,
+        serve: ServeUser,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._security = security
@@ -207,6 +211,7 @@ class Gate:
         self.when_in: Callable[[], None] = lambda: None
         self._exchange: Plain | Scram | Bearer | None = None
         self._user: str | None = None
+        self._principal = ANONYMOUS
         self._until: float | None = None
 
     def serve(self, data: memoryview, host: str) -> Answer | Awaitable[Answer]:
@@ -219,7 +224,7 @@ class Gate:
         key, version, correlation_id = frame.peek_request(data)
         if key not in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key):
             self._let_pass(key)
-            return self._serve(data, host)
+            return self._serve(data, host, self._principal)
         if version < 1 and key == SaslHandshakeRequest.api_key:
             raise RemoteProtocolError("SaslHandshake 0, after which SASL has no requests")
         request = frame.decode_request(data).message
@@ -259,6 +264,7 @@ class Gate:
                 text = "Cannot change principals during re-authentication"
                 return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
             self._user, self._exchange = exchange.user, None
+            self._principal = f"User:{exchange.user}"
             lasts_ms = self._lasts_ms(exchange)
             self._until = self._clock() + lasts_ms / 1000 if lasts_ms else None
             self.when_in()

@@ -37,6 +37,7 @@ class Security:
         session_ms: How long an authenticated session lasts (KIP-368), 0 for as long as its
             connection.
         users: Names and passwords.
+        super_users: Who may do everything; None: there are no ACLs, and everybody may.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Security:
         keystore: Path | str | None = None,
         truststore: Path | str | None = None,
         session_ms: int = 0,
+        super_users: Sequence[str] | None = None,
     ) -> None:
         """Say what is demanded.
 
@@ -62,6 +64,9 @@ class Security:
             truststore: PEM file of the authority of clients' certificates; None: the one that
                 is made.
             session_ms: See `session_ms`.
+            super_users: Names of users who may do everything; what others may do is decided by
+                ACLs, of which there are none at first. Without SASL a name is the subject of a
+                certificate, as "CN=client".
 
         Raises:
             ConfigError: The arguments do not go together.
@@ -77,6 +82,7 @@ class Security:
         self.mechanisms = tuple(mechanisms) if self._has_sasl(protocol) else ()
         self.session_ms = session_ms
         self.users = dict(users or {})
+        self.super_users = None if super_users is None else tuple(super_users)
         self._wants_certificates = client_certificates
         self._keystore, self._truststore = keystore, truststore
         self._made: tuple[Certificates, Path] | None = None
@@ -237,6 +243,7 @@ class _Arguments(Struct, forbid_unknown_fields=True):
     keystore: str | None = None
     truststore: str | None = None
     session_ms: int = 0
+    super_users: tuple[str, ...] | None = None
 
 
 def properties(settings: Mapping[str, str]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from kohort.broker import advertised, dispatch
+from kohort.broker.acls import Acls, principal_of
 from kohort.broker.appends import Appends
 from kohort.broker.config import BrokerConfig
-from kohort.broker.connection import Connection
+from kohort.broker.connection import Answer, Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from kohort.broker.credentials import Credentials
@@ -20,7 +21,7 @@ from kohort.broker.faults import Faults
 from kohort.broker.log.compaction import compact_due
 from kohort.broker.log.directory import DataDirectory
 from kohort.broker.newcomers import Newcomers, TlsHandshake
-from kohort.broker.sasl import Gate
+from kohort.broker.sasl import Gate, ServeUser
 from kohort.broker.security import Security
 from kohort.broker.transactions import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, Transactions
 from kohort.errors import KohortError
@@ -131,6 +132,7 @@ class Broker:
             _credentials(config.security, data),
             (config.host, 0),
             faults=self._faults,
+            acls=_acls(config.security, data),
         )
         self._context = context
         await self._listen(context)
@@ -167,7 +169,7 @@ class Broker:
         if security is None:
             return Connection(serve, self._connections, DEFAULT_LIMITS)
         if not security.mechanisms:
-            return Connection(serve, self._connections, DEFAULT_LIMITS, newcomers)
+            return _certified(serve, self._connections, newcomers)
         gate = Gate(security, context.credentials, serve)
         connection = Connection(gate.serve, self._connections, DEFAULT_LIMITS, newcomers)
         gate.when_in = connection.authenticated
@@ -265,6 +267,24 @@ def _credentials(security: Security | None, data: DataDirectory) -> Credentials:
     """Return the users, and what clients have set of them in this directory."""
     users, mechanisms = ({}, ()) if security is None else (security.users, security.mechanisms)
     return Credentials(users, mechanisms, data.path / "scram-credentials.json", data.storage)
+
+
+def _acls(security: Security | None, data: DataDirectory) -> Acls | None:
+    """Return who may do what in this directory, None where everybody may do everything."""
+    if security is None or security.super_users is None:
+        return None
+    principals = (f"User:{name}" for name in security.super_users)
+    return Acls(principals, data.path / "acls.json", data.storage)
+
+
+def _certified(serve: ServeUser, connections: set[Connection], newcomers: Newcomers) -> Connection:
+    """Return a connection whose client is known by its certificate, if it has one."""
+
+    def serve_subject(data: memoryview, host: str) -> Answer | Awaitable[Answer]:
+        return serve(data, host, principal_of(connection.certificate))
+
+    connection = Connection(serve_subject, connections, DEFAULT_LIMITS, newcomers)
+    return connection
 
 
 async def _close(server: asyncio.Server) -> None:

@@ -1,11 +1,13 @@
-"""A user without rights on Apache Kafka with ACLs: each error names what is missing, at once."""
+"""A user without rights on a broker with ACLs: each error names what is missing, at once."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,14 @@ from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.client import NewTopic
 from kohort.client.ranges import RangeReader
 from kohort.errors import ErrorCode, KafkaError
-from tests.real_kafka.secured import POWERLESS, POWERLESS_PASSWORD, SecuredKafka
+from tests.real_kafka.broker import java_command
+from tests.real_kafka.secured import (
+    POWERLESS,
+    POWERLESS_PASSWORD,
+    Secured,
+    SecuredEmbedded,
+    SecuredKafka,
+)
 
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 NEVER_MS = 3_600_000
@@ -22,16 +31,18 @@ TOPIC = "closed"
 PLACE = TopicPartition(TOPIC, 0)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with SecuredKafka(tmp_path_factory.mktemp("denying")) as started:
-        with AdminClient(bootstrap_servers=started.bootstrap_servers) as admin:
+@pytest.fixture(scope="module", params=[SecuredKafka, SecuredEmbedded], ids=["kafka", "embedded"])
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    with request.param(tmp_path_factory.mktemp("denying")) as started:
+        with AdminClient(**started.as_user("SASL_SSL", "SCRAM-SHA-256")) as admin:
             admin.create_topics([NewTopic(TOPIC, 1)])
         yield started
 
 
 @pytest.fixture
-def powerless(kafka: SecuredKafka) -> dict[str, Any]:
+def powerless(kafka: Secured) -> dict[str, Any]:
     user = {"sasl_username": POWERLESS, "sasl_password": POWERLESS_PASSWORD}
     return kafka.as_user("SASL_SSL", "SCRAM-SHA-256", **user)
 
@@ -88,21 +99,29 @@ def test_transactional_ids(powerless: dict[str, Any]) -> None:
         producer.close()
 
 
-def test_a_right_is_enough_once_it_is_there(kafka: SecuredKafka, powerless: dict[str, Any]) -> None:
-    """What the errors ask for is what the authorizer wants: each right is granted in turn."""
-    group = f"g-{uuid.uuid4().hex}"
+def test_a_right_is_enough_once_it_is_there(
+    kafka: Secured, powerless: dict[str, Any], tmp_path: Path
+) -> None:
+    """What the errors ask for is what the authorizer wants: Kafka's tool grants each in turn."""
+    properties = tmp_path / "client.properties"
+    properties.write_text(kafka.java_properties("SASL_SSL", "SCRAM-SHA-256"))
+    topic, group = f"t-{uuid.uuid4().hex}", f"g-{uuid.uuid4().hex}"
+    with AdminClient(**kafka.as_user("SASL_SSL", "SCRAM-SHA-256")) as admin:
+        admin.create_topics([NewTopic(topic, 1)])
 
     def allow(operation: str, *resource: str) -> None:
-        where = ["--bootstrap-server", kafka.bootstrap_servers, "--add"]
+        where = ["--bootstrap-server", kafka.addresses["SASL_SSL"], "--add"]
+        where += ["--command-config", str(properties)]
         who = ["--allow-principal", f"User:{POWERLESS}", "--operation", operation]
-        kafka.run_tool(ACL_COMMAND, *where, *who, *resource)
+        command = java_command(ACL_COMMAND, *where, *who, *resource)
+        subprocess.run(command, timeout=60, check=True, capture_output=True)
 
-    allow("WRITE", "--topic", TOPIC)
+    allow("WRITE", "--topic", topic)
     with Producer(**powerless) as producer:
-        producer.send(TOPIC, b"value").result(60)
-    allow("READ", "--topic", TOPIC)
+        producer.send(topic, b"value").result(60)
+    allow("READ", "--topic", topic)
     allow("READ", "--group", group)
-    with Consumer(TOPIC, group_id=group, auto_offset_reset="earliest", **powerless) as consumer:
+    with Consumer(topic, group_id=group, auto_offset_reset="earliest", **powerless) as consumer:
         while not consumer.poll(1_000):
             pass
         consumer.commit()

@@ -1,8 +1,4 @@
-"""What this broker does not have: ACLs and quotas.
-
-Administrators' tools ask for them all the same, and are told so as Apache Kafka tells them where
-none are set up.
-"""
+"""What a listener without SASL says to it, quotas, which there are none of, and all operations."""
 
 from __future__ import annotations
 
@@ -10,16 +6,6 @@ from collections.abc import Sequence
 
 from kohort.broker.context import BrokerContext, Caller
 from kohort.errors import ErrorCode, clipped
-from kohort.wire.messages.acls import (
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-)
 from kohort.wire.messages.quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -38,7 +24,6 @@ EVERYTHING_WITH_A_TOPIC = 3576
 _EVERYTHING_WITH_THE_CLUSTER = 8096
 _NOT_ASKED = -2147483648
 
-_NO_AUTHORIZER = "No Authorizer is configured."
 _QUOTA_ENTITIES = ("user", "client-id", "ip")
 _EXACTLY, _DEFAULT, _ANY = range(3)
 
@@ -64,35 +49,6 @@ def no_authentication(
         error_message="this listener has no SASL",
         auth_bytes=b"",
     )
-
-
-def describe_acls(
-    _broker: BrokerContext, _request: DescribeAclsRequest, _caller: Caller
-) -> DescribeAclsResponse:
-    """Refuse ACLs, because nothing would enforce them."""
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=()
-    )
-
-
-def create_acls(
-    _broker: BrokerContext, request: CreateAclsRequest, _caller: Caller
-) -> CreateAclsResponse:
-    """Refuse each ACL."""
-    refused = AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER
-    )
-    return CreateAclsResponse(results=(refused,) * len(request.creations))
-
-
-def delete_acls(
-    _broker: BrokerContext, request: DeleteAclsRequest, _caller: Caller
-) -> DeleteAclsResponse:
-    """Refuse each filter."""
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=()
-    )
-    return DeleteAclsResponse(filter_results=(refused,) * len(request.filters))
 
 
 def describe_client_quotas(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kohort.broker.acls import Operation, Resource
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC
 from kohort.broker.handlers.topics import is_legal
@@ -26,7 +27,7 @@ _PARTITIONS_PER_PAGE = 2_000
 
 
 def describe_topic_partitions(
-    broker: BrokerContext, request: DescribeTopicPartitionsRequest, _caller: Caller
+    broker: BrokerContext, request: DescribeTopicPartitionsRequest, caller: Caller
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics from the cursor on, and say where the next page begins."""
     asked = {each.name for each in request.topics}
@@ -35,7 +36,9 @@ def describe_topic_partitions(
     if strays or cursor.partition_index < 0:
         refused = (_unknown(each.name, ErrorCode.INVALID_REQUEST) for each in request.topics)
         return DescribeTopicPartitionsResponse(topics=tuple(refused))
-    names = sorted(asked or broker.data.topics)
+    may = caller.rights.may
+    seen = (name for name in broker.data.topics if may(Operation.DESCRIBE, Resource.TOPIC, name))
+    names = sorted(asked or seen)
     room = max(min(request.response_partition_limit, _PARTITIONS_PER_PAGE), 1)
     page: list[DescribeTopicPartitionsResponseTopic] = []
     for name in (name for name in names if name >= cursor.topic_name):

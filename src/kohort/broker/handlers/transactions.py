@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
+from kohort.broker.acls import Operation, Resource, Rights
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.coordinator import OFFSETS_TOPIC
 from kohort.broker.handlers.groups import ask, then
@@ -127,6 +128,9 @@ def add_partitions(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
+    denied = _denied(alone, caller.rights)
+    if denied:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=denied)
     added = _added(broker, alone, lambda code: _fenced(code, caller.version, since=2))
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=added)
 
@@ -156,6 +160,24 @@ def _added(
         )
         code = _answered(broker, event)
     return _results(asked.topics, dict.fromkeys(wanted, shown(code)))
+
+
+def _denied(
+    asked: AddPartitionsToTxnTransaction, rights: Rights
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    """Refuse all if the client may not write one of the topics: the others are not attempted."""
+    hidden = {
+        t.name for t in asked.topics if not rights.may(Operation.WRITE, Resource.TOPIC, t.name)
+    }
+    if not hidden:
+        return ()
+    failed, left = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OPERATION_NOT_ATTEMPTED
+    codes = {
+        TopicPartition(topic.name, number): failed if topic.name in hidden else left
+        for topic in asked.topics
+        for number in topic.partitions
+    }
+    return _results(asked.topics, codes)
 
 
 def _verified(
