@@ -304,8 +304,8 @@ class RegionConsumer:
             work.obey(item)
         elif (state := work.admit(item)) is not None:
             work.delivered(item, call(self._function, item, state))
-            if self._worker is not None and self._worker.count(len(item.records)):
-                self.make_consistent(self._worker.why_triggered)
+            if self._worker is not None and (why := self._worker.count(len(item.records))):
+                self.make_consistent(why)
 
     def stop(self) -> None:
         """End in order: give the partitions back with a last checkpoint, then let `run` return.
@@ -410,8 +410,8 @@ class AsyncRegionConsumer:
             except Exception as error:
                 raise failed(item, error) from error
             work.delivered(item, rows)
-            if self._worker is not None and self._worker.count(len(item.records)):
-                self.make_consistent(self._worker.why_triggered)
+            if self._worker is not None and (why := self._worker.count(len(item.records))):
+                self.make_consistent(why)
 
     def make_consistent(self, why: str = "") -> None:
         """Ask the region for a checkpoint now; see `RegionConsumer.make_consistent`.

@@ -1,4 +1,4 @@
-"""Who is in the group of a region's operators, as the brokers describe it."""
+"""The members of a region's group, as the brokers describe it."""
 
 from __future__ import annotations
 

@@ -252,17 +252,12 @@ class Worker:
         if self.controlling is not None:
             self.controlling.ask(DRAIN, why=why)
 
-    def count(self, records: int) -> bool:
-        """Count records that were delivered; returns whether it is time for a checkpoint."""
+    def count(self, records: int) -> str:
+        """Count records that were delivered; returns why to ask for a checkpoint, or nothing."""
         self._delivered += records
-        is_time = 0 < self._config.trigger_count <= self._delivered
-        if is_time:
-            self._delivered = 0
-        return is_time
-
-    @property
-    def why_triggered(self) -> str:
-        """Why this operator asks for a checkpoint after so many records."""
+        if not 0 < self._config.trigger_count <= self._delivered:
+            return ""
+        self._delivered = 0
         return f"trigger_count={self._config.trigger_count} of {self.id.name}"
 
     def abandon(self) -> None:
