@@ -224,3 +224,15 @@ def test_output_that_does_not_become_visible_is_told(
     problem = "the output of 6 complete checkpoints, 1 to 6, is not visible"
     assert (problem in str(said["problem"])) == (problem in shown) == (count > 5)
     assert said["strangers"] == []
+
+
+def test_operators_that_a_checkpoint_waits_for_are_named_with_for_how_long(
+    address: str, topic: str
+) -> None:
+    written(address, topic, [*two(f"group-{topic}"), Drain(1, "c", 1, 1)])
+    with joined(address, topic, A, B):
+        code, said, shown = status(topic, address)
+    assert code == 0
+    assert said["waits_for"] == f"checkpoint 1 waits for {A}, {B}"
+    assert 0 <= said["waiting_s"] < 60
+    assert f"checkpoint 1 waits for {A}, {B} (for {said['waiting_s']} s)" in shown

@@ -394,7 +394,12 @@ def _partitions(state: RegionState) -> list[dict[str, Any]]:
     ]
 
 
-def shown(region: str, state: RegionState, gone: Collection[Operator] = ()) -> Group:
+def shown(
+    region: str,
+    state: RegionState,
+    gone: Collection[Operator] = (),
+    waiting_s: int | None = None,
+) -> Group:
     """Return a region as a person reads it."""
     from kohort.region.machines.describing import what_it_waits_for
 
@@ -409,8 +414,9 @@ def shown(region: str, state: RegionState, gone: Collection[Operator] = ()) -> G
         f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state)}  "
         f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
     )
-    at = time.strftime("%H:%M:%S")
-    return Group(head, f"{at}  {what_it_waits_for(state, gone)}", table if state.operators else "")
+    doing = f"{time.strftime('%H:%M:%S')}  {what_it_waits_for(state, gone)}"
+    doing += "" if waiting_s is None else f" (for {waiting_s} s)"
+    return Group(head, doing, table if state.operators else "")
 
 
 def _seen(region: str, sight: Sight) -> dict[str, Any]:
@@ -427,6 +433,7 @@ def _seen(region: str, sight: Sight) -> dict[str, Any]:
     return {
         **as_dict(region, state),
         "waits_for": what_it_waits_for(state, sight.gone),
+        "waiting_s": sight.waiting_s,
         "operators": operators,
         "strangers": _strangers(sight),
         "problem": "; ".join(problems) or None,
@@ -453,7 +460,7 @@ def _shown_sight(region: str, sight: Sight) -> Group:
     problem = publishing_problem(sight.state)
     if problem:
         lines.append(f"WARNING: {problem}")
-    return Group(shown(region, sight.state, sight.gone), *lines)
+    return Group(shown(region, sight.state, sight.gone, sight.waiting_s), *lines)
 
 
 def _shown_phase(state: RegionState) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,13 @@ from kohort.region.errors import RegionError
 from kohort.region.group_members import described
 from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import what_it_waits_for
-from kohort.region.machines.records import DRAIN, RESET, STOP, Ask
+from kohort.region.machines.records import DRAIN, RESET, STOP, Ask, Drain, Reset
 from kohort.region.machines.strangers import gone_among, strangers_among
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kohort.client import ConsumerRecord
     from kohort.region.machines.events import GroupMember
     from kohort.region.machines.records import RegionRecord
     from kohort.region.machines.state import Operator, RegionState
@@ -54,8 +56,17 @@ class Entry(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def opened(region: str, settings: ClientSettings) -> AsyncIterator[ControlLog]:
+async def opened(
+    region: str,
+    settings: ClientSettings,
+    prepare: Callable[[ControlLog], object] = lambda _: None,
+) -> AsyncIterator[ControlLog]:
     """Follow the control topic of a region that exists.
+
+    Args:
+        region: Name of the region.
+        settings: How to reach the brokers.
+        prepare: Called with the log before any of it is read.
 
     Raises:
         ControlTopicError: There is no such region.
@@ -65,6 +76,7 @@ async def opened(region: str, settings: ClientSettings) -> AsyncIterator[Control
     following: asyncio.Task[None] | None = None
     try:
         await control.open()
+        prepare(control)
         following = asyncio.create_task(control.follow())
         yield control
     finally:
@@ -83,12 +95,35 @@ class Sight(Struct, frozen=True):
         strangers: Members of its group that are no operators of it.
         problem: Why the group cannot be described; empty: it was.
         gone: Operators that are not in the group any more; none while it rebalances.
+        waiting_s: For how long it has been waiting for operators, to the second; None: it is not.
     """
 
     state: RegionState
     strangers: tuple[GroupMember, ...] = ()
     problem: str = ""
     gone: tuple[Operator, ...] = ()
+    waiting_s: int | None = None
+
+
+class _Clock:
+    """Remembers when the last checkpoint or reset began, by the brokers' clock."""
+
+    def __init__(self, control: ControlLog) -> None:
+        self._began_ms: int | None = None
+        control.on_record(self._hear)
+
+    def _hear(self, record: ConsumerRecord) -> None:
+        with suppress(RegionError):  # the fold says what is wrong with it
+            known = None if record.value is None else decode(record.key, record.value)
+            if isinstance(known, Drain | Reset):
+                self._began_ms = record.timestamp
+
+    def waiting_s(self, state: RegionState) -> int | None:
+        """For how long a region has been waiting for operators."""
+        is_waiting = any(state.awaited()) or (state.drain is not None and state.drain.missing)
+        if self._began_ms is None or not is_waiting:
+            return None
+        return max(0, time.time_ns() // 1_000_000 - self._began_ms) // 1_000
 
 
 @asynccontextmanager
@@ -102,14 +137,15 @@ async def sights(
         KafkaError: The brokers cannot be asked, or refuse; if only the group cannot be described,
             the sight says so.
     """
+    clocks: list[_Clock] = []
     async with (
-        opened(region, settings) as control,
+        opened(region, settings, lambda control: clocks.append(_Clock(control))) as control,
         AsyncAdminClient(**admin_settings(settings)) as admin,
     ):
-        yield partial(_look_around, control, admin)
+        yield partial(_look_around, control, admin, clocks[0])
 
 
-async def _look_around(control: ControlLog, admin: AsyncAdminClient) -> Sight:
+async def _look_around(control: ControlLog, admin: AsyncAdminClient, clock: _Clock) -> Sight:
     before = await control.caught_up()
     if before.settings is None:
         return Sight(before)
@@ -117,10 +153,11 @@ async def _look_around(control: ControlLog, admin: AsyncAdminClient) -> Sight:
         group = await described(admin, before.settings.group_id)
     except KohortError as error:
         problem = f"group {before.settings.group_id} cannot be described: {error}"
-        return Sight(before, problem=problem)
+        return Sight(before, problem=problem, waiting_s=clock.waiting_s(before))
     state = await control.caught_up()  # operators register before they join
     gone = gone_among(group.members, before, state) if group.is_at_rest else []
-    return Sight(state, tuple(strangers_among(group.members, state)), gone=tuple(gone))
+    strangers = tuple(strangers_among(group.members, state))
+    return Sight(state, strangers, gone=tuple(gone), waiting_s=clock.waiting_s(state))
 
 
 async def look(region: str, settings: ClientSettings) -> RegionState:

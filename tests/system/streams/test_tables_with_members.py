@@ -113,7 +113,7 @@ class HeldRestorer(Restorer):
     def _arrange(self) -> None:
         super()._arrange()
         if not self.is_allowed:
-            self._consumer.pause(*(p for p, each in self._replays.items() if not each.is_urgent))
+            self.consumer.pause(*(p for p, each in self._replays.items() if not each.is_urgent))
 
     def allow(self) -> None:
         self.is_allowed = True
