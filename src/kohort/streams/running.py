@@ -91,6 +91,7 @@ class StreamsInstance:
         self._refused: DifferentProgramError | None = None
         self._full: set[TopicPartition] = set()
         self._is_busy = False
+        self._is_broken_off = False
         self._committed_at = 0.0
         self._rung_in = -1
         self._checkpointed_at = 0.0
@@ -320,6 +321,7 @@ class StreamsInstance:
             if awaited:
                 await asyncio.wait(awaited)
         except BaseException:
+            self._is_broken_off = True
             await _end(awaited)
             for held in running:
                 if not held.is_idle.is_set():  # nobody goes on with what it has begun
@@ -352,7 +354,9 @@ class StreamsInstance:
     async def _await(self, owning: Owning, held: Held, done: Awaitable[int]) -> None:
         try:
             count = await done
-        except Exception as error:  # noqa: BLE001  # the task fails alone
+        except (Exception, asyncio.CancelledError) as error:  # the task fails alone
+            if self._is_broken_off and isinstance(error, asyncio.CancelledError):
+                raise
             if owning.held.get(held.task) is held:
                 owning.fail(held, error)
             else:  # its stores were closed meanwhile

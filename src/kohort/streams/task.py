@@ -11,6 +11,7 @@ A task does no I/O but that of its stores and knows no broker. Whoever runs it
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import Future, Task
 from collections import Counter
@@ -21,9 +22,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from kohort.errors import LocalProtocolError
+from kohort.streams.blame import current_task, is_of_the_record
 from kohort.streams.buffers import Buffers, InputRecord
 from kohort.streams.dead_letters import error_headers
-from kohort.streams.errors import RecordFailedError, StateError
+from kohort.streams.errors import RecordFailedError
 from kohort.streams.interface import Output
 from kohort.streams.steps import Anything, Bound, Items, Source
 from kohort.streams.stores.store import Change, Store
@@ -271,7 +273,7 @@ class StreamTask:
 
     async def _await(self, work: list[_Work], waiting: _Waiting) -> None:
         """Go on after each function that is awaited, until the record is done."""
-        record = self._record
+        record, runner = self._record, current_task()
         assert record is not None
         going_on: _Waiting | None = waiting
         while going_on is not None:
@@ -281,21 +283,22 @@ class StreamTask:
                 _push(work, node, node.finish(key, value, time, result))
             except BaseException as error:  # noqa: BLE001 - `_fail` raises it, or logs it
                 work.clear()
-                self._fail(error, node)
+                self._fail(error, node, runner)
             going_on = self._run(work) if work else None
         self._end(record)
 
     # ------------------------------------------------------------------------------------ failing
 
-    def _fail(self, error: BaseException, node: _Node) -> None:
+    def _fail(
+        self, error: BaseException, node: _Node, awaited_by: asyncio.Task[object] | None = None
+    ) -> None:
         """Take back what the record did, then do what `on_error` says."""
         record = self._record
         assert record is not None
         for store in self._open:
             store.undo()
         del self.outputs[self._first_output :]
-        # A disk that is full, a task that is cancelled: the record is not to blame.
-        is_poison = isinstance(error, Exception) and not isinstance(error, StateError | MemoryError)
+        is_poison = is_of_the_record(error, awaited_by)
         if not is_poison or self._program.on_error == "stop":
             self._is_broken = True
             self._record = None
