@@ -267,6 +267,20 @@ def test_clients_of_others_meet_them(broker: EmbeddedBroker) -> None:
     assert told[0].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_a_transaction_of_others_names_its_topics(broker: EmbeddedBroker) -> None:
+    """Our producer does not ask for this: the broker adds what it writes to (KIP-890)."""
+    fault = Fault(action="disconnect", api="AddPartitionsToTxn", topic="orders")
+    with broker.faults.injected(fault) as injected:
+        other = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "id"}
+        )
+        other.init_transactions(60)
+        other.begin_transaction()
+        other.produce("orders", b"value")
+        other.commit_transaction(60)
+    assert injected.hits == 1
+
+
 # ------------------------------------------------------------------------------ what is refused
 
 
@@ -283,6 +297,8 @@ def test_clients_of_others_meet_them(broker: EmbeddedBroker) -> None:
             "an error can have",
         ),
         ({"action": "error", "api": "Metadata", "error": "NOT_COORDINATOR"}, "an error can have"),
+        ({"action": "silence", "api": "Produce", "group": "g"}, "Produce names no group"),
+        ({"action": "silence", "api": "JoinGroup", "topic": "t"}, "JoinGroup names no topic"),
         ({"action": "delay"}, "delay_ms"),
         ({"action": "silence", "nth": 0}, "nth begins with 1"),
         ({"action": "delay", "delay_ms": 1, "effect": True}, "effect is for"),

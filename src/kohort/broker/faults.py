@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -34,7 +35,11 @@ HARNESS = "kohort-harness"
 
 _PAUSE = "throttle_time_ms"
 
-_APIS = frozenset(place.rpartition(".")[2] for place in apis.KAFKA.values())
+_APIS = {place.rpartition(".")[2]: key for key, place in apis.KAFKA.items()}
+# Where requests name topics and groups; `groups` may have topics in turn.
+_TOPICS = ("topic_data", "topics", "v3_and_below_topics")
+_TOPIC_NAMES = ("topic_names", "subscribed_topic_names")
+_GROUPS = ("groups_names", "group_ids", "coordinator_keys", "groups")
 
 Answer: TypeAlias = "list[Buffer] | Awaitable[list[Buffer]] | None"
 
@@ -91,8 +96,20 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError('fault: action="error" and error="CODE" need each other')
         if self.error:
             self._check_error()
+        self._check_place("topic", self.topic, (*_TOPICS, *_TOPIC_NAMES))
+        self._check_place("group", self.group, ("group_id", *_GROUPS))
         if self.effect and self.action not in ("disconnect", "silence"):
             raise ConfigError('fault: effect is for "disconnect" and "silence"')
+
+    def _check_place(self, what: str, name: str, fields: Iterable[str]) -> None:
+        """Refuse a topic or group for requests that have none of the fields with its name."""
+        if not name or self.api == ANY:
+            return
+        if not {*fields} & {*apis.request_class(_APIS[self.api]).__struct_fields__}:
+            raise ConfigError(
+                f"fault: it would never hit, as a request of {self.api} names no {what}:"
+                f" leave out {what}={name!r}"
+            )
 
     def _check_error(self) -> None:
         if self.error not in ErrorCode.__members__:
@@ -258,8 +275,7 @@ def _is_for(fault: Fault, api: str) -> bool:
 
 
 def _has_pauses(api: str) -> bool:
-    (key,) = (key for key, place in apis.KAFKA.items() if place.endswith(f".{api}"))
-    return _PAUSE in apis.response_class(key).__struct_fields__
+    return _PAUSE in apis.response_class(_APIS[api]).__struct_fields__
 
 
 def throttled(answer: Message, pause_ms: int) -> Message:
@@ -312,10 +328,10 @@ def topics_of(request: Message, name_of: Callable[[object], str]) -> list[str]:
     """
     names: list[str] = []
     for part in (request, *_parts(request, "groups")):
-        for each in (*_parts(part, "topic_data"), *_parts(part, "topics")):
+        for each in chain.from_iterable(_parts(part, field) for field in _TOPICS):
             name = getattr(each, "name", None) or getattr(each, "topic", None)
             names.append(name or name_of(getattr(each, "topic_id", None)))
-    for field in ("topic_names", "subscribed_topic_names"):
+    for field in _TOPIC_NAMES:
         names.extend(str(each) for each in _parts(request, field))
     return names
 
@@ -327,7 +343,7 @@ def _parts(value: object, field: str) -> Iterable[object]:
 def groups_of(request: Message) -> list[str]:
     """Return the groups that a request is about."""
     names: list[str] = [getattr(request, "group_id", "")]
-    for field in ("groups_names", "group_ids", "coordinator_keys", "groups"):
+    for field in _GROUPS:
         names.extend(str(getattr(each, "group_id", each)) for each in _parts(request, field))
     if getattr(request, "key_type", 1) == 0:
         names.append(getattr(request, "key", ""))
