@@ -180,6 +180,13 @@ def lags_are_added_up(bootstrap: str) -> None:
     }
     every = as_json("groups", "lag", "-b", bootstrap)["groups"]
     assert {one, two} <= {each["group"] for each in every}
+    some = ("groups", "lag", one, "nowhere", "-b", bootstrap)
+    found = as_json(*some, code=1)
+    assert [(each["group"], each["lag"]) for each in found["groups"]] == [(one, 7)]
+    assert list(found["failed"]) == ["nowhere"]
+    done = ran(*some)
+    assert {row["TOPIC"] for row in rows(done.stdout.decode())} == {topic, other, "-"}
+    assert b"kohort: the lag of nowhere is not known: GROUP_ID_NOT_FOUND: nowhere" in done.stderr
     assert "GROUP_ID_NOT_FOUND" in told("groups", "lag", "nowhere", "-b", bootstrap, code=1)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 from msgspec import Struct
@@ -19,6 +19,7 @@ from kohort.cli.shared import (
     Bootstrap,
     admin_client,
     console,
+    ended,
     fitted,
     print_json,
     print_table,
@@ -27,11 +28,11 @@ from kohort.cli.shared import (
     tell,
     until_interrupted,
 )
-from kohort.errors import KohortError
+from kohort.errors import KafkaError, KohortError, PartialFailureError
 from kohort.output import silence_out
 
 if TYPE_CHECKING:
-    from kohort.client import AdminClient
+    from kohort.client import AdminClient, GroupDescription
 
 Rows: TypeAlias = list[tuple[object, ...]]
 
@@ -95,6 +96,8 @@ def lag(
 ) -> None:
     """Show how many records groups have still to read, by topic and in total.
 
+    Exit code 1: some groups are not there or not told, and why; the others are shown.
+
     Example: kohort groups lag delays -b localhost:9092 --watch
     """
     names = groups or []
@@ -102,33 +105,67 @@ def lag(
         if watch:
             _watch(admin, names, every, as_json=as_json)
             return
-        found, unknown = lags_of(admin, names)
-    for each in unknown:
-        tell(f"the ends of some partitions are not known: {each}")
+        lags = lags_of(admin, names)
     if as_json:
-        print_json(as_dict(found))
-    else:
-        print_table(COLUMNS, table_of(found), _DISPENSABLE)
+        print_json(as_dict(lags))
+    elif lags.groups or not lags.failed:
+        print_table(COLUMNS, table_of(lags.groups), _DISPENSABLE)
+    for text in told(lags):
+        tell(text)
+    ended(1 if lags.failed else 0)
 
 
-def lags_of(admin: AdminClient, names: Sequence[str]) -> tuple[list[GroupLag], list[KohortError]]:
-    """Return the lags of groups, of all without names, and why some are not known.
+class Lags(Struct, frozen=True, kw_only=True):
+    """The lags of several groups.
+
+    Attributes:
+        groups: Those that are known.
+        failed: Why others are not, by group.
+        unknown: Why the ends of some partitions are not known.
+    """
+
+    groups: list[GroupLag]
+    failed: dict[str, KafkaError]
+    unknown: list[KohortError]
+
+
+def lags_of(admin: AdminClient, names: Sequence[str]) -> Lags:
+    """Return the lags of groups, of all without names.
 
     Raises:
-        KohortError: A group is not there, or the brokers do not answer.
+        KohortError: The brokers do not answer.
     """
     # those of Connect, for instance, have no offsets; what only commits has no type
     wanted = names or [
         each.group_id for each in admin.list_groups() if each.protocol_type in ("consumer", "")
     ]
-    described = admin.describe_groups(wanted) if wanted else {}
+    described, failed = _described(admin, wanted)
     found: list[GroupLag] = []
     unknown: list[KohortError] = []
-    for name in wanted:
-        positions, why = positions_of(admin, described[name])
-        found.append(GroupLag(name, described[name].state, by_topic(positions)))
+    for name, group in described.items():
+        positions, why = positions_of(admin, group)
+        found.append(GroupLag(name, group.state, by_topic(positions)))
         unknown += [why] if why is not None else []
-    return found, unknown
+    return Lags(groups=found, failed=failed, unknown=unknown)
+
+
+def _described(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[dict[str, GroupDescription], dict[str, KafkaError]]:
+    """Return groups in the order of their names, and why some are not told."""
+    if not names:
+        return {}, {}
+    try:
+        return admin.describe_groups(names), {}
+    except PartialFailureError as error:
+        found = cast("dict[str, GroupDescription]", error.results)
+        return found, {str(name): why for name, why in error.errors.items()}
+
+
+def told(lags: Lags) -> list[str]:
+    """Return what is not known, in lines for a person."""
+    failed = [f"the lag of {name} is not known: {why}" for name, why in lags.failed.items()]
+    return failed + [f"the ends of some partitions are not known: {each}" for each in lags.unknown]
 
 
 def by_topic(positions: Sequence[Position]) -> tuple[TopicLag, ...]:
@@ -174,10 +211,11 @@ def table_of(groups: Sequence[GroupLag]) -> Rows:
     ]
 
 
-def as_dict(groups: Sequence[GroupLag]) -> dict[str, object]:
+def as_dict(lags: Lags) -> dict[str, object]:
     """Return lags as JSON has them, with the totals of each group and of all."""
-    total = total_of(each for group in groups for each in group.topics)
-    return {**_numbers(total), "groups": [_group(each) for each in groups]}
+    total = total_of(each for group in lags.groups for each in group.topics)
+    failed = {name: str(why) for name, why in lags.failed.items()}
+    return {**_numbers(total), "groups": [_group(each) for each in lags.groups], "failed": failed}
 
 
 def _group(group: GroupLag) -> dict[str, object]:
@@ -213,19 +251,18 @@ def _view(admin: AdminClient, names: Sequence[str]) -> RenderableType:
     """Return what `--watch` shows; a broker that is away is no reason to end."""
     at = time.strftime("%H:%M:%S")
     try:
-        found, unknown = lags_of(admin, names)
+        lags = lags_of(admin, names)
     except KohortError as error:
         return Text(f"{at}  {printable(error)}")
-    made, _ = fitted(console(), COLUMNS, table_of(found), _DISPENSABLE)
-    return Group(Text(at), made, *(Text(printable(each)) for each in unknown))
+    made, _ = fitted(console(), COLUMNS, table_of(lags.groups), _DISPENSABLE)
+    return Group(Text(at), made, *(Text(printable(each)) for each in told(lags)))
 
 
 async def _print_changes(admin: AdminClient, names: Sequence[str], every_s: float) -> None:
     last: dict[str, object] | None = None
     while True:
         try:
-            found, _ = await asyncio.to_thread(lags_of, admin, names)
-            seen = as_dict(found)
+            seen = as_dict(await asyncio.to_thread(lags_of, admin, names))
         except KohortError as error:
             seen = {"error": str(error)}
         if seen != last:
