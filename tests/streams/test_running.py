@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kohort import AsyncProducer
+from kohort.group.member.classic.session import MemberState
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import TaskFailedError
@@ -20,6 +22,7 @@ from kohort.streams.events import (
 )
 from kohort.streams.holding import Role
 from kohort.streams.settings import StreamSettings
+from kohort.types import TopicPartition
 from tests.streams.counting import POISON, Running, running
 from tests.streams.feeding import TASKS, Case
 
@@ -90,6 +93,63 @@ async def _stop_one(case: Case) -> None:
         await first.until(lambda: runs(first, TASKS))
     async with running(application, case.address, SETTINGS):
         await case.check_exact()
+
+
+def test_an_instance_that_stops_while_its_group_waits_repeats_nothing(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_stop_while_the_group_waits(Case(servers), monkeypatch))
+
+
+async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another instance is busy with a record, so the group waits for it to join."""
+    application = case.application()
+    is_done = asyncio.Event()
+
+    async def work(_owning: object) -> None:
+        await is_done.wait()
+
+    async with (
+        case.fed(),
+        running(application, case.address, SETTINGS) as first,
+        running(application, case.address, SETTINGS) as second,
+    ):
+        await second.until(lambda: runs(second, TASKS // 2) and runs(first, TASKS // 2))
+        await first.until(lambda: is_in(first, MemberState.STABLE))
+        monkeypatch.setattr(second.instance, "_step", work)
+        try:
+            consumer: Any = first.instance._consumer
+            consumer.enforce_rebalance("to have one")
+            await first.until(lambda: is_in(first, MemberState.PREPARING_REBALANCE))
+            await first.until(lambda: len(committed_of(first)) == TASKS // 2)
+            before = committed_of(first)
+            await first.until(lambda: all(now > then for now, then in pairs(first, before)))
+            assert is_in(first, MemberState.PREPARING_REBALANCE)
+            await first.stop()
+        finally:
+            is_done.set()
+    async with running(application, case.address, SETTINGS):
+        await case.check_exact()
+
+
+def is_in(one: Running, state: MemberState) -> bool:
+    """Whether the member of an instance is in a state."""
+    consumer: Any = one.instance._consumer
+    return consumer.core.membership.member.state is state
+
+
+def committed_of(one: Running) -> dict[TopicPartition, int]:
+    """Return what an instance has committed of the tasks that it processes."""
+    owning = one.instance._owning
+    assert owning is not None
+    tasks = owning.in_role(Role.RUNNING)
+    return {place: at for each in tasks for place, at in each.committed.items()}
+
+
+def pairs(one: Running, before: dict[TopicPartition, int]) -> list[tuple[int, int]]:
+    """Return what is committed of each partition now, and what was before."""
+    now = committed_of(one)
+    return [(now[place], at) for place, at in before.items()]
 
 
 def test_state_on_disk_is_not_replayed_again(servers: str, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ log = logging.getLogger("kohort.streams")
 
 # How long leaving the group may take.
 _CLOSING_S = 30.0
-# For how long an instance that is stopped waits for the end of a rebalance, to commit after it.
+# For how long an instance that is stopped waits for the plan of a rebalance, to commit after it.
 _FINISHING_S = 10.0
 
 
@@ -261,7 +261,7 @@ class StreamsInstance:
             await self._leave(owning, background)
 
     async def _finish(self, owning: Owning) -> None:
-        """Commit; where a rebalance is in the way, go on until it is over and try again."""
+        """Commit; where the group awaits a plan, go on until it is there and try again."""
         until = time.monotonic() + _FINISHING_S
         await self._commit(owning)
         while owning.is_unfinished() and time.monotonic() < until:

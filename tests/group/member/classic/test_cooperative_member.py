@@ -393,12 +393,12 @@ def test_l11_commits_wait_for_the_end_of_a_rebalance() -> None:
     world, north = alone()
     sent = north.member.identity
     world.tell(north, RejoinAsked(""))
+    until(world, north, S.COMPLETING_REBALANCE)
     with pytest.raises(RebalanceInProgressError):
         north.member.commit_request({})
     # one that was on its way is not said to have failed: the partitions are still owned
     verdict = north.member.commit_verdict(sent, ErrorCode.REBALANCE_IN_PROGRESS)
     assert verdict is CommitVerdict.REBALANCE_IN_PROGRESS
-    until(world, north, S.COMPLETING_REBALANCE)
     verdict = north.member.commit_verdict(sent, ErrorCode.ILLEGAL_GENERATION)
     assert verdict is CommitVerdict.REBALANCE_IN_PROGRESS
     world.tell(north, CommitAnswered(sent, ErrorCode.ILLEGAL_GENERATION))
@@ -407,6 +407,20 @@ def test_l11_commits_wait_for_the_end_of_a_rebalance() -> None:
     verdict = north.member.commit_verdict(CommitIdentity("x", 1), ErrorCode.ILLEGAL_GENERATION)
     assert verdict is CommitVerdict.COMMIT_FAILED
     north.member.commit_request({})
+
+
+def test_l11_while_the_group_waits_for_all_to_join_what_is_kept_is_committed() -> None:
+    world, north, _ = two()
+    sent = north.member.identity
+    world.tell(north, RejoinAsked(""))  # and the other member does not join
+    world.commit(north)
+    for _ in range(10):
+        world.work(north)
+    assert state(north) is S.PREPARING_REBALANCE
+    assert north.verdicts == [CommitVerdict.DONE]
+    # an answer that has overtaken the one to JoinGroup
+    verdict = north.member.commit_verdict(sent, ErrorCode.ILLEGAL_GENERATION)
+    assert verdict is CommitVerdict.REBALANCE_IN_PROGRESS
 
 
 def test_l11_what_moves_can_be_committed_when_it_is_given_up() -> None:

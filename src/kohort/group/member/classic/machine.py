@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kohort.errors import ConfigError, LocalProtocolError, RebalanceInProgressError
+from kohort.errors import ConfigError, ErrorCode, LocalProtocolError, RebalanceInProgressError
 from kohort.group.assignors.interface import (
     Assignor,
     RebalanceProtocol,
@@ -23,6 +23,7 @@ from kohort.group.effects import Callback
 from kohort.group.member import commits
 from kohort.group.member.classic.session import ClassicMemberDecision, MemberSession, MemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
+from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import HeartbeatAnswered
 from kohort.group.member.machine import MemberMachine
@@ -106,17 +107,38 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     ) -> OffsetCommitRequest:
         """Return the request that stores positions in this member's name (L11).
 
+        A cooperative member commits while the group waits for all to join: it still has what it
+        owns, and the coordinator goes on with the old generation until then. Once that has
+        answered, it takes no commit until the leader has assigned partitions.
+
         Raises:
             LocalProtocolError: It is not a member of a generation.
             RebalanceInProgressError: Which generation it is in is being decided; poll, then commit.
         """
         if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
-        if self.session.state in self.rebalancing:
+        is_joined = self.session.state is MemberState.COMPLETING_REBALANCE
+        if self._is_rebalancing and (is_joined or not self._keeps_partitions):
             raise RebalanceInProgressError("poll until the rebalance is through, then commit again")
         return commits.commit_request(
             self.config.group_id, self.identity, self.config.group_instance_id, offsets
         )
+
+    def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
+        """As every member; the answer may overtake the one to JoinGroup, which says why."""
+        is_over = error_code == ErrorCode.ILLEGAL_GENERATION and self._is_rebalancing
+        if is_over and self._keeps_partitions:
+            return CommitVerdict.REBALANCE_IN_PROGRESS
+        return super().commit_verdict(sent, error_code)
+
+    @property
+    def _is_rebalancing(self) -> bool:
+        return self.session.state in self.rebalancing
+
+    @property
+    def _keeps_partitions(self) -> bool:
+        """Whether it keeps what it owns while it joins (KIP-429)."""
+        return self.protocol is RebalanceProtocol.COOPERATIVE
 
     # -------------------------------------------------------------------------------------- driving
 
