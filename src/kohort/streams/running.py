@@ -203,9 +203,10 @@ class StreamsInstance:
             control = await closed.enter_async_context(
                 ControlLog(self._application.name, self._clients)
             )
+            # The program last: another one that is noted after that is heard by `follow`.
+            unfit = await check_changelogs(self._application, control, restorer.consumer)
             await check_program(self._application, control, self._clients)
             await control.identify()
-            unfit = await check_changelogs(self._application, control, restorer.consumer)
             owning = Owning(
                 self._application, assignor, consumer, producer, restorer, control, self._tell
             )
