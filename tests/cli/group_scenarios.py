@@ -111,13 +111,15 @@ def an_offset_that_is_not_there_is_told(bootstrap: str) -> None:
     assert (row["new_offset"], row["note"]) == (0, "")
 
 
-def a_partition_that_is_not_there_keeps_no_other_from_its_reset(bootstrap: str) -> None:
+def a_partition_that_is_not_there_keeps_all_from_their_reset(bootstrap: str) -> None:
     topic = dated_topic(bootstrap, 1)
     group = empty_group(bootstrap, {TopicPartition(topic, 0): 4})
     reset = ("groups", "reset-offsets", group, "-b", bootstrap, "--topic", f"{topic}:0,7")
     refused = told(*reset, "--to-latest", "--execute", code=1)
-    assert f"kohort: not reset: UNKNOWN_TOPIC_OR_PARTITION: {topic}-7" in refused
-    assert stored(bootstrap, group) == {TopicPartition(topic, 0): 10}
+    assert f"kohort: cannot be reset: UNKNOWN_TOPIC_OR_PARTITION: {topic}-7" in refused
+    assert "kohort: nothing was changed: leave out what cannot be reset\n" in refused
+    assert as_json(*reset, "--to-latest", "--execute", code=1)["is_done"] is False
+    assert stored(bootstrap, group) == {TopicPartition(topic, 0): 4}
 
 
 def offsets_go_to_a_file_and_back(bootstrap: str, folder: Path) -> None:

@@ -41,8 +41,8 @@ def test_an_offset_that_is_not_there_is_told(bootstrap: str) -> None:
     scenarios.an_offset_that_is_not_there_is_told(bootstrap)
 
 
-def test_a_partition_that_is_not_there_keeps_no_other_from_its_reset(bootstrap: str) -> None:
-    scenarios.a_partition_that_is_not_there_keeps_no_other_from_its_reset(bootstrap)
+def test_a_partition_that_is_not_there_keeps_all_from_their_reset(bootstrap: str) -> None:
+    scenarios.a_partition_that_is_not_there_keeps_all_from_their_reset(bootstrap)
 
 
 def test_offsets_go_to_a_file_and_back(bootstrap: str, tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def reset_offsets(
 ) -> None:
     """Set a group's committed offsets; it must have no members.
 
-    An offset that a partition does not have becomes its first or its end, which is told.
+    An offset that a partition does not have becomes its first or its end, which is told. If one of
+    the partitions is not there, nothing is changed.
 
     Exit code 0: done, or shown with --dry-run or --export; 1: refused, and why; 3: only shown.
 
@@ -149,10 +150,18 @@ def reset_offsets(
         refuse_members(admin, group, execute=execute)
         committed = {at: each.offset for at, each in admin.list_group_offsets(group).items()}
         specs = _specs(admin, group, scenario, named_topics, committed)
-        found, failed = _reset(admin, group, specs, validate_only=not execute)
-    _show(group, found, committed, is_done=execute, export=export, as_json=as_json)
+        found, failed = _reset(admin, group, specs, validate_only=True)
+        is_done = execute and not failed
+        if is_done:  # to what was looked up: an end may have moved
+            offsets = {at: each.offset for at, each in found.items()}
+            done, failed = _reset(admin, group, offsets, validate_only=False)
+            found = {at: found[at] for at in done}
+    _show(group, found, committed, is_done=is_done, export=export, as_json=as_json)
     for why in failed:
-        tell(f"not reset: {why}")
+        tell(f"{'was not' if is_done else 'cannot be'} reset: {why}")
+    if not is_done and not as_json:
+        how = ": leave out what cannot be reset" if failed else "; to do it, give --execute"
+        tell(f"nothing was changed{how}")
     ended(1 if failed else 0 if execute or dry_run or export else ONLY_SHOWN)
 
 
@@ -266,5 +275,3 @@ def _show(
     for (topic, number), each in found.items():
         if each.note:
             tell(f"{topic}-{number}: {each.note}")
-    if not is_done:
-        tell("nothing was changed; to do it, give --execute")
