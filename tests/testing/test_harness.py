@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kohort import Consumer, Producer, RebalanceListener, TopicPartition
+from kohort import AdminClient, Consumer, Producer, RebalanceListener, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ConfigError, KafkaError, KohortError, RemoteProtocolError
 from kohort.testing import HarnessError, KafkaHarness
@@ -187,6 +187,38 @@ def test_a_service_outlives_a_coordinator_that_is_elsewhere(embedded: KafkaHarne
             eventually(lambda: service.waited() and moved.hits >= 3, "refusals")
         embedded.rebalance(topic)
         service.hears("assigned")
+
+
+def test_a_topic_that_is_not_there_is_told_and_not_made(embedded: KafkaHarness) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: embedded.produce("missing", b"value"),
+        lambda: embedded.lag("group", "missing"),
+        lambda: embedded.expire_records("missing"),
+        lambda: embedded.records("missing"),
+    ]
+    for call in calls:
+        with pytest.raises(HarnessError, match="there is no topic missing"):
+            call()
+    with pytest.raises(HarnessError, match="there is no group missing"):
+        embedded.expire_offsets("missing")
+    with AdminClient(bootstrap_servers=embedded.bootstrap_servers) as admin:
+        assert not admin.list_topics()
+
+
+def test_a_call_that_is_not_answered_is_an_error_of_the_harness(
+    embedded: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded.create_topic("topic")
+    monkeypatch.setattr("kohort.testing.harness_clients.DEADLINE_S", 0.3)
+    calls: dict[str, Callable[[], object]] = {
+        "Produce": lambda: embedded.produce("topic", b"value"),
+        "OffsetFetch": lambda: embedded.committed("group"),
+        "ListOffsets": lambda: embedded.records("topic"),
+    }
+    for api, call in calls.items():
+        deaf = embedded.fault("silence", api=api, client_id="kohort-harness", times=0)
+        with deaf, pytest.raises(HarnessError, match=r"^not within 0\.3 s: "):
+            call()
 
 
 def test_what_cannot_be_written_is_told(embedded: KafkaHarness) -> None:

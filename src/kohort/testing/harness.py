@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from kohort import AdminClient, Producer, TopicPartition
+from kohort import AdminClient, TopicPartition
 from kohort.client import NewTopic
-from kohort.errors import KohortError
+from kohort.errors import ErrorCode, KohortError, PartialFailureError
 from kohort.testing.harness_clients import (
     DEADLINE_S,
-    NAME,
     HarnessClients,
     HarnessError,
     left_ms,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
+# So long after it was made, a broker of a cluster may say that there is no such topic.
+_SPREADS_S = 5.0
 _ALONE = "only an embedded broker can do that, and this is another Kafka"
 
 
@@ -69,7 +70,11 @@ class KafkaHarness(HarnessClients):
     def create_topic(
         self, name: str = "", partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic and return its name; without a name it gets one of its own."""
+        """Create a topic and return its name; without a name it gets one of its own.
+
+        Raises:
+            KafkaError: The brokers refuse it: there is such a topic already, for instance.
+        """
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         with self._admin() as admin:
             admin.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
@@ -85,11 +90,13 @@ class KafkaHarness(HarnessClients):
         """Write records with these values, in this order; returns when they are acknowledged.
 
         Raises:
-            KafkaError: One could not be written.
+            HarnessError: There is no such topic, which this does not make, or no answer in time.
+            KafkaError: The brokers refuse one.
         """
-        with Producer(bootstrap_servers=self.bootstrap_servers, client_id=NAME) as producer:
+        self._numbers(topic)
+        with self._producer() as producer:
             for future in [producer.send(topic, value, key=key) for value in values]:
-                future.result(DEADLINE_S)
+                future.result()
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Return all committed records of a topic, partition by partition.
@@ -145,9 +152,13 @@ class KafkaHarness(HarnessClients):
         return found
 
     def expire_records(self, topic: str) -> None:
-        """Delete all that is in a topic, as its retention does."""
+        """Delete all that is in a topic, as its retention does.
+
+        Raises:
+            HarnessError: There is no such topic.
+        """
+        numbers = self._numbers(topic)
         with self._admin() as admin:
-            numbers = range(len(admin.describe_topics([topic])[topic]))
             admin.delete_records({TopicPartition(topic, each): -1 for each in numbers})
 
     def corrupt(self, topic: str, partition: int = 0, offset: int = 0) -> None:
@@ -174,7 +185,7 @@ class KafkaHarness(HarnessClients):
     # ------------------------------------------------------------------------------- groups
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed."""
+        """Return the offsets that a group has committed; none when there is no such group."""
         with self._admin() as admin:
             found = admin.list_group_offsets(group)
         return {partition: stored.offset for partition, stored in found.items()}
@@ -211,7 +222,12 @@ class KafkaHarness(HarnessClients):
             group: The group.
             topics: Of which topics, all of their partitions; of those without a commit all records
                 count. Without topics: of the partitions that the group has committed.
+
+        Raises:
+            HarnessError: There is no such topic.
         """
+        for topic in topics:
+            self._numbers(topic)
         with self._admin() as admin:
             return lag_of(admin, group, topics)
 
@@ -344,9 +360,16 @@ class KafkaHarness(HarnessClients):
             self._until(lambda: polled(member) and member.member_id, f"{instance_id} is fenced")
 
     def expire_offsets(self, group: str) -> None:
-        """Delete what a group without members has committed, as its retention does."""
+        """Delete what a group without members has committed, as its retention does.
+
+        Raises:
+            HarnessError: There is no such group.
+            KafkaError: It has members that subscribe to those topics.
+        """
         with self._admin() as admin:
             places = admin.list_group_offsets(group)
+            if not places and described_group(admin, group) is None:
+                raise HarnessError(f"there is no group {group}")
             admin.delete_group_offsets(list(places), group)
 
     def delete_group(self, group: str) -> None:
@@ -409,6 +432,20 @@ class KafkaHarness(HarnessClients):
         return self.fault("error", error="NOT_COORDINATOR", group=group, times=0)
 
     # ------------------------------------------------------------------------------- inside
+
+    def _numbers(self, topic: str) -> range:
+        """Return the partitions of a topic; other brokers may know a new one a little later."""
+        end = time.monotonic() + (0 if self.is_embedded else _SPREADS_S)
+        with self._admin() as admin:
+            while True:
+                try:
+                    return range(len(admin.describe_topics([topic])[topic]))
+                except PartialFailureError as error:
+                    if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+                    if time.monotonic() >= end:
+                        raise HarnessError(f"there is no topic {topic}") from error
+                time.sleep(0.05)
 
     def _group_with_members(self, group: str) -> GroupDescription:
         with self._admin() as admin:

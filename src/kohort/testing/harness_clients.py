@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from threading import Event
 from typing import TypeVar
 
-from kohort import AdminClient, Consumer
-from kohort.errors import KafkaError, KohortError
+from kohort import AdminClient, Consumer, Producer
+from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, RequestTimedOutError
 
 T = TypeVar("T")
 
@@ -44,19 +45,44 @@ class HarnessClients:
         """Have a call of it in another thread, and each later one, wait no longer."""
         self._given_up.set()
 
-    def _admin(self, limit_ms: int = int(DEADLINE_S * 1000)) -> AdminClient:
+    @contextmanager
+    def _admin(self) -> Iterator[AdminClient]:
+        with in_time(), self._admin_for(int(DEADLINE_S * 1000)) as admin:
+            yield admin
+
+    def _admin_for(self, limit_ms: int) -> AdminClient:
         return AdminClient(
             bootstrap_servers=self.bootstrap_servers,
             client_id=NAME,
             default_api_timeout_ms=limit_ms,
         )
 
-    def _reader(self) -> Consumer:
-        return Consumer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=NAME,
-            isolation_level="read_committed",
-        )
+    @contextmanager
+    def _producer(self) -> Iterator[Producer]:
+        limit_ms = int(DEADLINE_S * 1000)
+        with (
+            in_time(),
+            Producer(
+                bootstrap_servers=self.bootstrap_servers,
+                client_id=NAME,
+                max_block_ms=limit_ms,
+                delivery_timeout_ms=limit_ms,
+            ) as producer,
+        ):
+            yield producer
+
+    @contextmanager
+    def _reader(self) -> Iterator[Consumer]:
+        with (
+            in_time(),
+            Consumer(
+                bootstrap_servers=self.bootstrap_servers,
+                client_id=NAME,
+                isolation_level="read_committed",
+                default_api_timeout_ms=int(DEADLINE_S * 1000),
+            ) as consumer,
+        ):
+            yield consumer
 
     def _member(self, group: str, topics: Iterable[str], **settings: str | int) -> Consumer:
         member = Consumer.from_config(
@@ -93,7 +119,7 @@ class HarnessClients:
         end = time.monotonic() + timeout_s
 
         def once() -> T | None:
-            with self._admin(left_ms(end)) as admin:
+            with self._admin_for(left_ms(end)) as admin:
                 return look(admin)
 
         return self._until(once, what, last, timeout_s)
@@ -122,6 +148,19 @@ class HarnessClients:
                 raise HarnessError(f"not within {timeout_s:g} s: {said}") from failure
             if self._given_up.wait(0.01):
                 raise HarnessError(f"given up before: {what}")
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Have what the brokers did not answer in time raise the error of a harness.
+
+    Raises:
+        HarnessError: They did not.
+    """
+    try:
+        yield
+    except (RequestTimedOutError, BrokerUnavailableError) as error:
+        raise HarnessError(f"not within {DEADLINE_S:g} s: {error}") from error
 
 
 def left_ms(end: float) -> int:
