@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socketserver
+import threading
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,23 @@ def test_faults_on_another_kafka_are_an_error(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data") as broker:
         said = session(tmp_path, FAULTS, "--kohort-bootstrap-servers", broker.bootstrap_servers)
     assert "HarnessError: faults: only an embedded broker can do that" in said
+
+
+def test_an_address_without_a_kafka_is_told_before_any_test(tmp_path: Path) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers = f"127.0.0.1:{server.server_address[1]}"
+        said = session(tmp_path, USES, "--kohort-bootstrap-servers", servers)
+        server.shutdown()
+    assert f"--kohort-bootstrap-servers: no Kafka answers at {servers} within 5 s: " in said
+    assert "5 errors" in said
+
+
+class Other(socketserver.BaseRequestHandler):
+    """Answers as another server than a Kafka, so that a client does not try on."""
+
+    def handle(self) -> None:
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,22 @@ class HarnessClients:
         """Have a call of it in another thread, and each later one, wait no longer."""
         self._given_up.set()
 
+    def reach(self, timeout_s: float) -> None:
+        """See whether a broker answers.
+
+        Args:
+            timeout_s: How long to try, in seconds.
+
+        Raises:
+            HarnessError: None does.
+        """
+        try:
+            with self._admin_for(int(timeout_s * 1000)) as admin:
+                admin.describe_cluster()
+        except KohortError as error:
+            where = f"no Kafka answers at {self.bootstrap_servers}"
+            raise HarnessError(f"{where} within {timeout_s:g} s: {error}") from error
+
     @contextmanager
     def _admin(self) -> Iterator[AdminClient]:
         with in_time(), self._admin_for(int(DEADLINE_S * 1000)) as admin:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kohort.testing.process import KafkaProcess
 
 _PROTOCOLS = ("classic", "consumer")
+_REACHED_WITHIN_S = 5.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -84,11 +85,22 @@ def kohort_broker(
 
     servers = request.config.getoption("--kohort-bootstrap-servers")
     if servers:
-        yield KafkaHarness(servers)
+        yield _reached(KafkaHarness(servers))
         return
     folder = tmp_path_factory.mktemp("kohort")
     with EmbeddedBroker(folder, group_initial_rebalance_delay_ms=0) as broker:
         yield KafkaHarness(broker.bootstrap_servers, broker)
+
+
+def _reached(harness: KafkaHarness) -> KafkaHarness:
+    """Return a harness whose Kafka answers; else each test would wait for it."""
+    from kohort.testing.harness_clients import HarnessError
+
+    try:
+        harness.reach(_REACHED_WITHIN_S)
+    except HarnessError as error:
+        pytest.fail(f"--kohort-bootstrap-servers: {error}", pytrace=False)
+    return harness
 
 
 @pytest.fixture(scope="session")
