@@ -150,7 +150,7 @@ def a_group_with_members_is_left_alone_and_they_are_named(
         forget = ("groups", "delete-offsets", group, "-b", bootstrap, "--topic", topic)
         done = ran(*forget)
         assert done.returncode == 1
-        assert b"GROUP_SUBSCRIBED_TO_TOPIC" in done.stdout
+        assert f"GROUP_SUBSCRIBED_TO_TOPIC: {topic}-0\n".encode() in done.stdout
         assert f"stop the members that subscribe to {topic}: worker (".encode() in done.stderr
     assert stored(bootstrap, group) == {TopicPartition(topic, 0): 10}
     assert printed(*forget).split()[-2:] == ["0", "Successful"]

@@ -417,7 +417,10 @@ class AdminCore:
             for each in topic.partitions
         }
         check_each(
-            {where: error_of(code, str(where), None, needs="READ") for where, code in codes.items()}
+            {
+                where: error_of(code, f"{where.topic}-{where.partition}", None, needs="READ")
+                for where, code in codes.items()
+            }
         )
 
     # ------------------------------------------------------------------------------- inside
