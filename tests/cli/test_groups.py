@@ -15,7 +15,7 @@ from rich.console import Console
 
 from kohort.broker import EmbeddedBroker
 from kohort.cli.group_views import DISPENSABLE_OF_OFFSETS, Position, offsets_table
-from kohort.cli.group_watch import Changes, view
+from kohort.cli.group_watch import Changes, shown_in, view
 from kohort.cli.shared import fitted
 from kohort.client import AdminClient, Consumer, GroupDescription
 from kohort.client.admin_values import MemberDescription
@@ -195,6 +195,23 @@ def test_watch_tells_who_came_and_left_and_since_when_the_state_holds() -> None:
         "nobody answers",
     ]
     assert changes.since() != since
+
+
+def test_watch_shows_the_last_changes_in_a_small_terminal() -> None:
+    changes = Changes()
+    changes.saw(described("Stable"), 0.0)
+    changes.saw(described("Stable", *(f"worker-{number}" for number in range(9))), 1.0)
+    group = described("Stable", "worker")
+    found = [
+        Position(TopicPartition("shipments.of.a.long.name", number), None, 10, group.members[0])
+        for number in range(8)
+    ]
+    small = Console(width=50, height=12, force_terminal=True)
+    shown = [str(line) for line in small.render_lines(shown_in(small, group, found, changes))]
+    assert sum("joined" in line for line in shown[:12]) == 3
+    wide = Console(width=200, height=50, force_terminal=True)
+    shown = [str(line) for line in wide.render_lines(shown_in(wide, group, found, changes))]
+    assert sum("joined" in line for line in shown) == 9
 
 
 def test_watch_tells_when_the_group_comes_and_goes() -> None:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kohort.cli.group_views import (
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
 
 _KEPT = 10
+# So many changes are shown in a terminal of few lines.
+_FEWEST = 3
 
 
 class Changes:
@@ -124,10 +127,18 @@ def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
             changes.failed(str(error), now)
         return Group(*map(Text, changes.lines()))
     changes.saw(described, now)
+    return shown_in(console(), described, positions, changes)
+
+
+def shown_in(
+    to: Console, described: GroupDescription, positions: Sequence[Position], changes: Changes
+) -> RenderableType:
+    """Return a group and what changed, which stands before what a small terminal cuts off."""
     columns, rows = offsets_table(described, positions, verbose=False)
-    made, _ = fitted(console(), columns, rows, DISPENSABLE_OF_OFFSETS)
+    made, _ = fitted(to, columns, rows, DISPENSABLE_OF_OFFSETS)
     head = f"{printable(headline(described))}  SINCE {changes.since()}"
-    return Group(Text(head), made, *map(Text, changes.lines()))
+    lines = changes.lines()[: max(_FEWEST, to.height // 4)]
+    return Group(Text(head), *(Text(line, no_wrap=True) for line in lines), made)
 
 
 def _look(admin: AdminClient, group: str) -> tuple[GroupDescription, list[Position]]:
