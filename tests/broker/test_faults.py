@@ -315,7 +315,13 @@ def test_faults_that_cannot_be(wrong: dict[str, object], why: str) -> None:
     ("text", "why"),
     [
         ("[[fault]]\naction = 'silence'\nwhen = 3\n", "unknown field `when`"),
-        ("[[fault]]\naction = 3\n", "fault"),
+        ("[[fault]]\naction = 3\n", "fault 1: action: Expected `str`, got `int`"),
+        (
+            "[[fault]]\naction = 'silence'\n[[fault]]\naction = 'eror'\n",
+            "fault 2: action='eror' is none of 'error', 'delay',",
+        ),
+        ("[[fault]]\naction = 'silence'\nnth = '3'\n", "fault 1: nth: Expected `int`, got `str`"),
+        ("fault = 3\n", "must be a table"),
         ("[[faults]]\naction = 'silence'\n", "tables are called"),
         ("[[fault]\n", "line 1"),
         ("[[fault]]\naction = 'delay'\n", "delay_ms"),

@@ -82,8 +82,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ConfigError: A part of it makes no sense; says which.
         """
-        if self.action not in get_args(Action):
-            raise ConfigError(f"fault: action={self.action!r} is none of {get_args(Action)}")
+        _check_action(self.action)
         if self.api != ANY and self.api not in _APIS:
             raise ConfigError(f"fault: api={self.api!r} is none of {', '.join(sorted(_APIS))}")
         if self.nth < 1 or self.times < 0 or self.delay_ms < 0:
@@ -243,15 +242,27 @@ def read(path: Path) -> list[Fault]:
     """
     try:
         tables = tomllib.loads(path.read_text())
-        faults = msgspec.convert(tables, dict[str, list[Fault]])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"faults of {path}: {error}") from error
-    if faults.keys() - {"fault"}:
-        others = ", ".join(sorted(faults.keys() - {"fault"}))
+    if tables.keys() - {"fault"}:
+        others = ", ".join(sorted(tables.keys() - {"fault"}))
         raise ConfigError(f"faults of {path}: tables are called [[fault]], not {others}")
-    for fault in faults.get("fault", []):
-        fault.check()
-    return faults.get("fault", [])
+    given = tables.get("fault", [])
+    if not isinstance(given, list):
+        raise ConfigError(f"faults of {path}: each fault must be a table [[fault]]")
+    return [_read_one(path, number, table) for number, table in enumerate(given, 1)]
+
+
+def _read_one(path: Path, number: int, table: object) -> Fault:
+    try:
+        if not isinstance(table, dict):
+            raise ConfigError("it must be a table")
+        made = fault_of(table)
+        made.check()
+    except ConfigError as error:
+        why = str(error).removeprefix("fault: ")
+        raise ConfigError(f"faults of {path}: fault {number}: {why}") from error
+    return made
 
 
 def fault_of(given: Mapping[str, object]) -> Fault:
@@ -260,10 +271,21 @@ def fault_of(given: Mapping[str, object]) -> Fault:
     Raises:
         ConfigError: One is unknown or of another type.
     """
+    action = given.get("action")
+    if isinstance(action, str):
+        _check_action(action)
     try:
         return msgspec.convert(given, Fault)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"fault: {error}") from error
+        text, _, place = str(error).partition(" - at `$.")
+        where = f"{place.rstrip('`')}: " if place else ""
+        raise ConfigError(f"fault: {where}{text}") from error
+
+
+def _check_action(action: str) -> None:
+    if action not in get_args(Action):
+        known = ", ".join(map(repr, get_args(Action)))
+        raise ConfigError(f"fault: action={action!r} is none of {known}")
 
 
 def _is_for(fault: Fault, api: str) -> bool:
