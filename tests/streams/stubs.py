@@ -104,6 +104,14 @@ class Consumer:
 
     member_id, generation_id = "me", 1
 
+    @property
+    def core(self) -> Self:
+        return self
+
+    @property
+    def membership(self) -> None:
+        """It is in no group."""
+
     def __init__(self, assigned: Iterable[TopicPartition] = ()) -> None:
         self.assigned = frozenset(assigned)
         self.offsets: dict[TopicPartition, int] = {}

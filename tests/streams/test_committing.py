@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,6 +27,8 @@ class Clients:
         self.steps: list[str] = []
         self.lost: Exception | None = None
         self.refused: Exception | None = None
+        self.membership = SimpleNamespace(is_session_over=False)
+        self.core = SimpleNamespace(membership=self.membership)
 
     async def send(self, *_: object, **__: object) -> asyncio.Future[None]:
         sent = asyncio.get_running_loop().create_future()
@@ -105,6 +108,21 @@ class Case:
 
     async def commit(self, *, is_last: bool = False) -> Iterable[Held]:
         return await self.commits.commit([self.held], is_last=is_last)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_nothing_is_written_while_the_session_is_over(
+    is_last: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case()
+    case.clients.membership.is_session_over = True
+    for _ in range(2):
+        assert asyncio.run(case.commit(is_last=is_last)) == []
+    assert case.clients.steps == []
+    assert case.held.is_dirty
+    assert [each.levelname for each in caplog.records] == ["WARNING"]  # once, until it is back
+    case.clients.membership.is_session_over = False
+    assert asyncio.run(case.commit(is_last=is_last)) == [case.held]
 
 
 def test_offsets_are_committed_as_soon_as_the_brokers_have_everything() -> None:

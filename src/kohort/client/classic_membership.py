@@ -12,13 +12,16 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.coordinator import Coordinator
 from kohort.client.membership import Membership, member_config
 from kohort.client.metadata import ClusterMetadata
+from kohort.client.transport import now_ms
 from kohort.client.unread_topics import warn_of_unread
-from kohort.errors import KohortError
+from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import ClusterView, RackedClusterView
 from kohort.group.effects import MemberJob, SubscriptionJob
 from kohort.group.member import leader
 from kohort.group.member.classic.machine import ClassicMember, MemberState
 from kohort.group.member.events import MemberEvent, RejoinAsked
+from kohort.wire.messages.membership import HeartbeatResponse, SyncGroupResponse
+from kohort.wire.schema import Message
 
 log = logging.getLogger("kohort.client")
 
@@ -39,6 +42,7 @@ class ClassicMembership(Membership):
         super().__init__(member, cluster, coordinator, config, on_change)
         self._counts: Mapping[str, int] | None = None
         self._may_lack = config.group_instance_id is not None
+        self._heard_at = now_ms()
         _warn_of_short_polls(config)
         cluster.on_metadata.append(self._check_partitions)
 
@@ -56,6 +60,25 @@ class ClassicMembership(Membership):
         if self._may_lack and self.member.session.state is MemberState.STABLE:
             self._may_lack = False
             self._look_for_unread()
+
+    @property
+    def is_session_over(self) -> bool:
+        """Whether the coordinator may have removed the member: a session has passed unheard.
+
+        It counts from when the last request was sent that was answered, for the coordinator's count
+        begins later.
+        """
+        return now_ms() - self._heard_at >= self._config.session_timeout_ms
+
+    def _note_heard(self, response: Message, sent_at: int) -> None:
+        """In a rebalance Kafka's coordinator counts from a heartbeat, but not from SyncGroup."""
+        good = [ErrorCode.NONE]
+        if isinstance(response, HeartbeatResponse):
+            good.append(ErrorCode.REBALANCE_IN_PROGRESS)
+        elif not isinstance(response, SyncGroupResponse):
+            return
+        if response.error_code in good:
+            self._heard_at = max(self._heard_at, sent_at)
 
     def _look_for_unread(self) -> None:
         """Look whether a static member, the first time that it is in, lacks topics for good."""

@@ -154,6 +154,11 @@ class Membership:
         """The member id and epoch to fetch offsets with; None: none."""
         return None
 
+    @property
+    def is_session_over(self) -> bool:
+        """Whether the coordinator may have removed the member; where it is not known: no."""
+        return False
+
     def begin_close(self, operation: GroupMembershipOperation) -> None:
         """Begin to leave the group; `is_closed` says when that is done."""
         self.run(Closing(operation))
@@ -290,6 +295,7 @@ class Membership:
         request = send.request
         assert isinstance(request, Request)
         waits = isinstance(request, (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest))
+        sent_at = now_ms()
         try:
             response: Message = await self._coordinator.send(
                 request,
@@ -301,7 +307,11 @@ class Membership:
             self.run(RequestFailed(send.token, str(error), _hopeless(request, error)))
         else:
             self.unanswered.discard(send.token)
+            self._note_heard(response, sent_at)
             self.run(ResponseArrived(send.token, response))
+
+    def _note_heard(self, response: Message, sent_at: int) -> None:
+        """Take note that the coordinator has heard the member, at that time or later."""
 
     async def _do(self, job: MemberJob) -> None:
         """Have the assignors do a job in another thread: heartbeats go on meanwhile."""

@@ -28,6 +28,7 @@ from kohort.errors import (
 from kohort.streams.errors import ChangelogTruncatedError, InputChangedError
 from kohort.streams.holding import Held
 from kohort.streams.interface import Pair
+from kohort.streams.membership import is_session_over
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Commits:
         self._producer = producer
         self._consumer = consumer
         self._failed = failed
+        self._was_over = False
 
     async def send_outputs(self, held: Held) -> None:
         """Send what a task has written so far.
@@ -98,12 +100,14 @@ class Commits:
 
         Returns:
             The tasks that are committed. Without `is_last` none are, if a rebalance came between:
-            the next commit has them.
+            the next commit has them. None are where the member's session is over.
 
         Raises:
             CommitFailedError: The tasks may belong to another member by now.
             KafkaError: The group cannot be asked.
         """
+        if not self._may_write():
+            return []
         sent = [each for each in tasks if await self._tried(self._send(each), each)]
         sent = [each for each in sent if not each.is_torn]
         await self._flush()
@@ -120,6 +124,19 @@ class Commits:
         for each in stored:
             each.is_dirty, each.committed = False, each.positions
         return [each for each in stored if await self._tried(self._keep(each), each)]
+
+    def _may_write(self) -> bool:
+        """Whether changelogs are this member's: a late record would replace newer ones."""
+        is_over = is_session_over(self._consumer)
+        if is_over and not self._was_over:
+            log.warning(
+                "%s: the coordinator has answered nothing for session.timeout.ms, so tasks may have"
+                " other owners by now; until it answers nothing is committed or written to"
+                " changelogs. What was processed since the last commit is done again if they have",
+                self._application,
+            )
+        self._was_over = is_over
+        return not is_over
 
     async def _tried(self, step: Coroutine[object, object, None], held: Held) -> bool:
         try:

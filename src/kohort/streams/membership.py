@@ -56,6 +56,12 @@ def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
         consumer.enforce_rebalance(reason)
 
 
+def is_session_over(consumer: AsyncConsumer) -> bool:
+    """Whether the member's tasks may have other owners: a session has passed without an answer."""
+    membership = consumer.core.membership
+    return membership is not None and membership.is_session_over
+
+
 def member_settings(
     application: Application, clients: ClientSettings, assignor: LearnerAssignor
 ) -> ConsumerSettings:
