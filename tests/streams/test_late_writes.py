@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kohort import AsyncProducer
-from kohort.broker import EmbeddedBroker
 from kohort.streams.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import WAIT_S, Running, running
@@ -74,9 +73,9 @@ def apart(case: Case) -> Iterator[Apart]:
 
 
 def test_an_instance_that_stood_still_does_not_write_to_changelogs_of_others(
-    embedded: EmbeddedBroker,
+    servers: str,
 ) -> None:
-    asyncio.run(_written_late(Case(embedded.bootstrap_servers, tasks=1)))
+    asyncio.run(_written_late(Case(servers, tasks=1)))
 
 
 async def _written_late(case: Case) -> None:
