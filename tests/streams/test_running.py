@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from kohort.streams.events import (
 from kohort.streams.holding import Role
 from kohort.streams.settings import StreamSettings
 from kohort.types import TopicPartition
-from tests.streams.counting import POISON, Running, running
+from tests.streams.counting import POISON, WAIT_S, Running, running
 from tests.streams.feeding import TASKS, Case
 
 SETTINGS = StreamSettings(
@@ -102,13 +103,9 @@ def test_an_instance_that_stops_while_its_group_waits_repeats_nothing(
 
 
 async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another instance is busy with a record, so the group waits for it to join."""
+    """Another instance takes long to say what it has, so the group waits for it to join."""
     application = case.application()
-    is_done = asyncio.Event()
-
-    async def work(_owning: object) -> None:
-        await is_done.wait()
-
+    may_join = threading.Event()
     async with (
         case.fed(),
         running(application, case.address, SETTINGS) as first,
@@ -116,7 +113,15 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
     ):
         await second.until(lambda: runs(second, TASKS // 2) and runs(first, TASKS // 2))
         await first.until(lambda: is_in(first, MemberState.STABLE))
-        monkeypatch.setattr(second.instance, "_step", work)
+        assert second.instance._owning is not None
+        assignor = second.instance._owning.assignor
+        say = assignor.subscription_user_data
+
+        def say_late(topics: frozenset[str]) -> bytes | None:
+            assert may_join.wait(WAIT_S)
+            return say(topics)
+
+        monkeypatch.setattr(assignor, "subscription_user_data", say_late)
         try:
             consumer: Any = first.instance._consumer
             consumer.enforce_rebalance("to have one")
@@ -125,9 +130,10 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
             before = committed_of(first)
             await first.until(lambda: all(now > then for now, then in pairs(first, before)))
             assert is_in(first, MemberState.PREPARING_REBALANCE)
-            await first.stop()
+            first.instance.stop()
         finally:
-            is_done.set()
+            may_join.set()
+        await first.stop()
     async with running(application, case.address, SETTINGS):
         await case.check_exact()
 
