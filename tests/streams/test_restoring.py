@@ -106,3 +106,18 @@ async def _truncated() -> None:
         await until(lambda: held.error is not None)
         assert isinstance(held.error, ChangelogTruncatedError)
         assert "kohort streams reset a" in str(held.error)
+
+
+def test_nothing_left_to_replay_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A poll that has begun before must not tell people to subscribe."""
+    run(_left())
+    assert not [each for each in caplog.messages if "has no topics" in each]
+
+
+async def _left() -> None:
+    async with Stand(app()) as stand:
+        replay = await replay_of(stand, 3)
+        stand.restorer.leave(replay)
+        consumer = stand.restorer.consumer
+        consumer.core._begin(reads=True)  # as a poll does whenever anything changes
+        assert consumer.paused() == consumer.assignment()

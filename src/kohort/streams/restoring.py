@@ -175,7 +175,10 @@ class Restorer:
         for partition in replay.stores:
             if self._replays.get(partition) is replay:
                 del self._replays[partition]
-        if self._is_open:
+        if self._is_open and not self._replays:
+            # kept, or a poll that has begun would warn that there is nothing to read
+            self.consumer.pause(*self.consumer.assignment())
+        elif self._is_open:
             self.consumer.assign(list(self._replays))
             self._arrange()
 
