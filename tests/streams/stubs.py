@@ -257,7 +257,7 @@ class Stand:
 
     async def process(self) -> None:
         """Give each task its turn."""
-        await self.instance._process_all(self.owning)  # one turn of the main loop
+        await self.instance._turns._process_all(self.owning)  # one turn of the main loop
 
     async def commit(self) -> None:
         """Commit what was processed."""

@@ -99,7 +99,7 @@ def test_a_task_that_awaits_a_function_keeps_no_other_from_its_last_commit() -> 
             held.work.add(other, [record(other, 0)])
             job = asyncio.create_task(stand.process())
             await is_waiting.wait()
-            await until(lambda: stand.producer.sent == ["out"])
+            await until(lambda: stand.producer.sent == ["out"] and held.is_idle.is_set())
             await cancel(job)
             await stand.revoke()
             assert stand.consumer.offsets == {other: 1}

@@ -177,7 +177,7 @@ def application_of(program: Program, state_dir: Path | None) -> Application:
         hold_state=nullcontext
         if state_dir is None
         else partial(hold_state, state_dir, program.application),
-        outputs=_written(program),
+        written=_written(program),
         dead_letters=program.dead_letter_topic,
         repartition_counts=partial(_repartition_counts, program, frozenset(repartitions)),
         digest=program.digest,
@@ -210,10 +210,11 @@ def _stored(program: Program, state_dir: Path) -> Iterable[Task]:
     return sorted(task for task in tasks if task.sub_topology in stateful)
 
 
-def _written(program: Program) -> frozenset[str]:
-    return frozenset(
-        step.topic for part in program.parts for step in part.steps if isinstance(step, Sink)
-    )
+def _written(program: Program) -> Mapping[int, frozenset[str]]:
+    return {
+        part.number: frozenset(step.topic for step in part.steps if isinstance(step, Sink))
+        for part in program.parts
+    }
 
 
 def _repartition_counts(

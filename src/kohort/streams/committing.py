@@ -68,7 +68,7 @@ class Commits:
         Raises:
             KohortError: A record cannot be sent; nothing of the task may be committed any more.
         """
-        await self._as_one(self._send_outputs, held)
+        await _unless_failed(held, self._as_one(self._send_outputs, held))
 
     async def _as_one(self, send: Callable[[Held], Awaitable[None]], held: Held) -> None:
         """Send, with the task torn until all is with the producer; one that is torn is left.
@@ -110,8 +110,13 @@ class Commits:
             return []
         sent = [each for each in tasks if await self._tried(self._send(each), each)]
         sent = [each for each in sent if not each.is_torn]
-        await self._flush()
-        stored = [each for each in sent if await self._tried(self._acknowledged(each), each)]
+        flushing = asyncio.create_task(self._flush())
+        try:
+            await asyncio.sleep(0)  # it begins
+            stored = [each for each in sent if await self._tried(self._acknowledged(each), each)]
+        finally:  # it may wait for records of tasks that have failed
+            flushing.cancel()
+            await asyncio.wait([flushing])
         offsets = {
             partition: OffsetAndMetadata(position, ends_as_text(each.changelog_ends))
             for each in stored
@@ -149,7 +154,7 @@ class Commits:
     async def _send(self, held: Held) -> None:
         """Send outputs and changes, and note the positions that they belong to."""
         await held.is_idle.wait()  # a record is done as a whole, or not at all
-        await self._as_one(self._send_all, held)
+        await _unless_failed(held, self._as_one(self._send_all, held))
 
     async def _send_all(self, held: Held) -> None:
         held.positions = dict(held.work.positions())
@@ -174,7 +179,8 @@ class Commits:
         every: list[asyncio.Future[Any]] = [*sent, *changes]
         waiting = [each for each in every if not each.done()]
         if waiting:
-            await asyncio.wait(waiting)  # a future that is awaited is cancelled with its waiter
+            # a future that is awaited would be cancelled with its waiter
+            await _unless_failed(held, asyncio.wait(waiting))
         for output in sent:
             output.result()
         for change in changes:
@@ -216,6 +222,25 @@ class Commits:
             is_gone = error.code in UNKNOWN
             self._failed(held, input_changed(self._application, error) if is_gone else error)
         return bool(errors)
+
+
+async def _unless_failed(held: Held, work: Coroutine[object, object, object]) -> None:
+    """Await something of a task; give it up when the task fails meanwhile.
+
+    Raises:
+        BaseException: Why the task has failed.
+    """
+    job, failing = asyncio.create_task(work), asyncio.create_task(held.has_failed.wait())
+    try:
+        await asyncio.wait([job, failing], return_when=asyncio.FIRST_COMPLETED)
+        if job.done():
+            job.result()
+        elif held.error is not None:
+            raise held.error
+    finally:
+        job.cancel()
+        failing.cancel()
+        await asyncio.wait([job, failing])
 
 
 def _check_goes_on(application: str, held: Held, partition: TopicPartition, offset: int) -> None:

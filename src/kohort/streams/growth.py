@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from kohort.errors import KohortError
 from kohort.streams.changelogs import made_again
 from kohort.streams.owning import Owning
-from kohort.streams.topics import unfit, unread
+from kohort.streams.topics import missing, unfit, unread
 
 log = logging.getLogger("kohort.streams")
 
@@ -19,7 +19,8 @@ _LOOK_S = 5.0
 class TopicWatch:
     """Stops the parts whose topics have other partitions than their state was made for.
 
-    Parts whose changelogs were made again are stopped as well.
+    Parts whose changelogs were made again are stopped as well, and those that write to topics that
+    are gone.
 
     Args:
         owning: The tasks of the instance.
@@ -30,6 +31,7 @@ class TopicWatch:
         self._owning = owning
         self._before = before
         self._unread: list[str] = []
+        self._gone: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Look for ever."""
@@ -39,9 +41,10 @@ class TopicWatch:
 
     async def _look(self) -> None:
         application = self._owning.application
-        changelogs = {topic for topics in application.changelogs.values() for topic in topics}
+        changelogs = (topic for topics in application.changelogs.values() for topic in topics)
+        written = application.outputs.union(changelogs, filter(None, [application.dead_letters]))
         try:
-            found = await self._owning.consumer.topic_metadata([*self._before, *changelogs])
+            found = await self._owning.consumer.topic_metadata([*self._before, *written])
         except KohortError as error:
             log.warning(
                 "%s: whether topics have changed is not known: %s",
@@ -51,6 +54,10 @@ class TopicWatch:
             return
         ids = {topic: str(each.topic_id) for topic, each in found.items() if each.topic_id.int}
         self._owning.refuse(made_again(application, self._owning.control.state.changelogs, ids))
+        gone = written - found.keys()
+        # A broker may be late to know of a topic, so one look is not enough.
+        self._owning.refuse(missing(application, gone & self._gone))
+        self._gone = gone
         now = {t: len(each.partitions) for t, each in found.items() if t in self._before}
         self._owning.refuse(unfit(application, self._before, now))
         passed_over = unread(application, now)

@@ -51,6 +51,7 @@ class Held:
         stopped_at: When it was stopped to be released, in milliseconds since the epoch.
         job: What is being done to bring it where its role says.
         error: Why it failed.
+        has_failed: Whether it has; what waits for it goes on then.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Held:
         self.stopped_at = 0
         self.job: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
+        self.has_failed = asyncio.Event()
 
     @property
     def is_owned(self) -> bool:

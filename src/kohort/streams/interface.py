@@ -120,7 +120,7 @@ class Application(Struct, frozen=True, kw_only=True):
         stored: Returns the tasks that have state on disk.
         hold_state: Keeps other instances out of the state on disk, in a `with` statement; raises
             `StateInUseError` if one has it.
-        outputs: Topics that it writes and does not make; they have to exist.
+        written: The topics that each part writes, by the part's number, beside its changelogs.
         dead_letters: Topic for records that cannot be processed, made if missing; None: there is
             none.
         repartition_counts: Given the numbers of partitions of the topics that others make, returns
@@ -136,10 +136,15 @@ class Application(Struct, frozen=True, kw_only=True):
     open_directory: Callable[[Task, str], StateDirectory | None] | None = None
     stored: Callable[[], Iterable[Task]] = tuple
     hold_state: Callable[[], AbstractContextManager[object]] = nullcontext
-    outputs: frozenset[str] = frozenset()
+    written: Mapping[int, frozenset[str]] = field(default_factory=dict)
     dead_letters: str | None = None
     repartition_counts: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
     digest: str = ""
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Topics that it writes, beside its changelogs."""
+        return frozenset().union(*self.written.values())
 
     def changelogs_of(self, task: Task) -> frozenset[TopicPartition]:
         """Return the changelog partitions of a task."""

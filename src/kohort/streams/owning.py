@@ -432,7 +432,10 @@ class Owning:
 
     def fail(self, held: Held, error: BaseException) -> None:
         """Let a task stand still that cannot go on; the others go on."""
+        if held.error is error:
+            return  # what waited for the task tells it again
         held.error = error
+        held.has_failed.set()
         held.stop_job()
         if held.replay is not None:
             self.restorer.leave(held.replay)

@@ -155,9 +155,9 @@ class Reports:
         """Say why a task is not committed for the last time, if nobody else has."""
         if held.is_torn and held.error is None:
             log.warning(
-                "%s: the run was cancelled while task %s processed a record or sent what it wrote;"
-                " it is given up without a commit, and what it did since its last one is done"
-                " again",
+                "%s: the run was cancelled or broken off while task %s processed a record or sent"
+                " what it wrote; it is given up without a commit, and what it did since its last"
+                " one is done again",
                 self._name,
                 held.task,
             )

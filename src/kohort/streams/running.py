@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from inspect import isawaitable
 
 from immutables import Map
 
@@ -35,7 +34,7 @@ from kohort.streams.control import ControlLog
 from kohort.streams.errors import DifferentProgramError, TaskFailedError
 from kohort.streams.events import RebalanceAsked, StreamsEvent
 from kohort.streams.growth import TopicWatch
-from kohort.streams.holding import Held, Role
+from kohort.streams.holding import Role
 from kohort.streams.interface import Application, StreamTask
 from kohort.streams.membership import ask_to_rebalance, check_clients, member_settings
 from kohort.streams.owning import Owning
@@ -47,12 +46,16 @@ from kohort.streams.restoring import Restorer
 from kohort.streams.settings import StreamSettings
 from kohort.streams.surviving import AGAIN_S, may_go_on
 from kohort.streams.topics import prepare
-from kohort.types import TopicPartition
+from kohort.streams.turns import Turns
 
 log = logging.getLogger("kohort.streams")
 
-# How long leaving the group may take.
+# How long leaving the group may take, and sending what is left.
 _CLOSING_S = 30.0
+# So long after `stop` what the main loop still awaits is broken off: a function, a send, a commit.
+_BREAK_OFF_S = 15.0
+# So long closing may take after that.
+_LATE_CLOSING_S = 5.0
 # For how long an instance that is stopped waits for the plan of a rebalance, to commit after it.
 _FINISHING_S = 10.0
 
@@ -89,9 +92,9 @@ class StreamsInstance:
         self._owning: Owning | None = None
         self._counts: Mapping[str, int] = {}
         self._refused: DifferentProgramError | None = None
-        self._full: set[TopicPartition] = set()
-        self._is_busy = False
-        self._is_broken_off = False
+        self._turns = Turns(application.name, self._settings.process_budget)
+        self._limit: asyncio.Timeout | None = None
+        self._closing_s = _CLOSING_S
         self._committed_at = 0.0
         self._rung_in = -1
         self._checkpointed_at = 0.0
@@ -149,11 +152,18 @@ class StreamsInstance:
     def stop(self) -> None:
         """Have `run` end: it commits, gives its tasks up and leaves the group.
 
-        To have others learn the tasks first, use `leave_soon`.
+        What a function, a send or a commit does not end within 15 s is broken off, with a warning
+        that names it, and done again later. To have others learn the tasks first, use `leave_soon`.
         """
         self._is_over = True
+        self._begin_to_end()
         if self._consumer is not None:
             self._consumer.wakeup()
+
+    def _begin_to_end(self) -> None:
+        limit = self._limit
+        if self._is_over and limit is not None and limit.when() is None:
+            limit.reschedule(asyncio.get_running_loop().time() + _BREAK_OFF_S)
 
     def leave_soon(self) -> None:
         """Have others learn this instance's tasks; `run` ends once all are handed over.
@@ -197,9 +207,9 @@ class StreamsInstance:
         producer = AsyncProducer(**producer_settings(self._clients))
         restorer = Restorer(self._application.name, self._settings, self._clients)
         async with AsyncExitStack() as closed:  # the last one first, each in any case
-            closed.push_async_callback(producer.close, _CLOSING_S)
+            closed.push_async_callback(self._close, producer)
             closed.push_async_callback(restorer.close)
-            closed.push_async_callback(consumer.close, _CLOSING_S)
+            closed.push_async_callback(self._close, consumer)
             control = await closed.enter_async_context(
                 ControlLog(self._application.name, self._clients)
             )
@@ -216,6 +226,9 @@ class StreamsInstance:
         if self._refused is not None:
             raise self._refused
         self._raise_failed(owning)
+
+    async def _close(self, client: AsyncConsumer | AsyncProducer) -> None:
+        await client.close(self._closing_s)
 
     def _begin(self, owning: Owning) -> None:
         assignor, consumer = owning.assignor, owning.consumer
@@ -252,14 +265,35 @@ class StreamsInstance:
             owning.consumer.subscribe(
                 sorted(self._application.topology.topics), listener=owning.listener
             )
-            while not self._is_over:
-                await self._step(owning)
-                for each in background:
-                    if each.done():
-                        each.result()
-            await self._finish(owning)
+            await self._work(owning, background)
         finally:
             await self._leave(owning, background)
+
+    async def _work(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
+        """Process until `stop`, and commit; what takes too long after that is broken off."""
+        limit = self._limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._begin_to_end()
+                while not self._is_over:
+                    await self._step(owning)
+                    for each in background:
+                        if each.done():
+                            each.result()
+                await self._finish(owning)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._closing_s = _LATE_CLOSING_S
+            log.warning(
+                "%s: stopped %g s ago, and not at an end: %s. This is broken off; what was not"
+                " committed is processed again",
+                self._application.name,
+                _BREAK_OFF_S,
+                ", ".join(self._turns.hanging) or "a poll or a commit waits for brokers",
+            )
+        finally:
+            self._limit = None
 
     async def _finish(self, owning: Owning) -> None:
         """Commit; where the group awaits a plan, go on until it is there and try again."""
@@ -272,7 +306,7 @@ class StreamsInstance:
     async def _leave(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
         member = owning.consumer.member_id
         try:
-            await owning.consumer.close(_CLOSING_S)
+            await self._close(owning.consumer)
         finally:
             try:
                 await owning.close()
@@ -284,7 +318,7 @@ class StreamsInstance:
             await owning.control.forget_leave(member)
 
     async def _step(self, owning: Owning) -> None:
-        timeout_ms = 0 if self._is_busy else self._settings.poll_ms
+        timeout_ms = 0 if self._turns.is_busy else self._settings.poll_ms
         try:
             found = await owning.consumer.poll(timeout_ms)
         except KohortError as error:
@@ -295,9 +329,7 @@ class StreamsInstance:
             found = {}
         for partition, records in found.items():
             owning.add(partition, records)
-        self._is_busy = False
-        await self._process_all(owning)
-        self._press_back(owning)
+        await self._turns.take(owning)
         if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
 
@@ -310,80 +342,6 @@ class StreamsInstance:
         if not isinstance(error.__cause__, OtherTopicsError):
             return False
         return await is_of_the_group(self._application, owning.control)
-
-    async def _process_all(self, owning: Owning) -> None:
-        """Give each task its turn; those that await something do so side by side."""
-        running = owning.in_role(Role.RUNNING)
-        awaited: list[asyncio.Task[None]] = []
-        try:
-            for held in running:
-                if held.role is Role.RUNNING:  # else it was stopped while another one sent
-                    await self._process(owning, held, awaited)
-            if awaited:
-                await asyncio.wait(awaited)
-        except BaseException:
-            self._is_broken_off = True
-            await _end(awaited)
-            for held in running:
-                if not held.is_idle.is_set():  # nobody goes on with what it has begun
-                    held.is_torn = True
-                    held.is_idle.set()
-            raise
-        for each in awaited:
-            each.result()
-
-    async def _process(self, owning: Owning, held: Held, awaited: list[asyncio.Task[None]]) -> None:
-        self._tell_ends(owning, held)
-        held.is_idle.clear()
-        try:
-            done = held.work.process_some(self._settings.process_budget)
-        except Exception as error:  # noqa: BLE001  # the task fails alone
-            held.is_idle.set()
-            owning.fail(held, error)
-            return
-        if isawaitable(done):
-            awaited.append(asyncio.create_task(self._await(owning, held, done)))
-        else:
-            await self._processed(owning, held, done)
-
-    def _tell_ends(self, owning: Owning, held: Held) -> None:
-        """Tell a task which of its inputs have been read to their ends, for the order of time."""
-        if len(held.inputs) > 1:
-            for partition in held.inputs & owning.consumer.assignment():
-                held.work.set_at_end(partition, owning.consumer.current_lag(partition) == 0)
-
-    async def _await(self, owning: Owning, held: Held, done: Awaitable[int]) -> None:
-        try:
-            count = await done
-        except (Exception, asyncio.CancelledError) as error:  # the task fails alone
-            if self._is_broken_off and isinstance(error, asyncio.CancelledError):
-                raise
-            if owning.held.get(held.task) is held:
-                owning.fail(held, error)
-            else:  # its stores were closed meanwhile
-                log.info("%s: task %s was lost: %s", self._application.name, held.task, error)
-            held.is_idle.set()
-        else:
-            await self._processed(owning, held, count)
-
-    async def _processed(self, owning: Owning, held: Held, count: int) -> None:
-        if count:
-            self._is_busy = held.is_dirty = True
-        try:
-            if held.work.outputs and owning.held.get(held.task) is held:
-                await owning.commits.send_outputs(held)
-        except Exception as error:  # noqa: BLE001  # the task fails alone
-            owning.fail(held, error)
-        held.is_idle.set()
-
-    def _press_back(self, owning: Owning) -> None:
-        """Fetch nothing for tasks that have enough to do."""
-        running = owning.in_role(Role.RUNNING)
-        full = {p for each in running for p in each.inputs if each.work.is_paused(p)}
-        owned = {p for each in running for p in each.inputs} & owning.consumer.assignment()
-        owning.consumer.pause(*(full - self._full) & owned)
-        owning.consumer.resume(*(self._full - full) & owned)
-        self._full = full
 
     async def _commit(self, owning: Owning) -> None:
         self._committed_at = time.monotonic()
@@ -465,16 +423,6 @@ class StreamsInstance:
                 f" {type(first).__name__}: {first}. What they read is not committed beyond their"
                 " last commit: it is processed again when an instance starts"
             ) from first
-
-
-async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
-    """Break off functions that are awaited; those that have not begun begin, to hear of it."""
-    jobs = list(awaited)
-    if jobs:
-        await asyncio.sleep(0)
-        for each in jobs:
-            each.cancel()
-        await asyncio.wait(jobs)
 
 
 def warm_up() -> None:

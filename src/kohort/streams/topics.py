@@ -119,10 +119,7 @@ async def _inputs(
         )
     unwritable = sorted(application.outputs - application.repartitions.keys() - present)
     if unwritable:
-        raise MissingTopicError(
-            f"{application.name} writes topics that do not exist: {', '.join(unwritable)}. Create"
-            " them with the number of partitions that their readers need"
-        )
+        raise _unwritable(application.name, unwritable)
     described = await admin.describe_topics(sorted(topics)) if topics else {}
     counts = {topic: len(partitions) for topic, partitions in described.items()}
     if application.repartition_counts is not None:
@@ -231,11 +228,39 @@ def _check_nothing_is_gone(
         if each.has_state and each.name in names and each.name not in present
     )
     if gone:
-        raise MissingTopicError(
-            f"changelogs of {application.name} are gone, and with them its state:"
-            f" {', '.join(gone)}. Restore them, or reset the application: kohort streams reset"
-            f" {application.name}"
-        )
+        raise _without_state(application.name, gone)
+
+
+def missing(application: Application, gone: frozenset[str]) -> dict[int, StreamsError]:
+    """Return the parts that cannot go on because topics are gone that they write, and why.
+
+    Args:
+        application: The application.
+        gone: Topics that do not exist.
+    """
+    letters = {application.dead_letters or ""}
+    found: dict[int, StreamsError] = {}
+    for number in range(len(application.topology.sub_topologies)):
+        written = application.written.get(number, frozenset()) | letters
+        if lost := gone.intersection(application.changelogs.get(number, ())):
+            found[number] = _without_state(application.name, sorted(lost))
+        elif unwritable := gone & written:
+            found[number] = _unwritable(application.name, sorted(unwritable))
+    return found
+
+
+def _without_state(application: str, gone: Iterable[str]) -> MissingTopicError:
+    return MissingTopicError(
+        f"changelogs of {application} are gone, and with them its state: {', '.join(gone)}. Stop"
+        f" all instances and reset the application: kohort streams reset {application}"
+    )
+
+
+def _unwritable(application: str, gone: Iterable[str]) -> MissingTopicError:
+    return MissingTopicError(
+        f"{application} writes topics that do not exist: {', '.join(gone)}. Create them with the"
+        " number of partitions that their readers need, and start the instances again"
+    )
 
 
 async def make(
