@@ -200,6 +200,22 @@ def test_each_partition_has_its_turn_where_a_request_has_no_room_for_all() -> No
     assert taken == [*partitions, *partitions]
 
 
+def test_a_batch_waits_for_the_end_of_a_pause_that_its_broker_asked_for() -> None:
+    accumulator = Accumulator(max_in_flight=5, delivery_timeout_ms=1_000)
+    builder = RecordBatchBuilder()
+    builder.append(0, None, b"value")
+    accumulator.add(Batch(HERE, 0, builder))
+
+    def taken(now: int) -> dict[int, list[Batch]]:
+        return accumulator.take(
+            now, lambda _: 1, lambda _: 5, 10**6, paused_until=lambda node: 300 * node
+        )
+
+    assert (taken(0), accumulator.next_due(0)) == ({}, 300)
+    assert (taken(299), accumulator.next_due(299)) == ({}, 300)
+    assert len(taken(300)[1]) == 1
+
+
 def test_what_waits_too_long_is_given_back() -> None:
     accumulator = filled(3)
     take(accumulator)

@@ -19,6 +19,8 @@ from tests.real_kafka.broker import RealKafka
 # At this many bytes per second, a few values of SIZE are more than Kafka's 11 seconds may have.
 QUOTA, SIZE = 2_000, 20_000
 PAUSE_MS = 150
+# Much of it is left when the next record is sent, and in its queue a record waits no time else.
+LONG_PAUSE_MS, SOME_OF_IT_MS = 2_000, 200
 
 
 def test_a_consumer_that_lags_shows_it(bootstrap: str) -> None:
@@ -74,6 +76,20 @@ def test_a_client_that_the_embedded_broker_slows_down_shows_it(broker: EmbeddedB
         assert fetched["fetch-throttle-time-max"] == PAUSE_MS
         assert other.metrics()["producer-metrics"]["produce-throttle-time-max"] == 0
     assert injected.hits >= 3
+
+
+def test_a_pause_of_a_producer_is_time_in_its_queue(broker: EmbeddedBroker) -> None:
+    """As in Java, which takes no batch from its queue for a broker that has asked for a pause."""
+    broker.create_topic("orders")
+    slow = Fault(action="throttle", api="Produce", delay_ms=LONG_PAUSE_MS, times=0)
+    with (
+        broker.faults.injected(slow),
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        for value in (b"one", b"two"):
+            producer.send("orders", value).result(60)
+        measured = producer.metrics()["producer-metrics"]
+        assert measured["record-queue-time-max"] > SOME_OF_IT_MS
 
 
 def test_a_pause_that_no_answer_can_ask_for_is_refused() -> None:

@@ -130,6 +130,7 @@ class Accumulator:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._queues: dict[TopicPartition, _Queue] = {}
         self._waiting: dict[TopicPartition, _Queue] = {}  # the longest not taken from comes first
+        self._pauses_end = 0  # the first one that a batch waits for; 0 for none
         self._undone: dict[Batch, None] = {}
         self.released_bytes = 0
         self.measures = ProduceMeasures()
@@ -175,6 +176,7 @@ class Accumulator:
         room_at: Callable[[int], int],
         max_request_bytes: int,
         topic_id_of: Callable[[str], UUID | None] = lambda _: None,
+        paused_until: Callable[[int], int] = lambda _: 0,
     ) -> dict[int, list[Batch]]:
         """Take what shall be sent now: for each broker one request, one batch per partition.
 
@@ -184,7 +186,9 @@ class Accumulator:
             room_at: How many requests a broker can take now.
             max_request_bytes: Bytes of one request, before compression.
             topic_id_of: The id of a topic, None when it is not known.
+            paused_until: When the pause ends that a broker has asked for (KIP-219).
         """
+        self._pauses_end = 0
         requests: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
         for partition, queue in list(self._waiting.items()):
@@ -194,6 +198,9 @@ class Accumulator:
             if node is None or room_at(node) <= 0:
                 continue
             if not queue.is_for(topic_id_of(partition.topic)):
+                continue
+            if (end := paused_until(node)) > now:
+                self._pauses_end = min(self._pauses_end or end, end)
                 continue
             batch = queue.waiting[0]
             size = sizes.get(node, 0) + batch.builder.size
@@ -228,7 +235,7 @@ class Accumulator:
 
     def next_due(self, now: int) -> int | None:
         """Return when the next batch becomes ready or too old; None when nothing waits."""
-        times: list[int] = []
+        times = [self._pauses_end] if self._pauses_end > now else []
         for queue in self._waiting.values():
             batch = queue.waiting[0]
             times.append(batch.not_before if batch.not_before > now else self.deadline(batch))

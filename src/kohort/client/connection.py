@@ -167,6 +167,7 @@ class Connection:
     Attributes:
         state: Where it stands.
         has_told: Whether it wrote a request that the broker does not answer.
+        muted_until: When it may send again after a throttle; 0 when there was none.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Connection:
         self._events: list[ConnectionEvent] = []
         self._next_correlation_id = 0
         self._next_token = 0
-        self._muted_until = 0
+        self.muted_until = 0
         self._work_due: int | None = None
         self._session_used_at: int | None = None
         self._was_ready = False
@@ -284,8 +285,8 @@ class Connection:
         if used_at is not None and used_at <= now and self.state is ConnectionState.READY:
             self._session_used_at = None
             self._begin_exchange(now)
-        if self._muted_until <= now:
-            self._muted_until = 0  # over: it is no time to wake up at any more
+        if self.muted_until <= now:
+            self.muted_until = 0  # over: it is no time to wake up at any more
         while self._may_send(now):
             self._send(self._waiting.popleft())
         out, self._output = self._output, []
@@ -329,8 +330,8 @@ class Connection:
         times = [pending.deadline for pending in self._waiting]
         times += [flight.pending.deadline for flight in self._in_flight]
         times += [leaving.pending.deadline for leaving in self._leaving]
-        if self._waiting and self._muted_until:
-            times.append(self._muted_until)
+        if self._waiting and self.muted_until:
+            times.append(self.muted_until)
         times += [due for due in (self._work_due, self._session_used_at) if due is not None]
         return min(times, default=None)
 
@@ -380,7 +381,7 @@ class Connection:
             self.state is ConnectionState.READY
             and bool(self._waiting)
             and len(self._in_flight) < self._max_in_flight
-            and self._muted_until <= now
+            and self.muted_until <= now
         )
 
     def _send(self, pending: _Pending) -> None:
@@ -429,7 +430,7 @@ class Connection:
         if pause <= 0:
             return
         kept = min(pause, THROTTLE_MAX_MS)
-        self._muted_until = max(self._muted_until, now + kept)
+        self.muted_until = max(self.muted_until, now + kept)
         if pause >= _LONG_THROTTLE_MS:
             self._events.append(Throttled(pause, kept))
 

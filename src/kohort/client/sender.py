@@ -40,6 +40,7 @@ from kohort.client.produce_requests import (
 )
 from kohort.client.producer_topics import ProducerTopics
 from kohort.client.room import Room
+from kohort.client.transport import paused_until
 from kohort.client.versions import PRODUCE_BY_NAME
 from kohort.errors import (
     ErrorCode,
@@ -255,6 +256,7 @@ class Sender:
             self._room_at,
             self._config.max_request_size,
             self._cluster.metadata.topic_id,
+            lambda node: paused_until(self._cluster.opened(node, Purpose.CONTROL)),
         )
         for node, batches in requests.items():
             self._requests[asyncio.create_task(self._send(node, batches))] = node

@@ -54,6 +54,11 @@ def now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
+def paused_until(connection: BrokerConnection | None) -> int:
+    """Return when a connection, if there is one, sends again (in milliseconds of `now_ms`)."""
+    return 0 if connection is None else connection.muted_until
+
+
 class BrokerConnection(asyncio.BufferedProtocol):
     """One socket, owned by one loop.
 
@@ -91,6 +96,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether requests can be given."""
         return self._machine.state is not ConnectionState.CLOSED
+
+    @property
+    def muted_until(self) -> int:
+        """When it sends again after a pause that the broker has asked for, 0 without one."""
+        return self._machine.muted_until
 
     @property
     def load(self) -> int:
