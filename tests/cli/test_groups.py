@@ -105,6 +105,7 @@ def test_groups_are_listed_by_state_and_type(bootstrap: str) -> None:
     (["--by-duration", "P99999999D", "--all-topics"], "before the year 1"),
     (["--to-datetime", "today", "--all-topics"], "no time of ISO 8601"),
     (["--to-earliest", "--all-topics", "--execute", "--dry-run"], "contradict"),
+    (["--to-earliest", "--all-topics", "--export", "--json"], "--export and --json contradict"),
 ])  # fmt: skip
 def test_options_of_a_reset_that_do_not_fit(options: list[str], reason: str) -> None:
     done = ran("groups", "reset-offsets", "g", "-b", "127.0.0.1:1", *options, columns=200)

@@ -136,6 +136,8 @@ def reset_offsets(
     """
     if execute and dry_run:
         raise wrong_usage("--execute and --dry-run contradict each other")
+    if export and as_json:
+        raise wrong_usage("--export and --json contradict each other: one prints CSV")
     scenario = Scenario(
         earliest=to_earliest,
         latest=to_latest,
