@@ -164,6 +164,19 @@ def test_what_the_page_shows_passes(tmp_path: Path) -> None:
     assert "3 passed" in said, said
 
 
+def test_what_the_page_shows_without_pytest_runs() -> None:
+    (code,) = [code for code in python_blocks(PAGE.read_text()) if "EmbeddedBroker()" in code]
+    exec(compile(code, PAGE.name, "exec"), {})
+
+
+def test_tests_with_faults_are_skipped_as_the_page_shows(tmp_path: Path) -> None:
+    (code,) = [code for code in python_blocks(PAGE.read_text()) if "pytest.skip" in code]
+    code += "\n\ndef test_fault(embedded_broker):\n    embedded_broker.faults.clear()\n"
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        said = session(tmp_path, code, "--kohort-bootstrap-servers", broker.bootstrap_servers)
+    assert "1 skipped" in said, said
+
+
 def test_the_faults_that_the_page_shows_can_be(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "faults.toml").write_text(shown)
