@@ -4,7 +4,7 @@
 PYTHON ?=
 ARGS ?=
 SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
-BENCHMARKS ?= codec kernel broker produce poll_arrow spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
+BENCHMARKS ?= codec kernel broker produce poll_arrow tls spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
 CHECK = .venv/bin/python tools/check.py
 
 .PHONY: docs explore-regions plant-regions sweep-regions torture simulate mutants explore help demo test test-system record bench lint types imports clean

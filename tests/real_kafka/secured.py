@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from kohort.broker import EmbeddedBroker, Security
-from tests.real_kafka.broker import RealKafka
+from tests.real_kafka.broker import FAST_START, RealKafka
 from tests.real_kafka.certificates import Authority, Signed
 
 USER, PASSWORD = "alice", "alice-secret"  # of tests
@@ -92,7 +93,7 @@ class Secured:
 class SecuredKafka(RealKafka, Secured):
     """One node with the listeners of `LISTENERS`, and the authorizer of KRaft."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, jvm_options: Sequence[str] = FAST_START) -> None:
         self.authority = Authority(folder / "certificates")
         self.client = self.authority.sign("client")
         settings = {
@@ -117,7 +118,7 @@ class SecuredKafka(RealKafka, Secured):
                 f"SCRAM-SHA-{hash_name}=[name={name},password={password}]",
             )
         ]
-        super().__init__(folder, settings, listeners=LISTENERS, format_options=users)
+        super().__init__(folder, settings, jvm_options, listeners=LISTENERS, format_options=users)
 
     def _certificates(self) -> dict[str, str]:
         signed = {

@@ -226,15 +226,33 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._pass_on()
 
     def _pass_on(self) -> None:
+        """Decrypt as much as the protocol has room for before it looks: a record is 16 KiB."""
         while self._inner.is_open:
             buffer = self._inner.get_buffer(-1)
-            # It takes a `memoryview`; the stubs of the standard library know `bytearray` only.
-            count = self._object.read(len(buffer), cast("bytearray", buffer))
-            if not count:
-                if self._below is not None:
-                    self._below.close()
+            count, is_end, refused = self._decrypt(buffer)
+            if count:
+                self._inner.buffer_updated(count)
+            if refused is not None:
+                raise refused
+            if is_end and self._below is not None:
+                self._below.close()
+            if is_end:
                 return
-            self._inner.buffer_updated(cast("int", count))
+
+    def _decrypt(self, buffer: memoryview) -> tuple[int, bool, ssl.SSLError | None]:
+        """Fill a buffer; return how many bytes it has, whether none follow, and what is wrong."""
+        count = 0
+        try:
+            while count < len(buffer):
+                # It takes a `memoryview`; the stubs of the standard library know `bytearray` only.
+                rest = cast("bytearray", buffer[count:])
+                more = cast("int", self._object.read(len(rest), rest))
+                if not more:
+                    return count, True, None
+                count += more
+        except ssl.SSLError as error:
+            return count, False, error
+        return count, False, None
 
     def _flush(self) -> None:
         if self._outgoing.pending and self._below is not None and not self._below.is_closing():
