@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.config import ClientConfig
+from kohort.client.renewed import RenewedFiles
 from kohort.client.tls import Tls
 from kohort.client.tls_context import tls_context
 
@@ -37,7 +38,8 @@ def security_of(config: ClientConfig) -> Security:
     """
     if not (config.uses_tls or config.uses_sasl):
         return PLAINTEXT
-    tls = Tls(tls_context(config)) if config.uses_tls else None
+    renewed = RenewedFiles(config)  # before they are read: a change meanwhile is not missed
+    tls = Tls(tls_context(config), renewed) if config.uses_tls else None
     return Security(tls, _authenticator(config) if config.uses_sasl else NoAuthentication())
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Struct
-
 from kohort.errors import (
     BrokerUnavailableError,
     KohortError,
@@ -66,14 +64,27 @@ CUT_IN_HANDSHAKE = (
 )
 
 
-class Tls(Struct, frozen=True):
+class Tls:
     """How connections are encrypted.
 
-    Attributes:
+    Args:
         context: Certificates, keys, versions.
+        renewed: Returns a context that is to be used from now on, None if there is no other.
     """
 
-    context: ssl.SSLContext
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        renewed: Callable[[], ssl.SSLContext | None] = lambda: None,
+    ) -> None:
+        self._context = context
+        self._renewed = renewed
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Certificates, keys and versions for a new connection."""
+        self._context = self._renewed() or self._context
+        return self._context
 
     def over(self, inner: BrokerConnection, host: str) -> TlsProtocol:
         """Return the protocol for a socket; `inner` gets what is decrypted."""
