@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from msgspec import structs
 
-from kohort import AsyncProducer
+from kohort import AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.errors import ConfigError
 from kohort.streams import App, restoring
+from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import SubTopology, Topology
 from kohort.streams.directory import hold_state
 from kohort.streams.errors import (
@@ -74,6 +76,7 @@ def test_a_changelog_with_other_partitions(servers: str) -> None:
     create_topic(servers, f"{case.name}-counts-changelog", 3, cleanup_policy="compact")
     text = asyncio.run(_refused(case.application(), servers, InternalTopicError))
     assert "has 3 partitions and must have 4" in text
+    assert f"If the application never wrote to it, delete {case.name}-counts-changelog" in text
 
 
 def test_a_changelog_that_deletes(servers: str) -> None:
@@ -96,6 +99,26 @@ def test_a_changelog_that_is_gone(servers: str) -> None:
     delete(servers, f"{case.name}-counts-changelog")
     text = asyncio.run(_refused(case.application(), servers, MissingTopicError))
     assert f"{case.name}-counts-changelog" in text
+
+
+def test_a_group_of_its_name_that_is_another_consumer_s(servers: str) -> None:
+    case = Case(servers)
+    asyncio.run(_used_by_another(case))
+    text = asyncio.run(_refused(case.application(), servers, MissingTopicError))
+    assert f"neither {case.name}-control nor {case.name}-counts-changelog exist" in text
+    assert "those of another consumer" in text
+
+
+async def _used_by_another(case: Case) -> None:
+    place = TopicPartition(case.input, 0)
+    async with (
+        AsyncProducer(bootstrap_servers=case.address) as producer,
+        AsyncConsumer(bootstrap_servers=case.address, group_id=case.name) as consumer,
+    ):
+        await case.send(producer, 20)
+        await producer.flush()
+        consumer.assign([place])
+        await consumer.commit({place: 1})
 
 
 def test_a_changelog_that_lost_its_end(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +184,16 @@ def test_a_state_directory_that_another_instance_has(tmp_path: Path) -> None:
         asyncio.run(started())
     with hold_state(tmp_path, "taken"):
         """It is free again."""
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"max_warmup_learners": 0}, "max_warmup_learners = 0, must be 1 at least, or None"),
+        ({"stream_imbalance_percentage": 20}, "must be from 0 to 1 \\(0.2 is 20 %\\)"),
+        ({"handover": "never"}, 'must be "until-grant" or "draft"'),
+    ],
+)
+def test_settings_of_learners_that_cannot_be(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        LearnerSettings(**given)

@@ -227,6 +227,14 @@ def _check_nothing_is_gone(
         for each in wanted
         if each.has_state and each.name in names and each.name not in present
     )
+    control = control_topic(application.name)
+    if gone and control not in present:
+        raise MissingTopicError(
+            f"group {application.name} has committed offsets, but neither {control} nor"
+            f" {', '.join(gone)} exist. If the offsets are those of another consumer, which uses"
+            " the name as its group.id, name the application otherwise. If its own topics were"
+            f" deleted, reset it: kohort streams reset {application.name}"
+        )
     if gone:
         raise _without_state(application.name, gone)
 
@@ -299,7 +307,10 @@ async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
         raise InternalTopicError(
             f"{topic.name} has {count} partitions and must have {topic.partitions}, one for each"
             " task: keys would be looked for where they are not. If its input topics were given"
-            " more partitions, reset the application: kohort streams reset"
+            " more partitions, reset the application (kohort streams reset). If the application"
+            f" never wrote to it, delete {topic.name}: a client that reads a topic which does not"
+            " exist may have the broker make it (auto.create.topics.enable), with"
+            " num.partitions"
         )
     wanted = topic.configs["cleanup.policy"]
     if policy != wanted:

@@ -11,6 +11,7 @@ from kohort.errors import ConfigError
 
 Handover: TypeAlias = Literal["until-grant", "draft"]
 
+_HANDOVERS = ("until-grant", "draft")
 TAGS_MAX = 5
 TAG_KEY_MAX = 20
 TAG_VALUE_MAX = 30
@@ -68,19 +69,23 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
             ConfigError: One is out of its range.
         """
         warmups, timeout = self.max_warmup_learners, self.scale_down_timeout_ms
+        tags = self.rack_aware_assignment_tags
         checks = {
-            "handover": self.handover in ("until-grant", "draft"),
-            "rollout": self.rollout in set(Rollout),
-            "acceptable_recovery_lag": self.acceptable_recovery_lag >= 0,
-            "max_warmup_learners": warmups is None or warmups >= 1,
-            "num_standby_replicas": self.num_standby_replicas >= 0,
-            "stream_imbalance_percentage": 0 <= self.stream_imbalance_percentage <= 1,
-            "scale_down_timeout_ms": timeout is None or timeout >= 0,
-            "rack_aware_assignment_tags": len(self.rack_aware_assignment_tags) <= TAGS_MAX,
+            "handover": (self.handover in _HANDOVERS, '"until-grant" or "draft"'),
+            "rollout": (self.rollout in set(Rollout), "a Rollout"),
+            "acceptable_recovery_lag": (self.acceptable_recovery_lag >= 0, "0 at least"),
+            "max_warmup_learners": (warmups is None or warmups >= 1, "1 at least, or None"),
+            "num_standby_replicas": (self.num_standby_replicas >= 0, "0 at least"),
+            "stream_imbalance_percentage": (
+                0 <= self.stream_imbalance_percentage <= 1,
+                "from 0 to 1 (0.2 is 20 %)",
+            ),
+            "scale_down_timeout_ms": (timeout is None or timeout >= 0, "0 at least, or None"),
+            "rack_aware_assignment_tags": (len(tags) <= TAGS_MAX, f"{TAGS_MAX} tags at most"),
         }
-        for name, is_right in checks.items():
+        for name, (is_right, must) in checks.items():
             if not is_right:
-                raise ConfigError(f"{name} = {getattr(self, name)!r} is out of its range")
+                raise ConfigError(f"{name} = {getattr(self, name)!r}, must be {must}")
 
     @property
     def budget(self) -> int | None:
