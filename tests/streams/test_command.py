@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import signal
+from asyncio.subprocess import PIPE
 
 import pytest
+from rich.console import Console
 
-from tests.cli.running import ran_text
+from kohort.cli.streams import as_dict, shown
+from kohort.client.admin_values import MemberDescription
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.inspecting import ApplicationStatus, _member
+from kohort.streams.records import ControlState, Started
+from tests.cli.running import KOHORT, ran_text
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
 from tests.streams.test_running import SETTINGS, runs
@@ -47,12 +56,79 @@ async def _status_and_leave(case: Case) -> None:
         code, out, error = await kohort("status", *where)
         assert code in (0, 3), error
         assert "#MEMBERS 1" in out
+        code, _, error = await kohort("leave", *where, "--member", "one")
+        assert code == 1
+        assert "is the only one" in error
         code, _, error = await kohort("leave", *where, "--instance", "two")
         assert code == 1
         assert "has no member 'two'" in error
     code, out, _ = await kohort("status", *where)
     assert code == 4
     assert "no members" in out
+
+
+def test_status_is_watched(servers: str) -> None:
+    asyncio.run(_watched(Case(servers)))
+
+
+async def _watched(case: Case) -> None:
+    command = [*KOHORT, "streams", "status", case.name, "-b", case.address, "--watch"]
+    application = case.application()
+    async with running(application, case.address, SETTINGS, client_id="one") as one:
+        await one.until(lambda: runs(one, TASKS))
+        lines, tables = [
+            await asyncio.create_subprocess_exec(*command, *more, stdout=PIPE)
+            for more in (["--json"], [])
+        ]
+        try:
+            assert lines.stdout is not None
+            assert tables.stdout is not None
+            assert clients(await lines.stdout.readline()) == {"one"}
+            assert b"#MEMBERS 1" in await tables.stdout.readline()
+            async with running(application, case.address, SETTINGS, client_id="two"):
+                async with asyncio.timeout(90):
+                    while clients(await lines.stdout.readline()) != {"one", "two"}:
+                        pass
+                    while b"#MEMBERS 2" not in await tables.stdout.readline():
+                        pass
+            for process in (lines, tables):
+                process.send_signal(signal.SIGINT)
+                async with asyncio.timeout(90):
+                    await process.communicate()
+                assert process.returncode == 0
+        finally:
+            for process in (lines, tables):
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+
+def clients(line: bytes) -> set[str]:
+    """Return the client ids of the members in a line."""
+    return {each["client_id"] for each in json.loads(line)["members"]}
+
+
+def test_what_members_process_is_shown_while_their_group_rebalances() -> None:
+    """Kafka says no assignment then; the control topic has what each member said last."""
+    task = Task(0, 3)
+    said = Started(task=task, generation=1, member="one-id", at=0, unavailable_ms=None, restored=0)
+    state = ControlState().with_record(said)
+    members = tuple(
+        _member(
+            MemberDescription(f"{name}-id", None, name, "/127.0.0.1", frozenset(), frozenset()),
+            state,
+        )
+        for name in ("one", "two")
+    )
+    found = ApplicationStatus(
+        name="a", state="PreparingRebalance", members=members, tasks=state.tasks
+    )
+    assert [each["processing"] for each in as_dict(found)["members"]] == [["0_3"], []]  # type: ignore[attr-defined]  # JSON
+    to = Console(width=500)
+    with to.capture() as captured:
+        to.print(shown(found))
+    assert re.search(r"one-id +one +tasks 0_3 ", captured.get())
+    assert re.search(r"two-id +two +- ", captured.get())
 
 
 def test_an_application_that_is_not_there(servers: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
@@ -21,6 +20,7 @@ from kohort.cli.shared import (
     console,
     ended,
     fitted,
+    print_changes,
     print_json,
     print_table,
     printable,
@@ -29,7 +29,6 @@ from kohort.cli.shared import (
     until_interrupted,
 )
 from kohort.errors import KafkaError, KohortError, PartialFailureError
-from kohort.output import silence_out
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
@@ -241,10 +240,11 @@ def _watch(admin: AdminClient, names: Sequence[str], every_s: float, *, as_json:
 
         until_interrupted(refreshed(look, every_s))
         return
-    try:
-        until_interrupted(_print_changes(admin, names, every_s))
-    except BrokenPipeError:  # the reader has seen enough
-        silence_out()
+
+    async def seen() -> dict[str, object]:
+        return as_dict(await asyncio.to_thread(lags_of, admin, names))
+
+    until_interrupted(print_changes(seen, every_s))
 
 
 def _view(admin: AdminClient, names: Sequence[str]) -> RenderableType:
@@ -256,16 +256,3 @@ def _view(admin: AdminClient, names: Sequence[str]) -> RenderableType:
         return Text(f"{at}  {printable(error)}")
     made, _ = fitted(console(), COLUMNS, table_of(lags.groups), _DISPENSABLE)
     return Group(Text(at), made, *(Text(printable(each)) for each in told(lags)))
-
-
-async def _print_changes(admin: AdminClient, names: Sequence[str], every_s: float) -> None:
-    last: dict[str, object] | None = None
-    while True:
-        try:
-            seen = as_dict(await asyncio.to_thread(lags_of, admin, names))
-        except KohortError as error:
-            seen = {"error": str(error)}
-        if seen != last:
-            print(json.dumps({"at": time.time(), **seen}), flush=True)
-        last = seen
-        await asyncio.sleep(every_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -101,18 +100,9 @@ class Changes:
         self._lines.appendleft(f"{at}  {printable(what)}")
 
 
-async def print_changes(admin: AdminClient, group: str, every_s: float) -> None:
-    """Print a line of JSON whenever something differs, until it is cancelled."""
-    last = None
-    while True:
-        try:
-            seen = as_dict(*await asyncio.to_thread(_look, admin, group))
-        except KohortError as error:
-            seen = {"error": str(error)}
-        if seen != last:
-            print(json.dumps({"at": time.time(), **seen}), flush=True)
-        last = seen
-        await asyncio.sleep(every_s)
+async def seen(admin: AdminClient, group: str) -> dict[str, object]:
+    """Return what `watch --json` prints."""
+    return as_dict(*await asyncio.to_thread(_look, admin, group))
 
 
 def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:

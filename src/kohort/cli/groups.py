@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -27,13 +28,14 @@ from kohort.cli.group_views import (
     state_as_dict,
     state_table,
 )
-from kohort.cli.group_watch import Changes, print_changes, view
+from kohort.cli.group_watch import Changes, seen, view
 from kohort.cli.shared import (
     AsJson,
     Bootstrap,
     admin_client,
     console,
     ended,
+    print_changes,
     print_json,
     print_table,
     printable,
@@ -43,7 +45,6 @@ from kohort.cli.shared import (
     wrong_usage,
 )
 from kohort.errors import KafkaError, PartialFailureError
-from kohort.output import silence_out
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupListing
@@ -222,10 +223,7 @@ def watch(
     changes = Changes()
     with admin_client(bootstrap_servers, command_config) as admin:
         if as_json:
-            try:
-                until_interrupted(print_changes(admin, group, every))
-            except BrokenPipeError:  # the reader has seen enough
-                silence_out()
+            until_interrupted(print_changes(partial(seen, admin, group), every))
         else:
 
             async def look() -> RenderableType:

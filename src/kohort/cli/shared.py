@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kohort.cli.command_config import read_command_config
-from kohort.errors import KafkaError, PartialFailureError
+from kohort.errors import KafkaError, KohortError, PartialFailureError
+from kohort.output import silence_out
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -191,15 +193,48 @@ def failures(call: Callable[[], object]) -> dict[object, KafkaError]:
 
 
 async def refreshed(look: Callable[[], Awaitable[RenderableType]], every_s: float) -> None:
-    """Show something again and again, in place."""
+    """Show something again and again, in place; what is no terminal gets it when it differs."""
+    to = console()
+    if not to.is_terminal:
+        await _printed(to, look, every_s)
+        return
     with Live(auto_refresh=False) as live:
         while True:
             live.update(await look(), refresh=True)
             await asyncio.sleep(every_s)
 
 
+async def _printed(
+    to: Console, look: Callable[[], Awaitable[RenderableType]], every_s: float
+) -> None:
+    last = ""
+    while True:
+        with to.capture() as captured:
+            to.print(await look())
+        if captured.get() != last:
+            last = captured.get()
+            print(last, flush=True)
+        await asyncio.sleep(every_s)
+
+
+async def print_changes(
+    look: Callable[[], Awaitable[Mapping[str, object]]], every_s: float
+) -> None:
+    """Print one JSON object a line, whenever something differs; an error is one, too."""
+    last: Mapping[str, object] | None = None
+    while True:
+        try:
+            seen = await look()
+        except KohortError as error:
+            seen = {"error": str(error)}
+        if seen != last:
+            print(json.dumps({"at": time.time(), **seen}), flush=True)
+        last = seen
+        await asyncio.sleep(every_s)
+
+
 def until_interrupted(work: Coroutine[object, object, object]) -> None:
-    """Run something until it ends, or Ctrl-C or SIGTERM ends it: neither is an error."""
+    """Run something until it ends, or Ctrl-C, SIGTERM or a closed pipe ends it: no error."""
 
     async def run() -> None:
         task = asyncio.ensure_future(work)
@@ -207,7 +242,10 @@ def until_interrupted(work: Coroutine[object, object, object]) -> None:
         await task
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(run())
+        try:
+            asyncio.run(run())
+        except BrokenPipeError:  # the reader has seen enough
+            silence_out()
 
 
 def ended(code: int) -> None:

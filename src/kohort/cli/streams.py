@@ -8,13 +8,23 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.region import client_settings
-from kohort.cli.shared import NONE, AsJson, Bootstrap, console, refreshed, until_interrupted
+from kohort.cli.shared import (
+    NONE,
+    AsJson,
+    Bootstrap,
+    console,
+    print_changes,
+    printable,
+    refreshed,
+    until_interrupted,
+)
+from kohort.errors import KohortError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +49,12 @@ def status(
     application: Name,
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again.")] = False,
-    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again whenever it changes, until Ctrl-C.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; a line per change with --watch.")
+    ] = False,
 ) -> None:
     """Show the members, what each processes, learns and follows, and what became of the tasks.
 
@@ -52,7 +66,7 @@ def status(
 
     settings = client_settings(bootstrap_servers, command_config)
     if watch:
-        _watch(application, settings)
+        _watch(application, settings, as_json=as_json)
         return
     found = asyncio.run(look(application, settings))
     if as_json:
@@ -62,13 +76,21 @@ def status(
     sys.exit(_exit_code(found))
 
 
-def _watch(application: str, settings: ClientSettings) -> None:
+def _watch(application: str, settings: ClientSettings, *, as_json: bool) -> None:
+    """Show it until it is interrupted; a broker that is away is no reason to end."""
     from kohort.streams.inspecting import look
 
-    async def look_again() -> Group:
-        return shown(await look(application, settings))
+    async def seen() -> dict[str, object]:
+        return as_dict(await look(application, settings))
 
-    until_interrupted(refreshed(look_again, _EVERY_S))
+    async def view() -> RenderableType:
+        try:
+            return shown(await look(application, settings))
+        except KohortError as error:
+            return Text(printable(error))
+
+    shows = print_changes(seen, _EVERY_S) if as_json else refreshed(view, _EVERY_S)
+    until_interrupted(shows)
 
 
 @app.command()
@@ -177,6 +199,7 @@ def _member(member: MemberStatus) -> dict[str, object]:
         "client_id": member.client_id,
         "host": member.host,
         "active": [f"{topic}-{number}" for topic, number in sorted(member.active)],
+        "processing": [str(task) for task in sorted(member.processing)],
         "learning": {str(task): lag for task, lag in sorted(member.learning.items())},
         "standbys": {str(task): lag for task, lag in sorted(member.standbys.items())},
         "being_learned": [str(task) for task in sorted(member.being_learned)],
@@ -205,7 +228,7 @@ def shown(found: ApplicationStatus) -> Group:
         members.add_row(
             each.member_id,
             each.client_id,
-            _inputs(each.active),
+            _active(each),
             _lags(each.learning),
             _lags(each.standbys),
             "yes" if each.is_leaving else NONE,
@@ -233,6 +256,13 @@ def _unable(members: Iterable[MemberStatus]) -> list[Text]:
 
 def _listed(texts: Iterable[str]) -> str:
     return ", ".join(texts) or NONE
+
+
+def _active(member: MemberStatus) -> str:
+    """Return what a member processes: in a rebalance, by what it said last."""
+    if member.active or not member.processing:
+        return _inputs(member.active)
+    return f"tasks {_listed(map(str, sorted(member.processing)))}"
 
 
 def _inputs(partitions: Iterable[TopicPartition]) -> str:

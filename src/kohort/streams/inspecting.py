@@ -21,7 +21,7 @@ from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.control import ControlLog
 from kohort.streams.errors import MissingTopicError, StreamsError
-from kohort.streams.records import AnyTaskRecord, ControlState, Failed, Leave
+from kohort.streams.records import AnyTaskRecord, ControlState, Failed, Leave, Started
 from kohort.streams.topics import control_topic
 from kohort.types import TopicPartition
 
@@ -35,7 +35,9 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
         member_id: Its id.
         client_id: What its client calls itself.
         host: Where it connects from.
-        active: The partitions of the tasks that it processes.
+        active: The partitions of the tasks that it processes; none while the group rebalances,
+            since Kafka does not say then.
+        processing: The tasks that it last said to process.
         learning: What it learns, with its lag in the last rebalance; None: not known.
         standbys: The same of its standbys.
         being_learned: Which of its tasks another member learns.
@@ -48,6 +50,7 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     client_id: str
     host: str
     active: frozenset[TopicPartition]
+    processing: frozenset[Task]
     learning: Map[Task, int | None]
     standbys: Map[Task, int | None]
     being_learned: frozenset[Task]
@@ -130,6 +133,11 @@ def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
         client_id=member.client_id,
         host=member.client_host,
         active=member.assignment,
+        processing=frozenset(
+            task
+            for task, record in state.tasks.items()
+            if isinstance(record, Started) and record.member == member.member_id
+        ),
         learning=Map({task: lags.get(task) for task in word.learning}),
         standbys=Map({task: lags.get(task) for task in word.standbys}),
         being_learned=word.being_learned,
@@ -169,12 +177,15 @@ async def ask_to_leave(
         Its member id.
 
     Raises:
-        StreamsError: There is no such member, or it has not left in time: it goes on leaving.
+        StreamsError: There is no such member, or no other one to learn its tasks; or it has not
+            left in time: it goes on leaving.
         KafkaError: The brokers cannot be asked.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
         await _check_exists(admin, application)
-        found = _named(await _described(admin, application), member)
+        group = await _described(admin, application)
+        found = _named(group, member)
+        _check_others(group, found)
         async with ControlLog(application, settings) as control:
             await control.append(Leave(member=found, at=time.time_ns() // 1_000_000))
             if timeout_s > 0:
@@ -198,6 +209,15 @@ def _named(group: GroupDescription, name: str) -> str:
             f"{group.group_id} has {what} {name!r}; its members are {known or 'none'}"
         )
     return found[0]
+
+
+def _check_others(group: GroupDescription, member: str) -> None:
+    if len(group.members) == 1:
+        raise StreamsError(
+            f"member {member} is the only one of {group.group_id}: no other one can learn its"
+            " tasks. Start another instance first; to stop the application, send SIGTERM to the"
+            " process instead"
+        )
 
 
 async def _until_gone(
