@@ -7,6 +7,7 @@ import json
 import re
 import signal
 from asyncio.subprocess import PIPE
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -123,7 +124,8 @@ def test_what_members_process_is_shown_while_their_group_rebalances() -> None:
     found = ApplicationStatus(
         name="a", state="PreparingRebalance", members=members, tasks=state.tasks
     )
-    assert [each["processing"] for each in as_dict(found)["members"]] == [["0_3"], []]  # type: ignore[attr-defined]  # JSON
+    shows: Any = as_dict(found)["members"]
+    assert [each["processing"] for each in shows] == [["0_3"], []]
     to = Console(width=500)
     with to.capture() as captured:
         to.print(shown(found))
