@@ -191,20 +191,22 @@ class TableAppend:
         ids = dict(topic_ids() if callable(topic_ids) else topic_ids or {})
         self._remember(ids)
         reports: list[TaskReport] | None = None
-        required: tuple[FieldPath, ...] = ()
+        shape, known = _shape(table), dict(self._positions)
         for attempt in range(1, ATTEMPTS + 1):
             if reports is None:
-                required = required_fields(table)
-                reports = list(rows.write(self._task(table, schema, required)))
+                shape, known = _shape(table), dict(self._positions)
+                reports = list(rows.write(self._task(table, schema, known)))
             table.update_incremental()
             try:
-                check_rules(table, self._storage.uri)  # one may have been added
+                # others may have changed the table meanwhile
+                check_rules(table, self._storage.uri)
+                fit_columns(table, schema, self._schema_mode, self._storage.uri)
                 _check_ids(topic_ids, ids, reports)
-                stale = self._learn_positions(table, reports)
+                stale = self._learn_positions(table, reports, known)
             except DeltaAppendError:
                 self._remove(reports)
                 raise
-            if stale or required_fields(table) != required:
+            if stale or _shape(table) != shape:
                 self._remove(reports)
                 reports = None
             elif self._commit(table, reports):
@@ -229,16 +231,17 @@ class TableAppend:
         check_partition_columns(schema, self._partition_by, self._storage.uri)
 
     def _task(
-        self, table: DeltaTable, schema: pa.Schema, required: tuple[FieldPath, ...]
+        self, table: DeltaTable, schema: pa.Schema, positions: dict[tuple[str, int], int]
     ) -> ArrowTask:
+        partition_by, required = _shape(table)
         layout = FileLayout(
             schema.serialize().to_pybytes(),
-            tuple(table.metadata().partition_columns),
+            partition_by,
             self._target_file_bytes,
             required,
             self._storage.uri,
         )
-        return writing_task(self._storage, layout, dict(self._positions))
+        return writing_task(self._storage, layout, positions)
 
     def _table_columns(self, schema: pa.Schema) -> pa.Schema:
         import pyarrow as pa
@@ -260,17 +263,26 @@ class TableAppend:
         }
         self._known_ids = dict(ids)
 
-    def _learn_positions(self, table: DeltaTable, reports: list[TaskReport]) -> bool:
-        """Read the table's positions; return whether rows were written that are in it already."""
+    def _learn_positions(
+        self, table: DeltaTable, reports: list[TaskReport], known: Mapping[tuple[str, int], int]
+    ) -> bool:
+        """Read the table's positions; return whether other rows should have been written.
+
+        Rows may be in it already. Or the table was made anew, and lacks some that were left out.
+        """
         self._read.clear()
+        is_behind = False
         for seen in _seen(reports):
             key = (seen.topic, seen.partition)
             position = self._places.read(table, *key, self._known_ids.get(seen.topic))
             check_restart(seen, position)
             self._read[key] = position
             self._positions[key] = position.value
+            is_behind |= position.value < known.get(key, 0) and seen.first < known[key]
         kept = _spans(reports)
-        return any(span.first < self._positions[span.topic, span.partition] for span in kept)
+        return is_behind or any(
+            span.first < self._positions[span.topic, span.partition] for span in kept
+        )
 
     def _commit(self, table: DeltaTable, reports: list[TaskReport]) -> bool:
         """Commit the files; return False when another writer was first.
@@ -376,6 +388,11 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 def _check_positive(name: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def _shape(table: DeltaTable) -> tuple[tuple[str, ...], tuple[FieldPath, ...]]:
+    """Return what files are made for: the partition columns, and what must not be null."""
+    return tuple(table.metadata().partition_columns), required_fields(table)
 
 
 def _check_ids(asked: TopicIds | None, ids: Mapping[str, str], reports: list[TaskReport]) -> None:

@@ -72,6 +72,8 @@ class DeltaPublisher:
         # Up to this version the table is known not to be set back behind that checkpoint.
         self._looked_at = -1
         self._shown = 0
+        # The columns of the table to which the files of the last checkpoint fitted.
+        self._fitted: tuple[str, list[str]] | None = None
 
     def open(self, region: str, region_id: str, shown: int) -> None:
         """Check that the table is no other region's, if an operator has made it already.
@@ -190,6 +192,7 @@ class DeltaPublisher:
                 return
             self._check_history(table)
             self._check_files(checkpoint, files)
+            self._check_columns(table, files)
             self._check_nulls(table, files)
             try:
                 self._commit(table, checkpoint, files)
@@ -237,6 +240,39 @@ class DeltaPublisher:
                 raise SinkError(f"{name} was changed after an operator had handed it over")
             files += [WrittenFile(**each) for each in json.loads(listed)]
         return files
+
+    def _check_columns(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
+        """Refuse files whose columns are not the table's any more, as others have changed it."""
+        shape = table.schema().to_json(), table.metadata().partition_columns
+        if shape == self._fitted:
+            return
+        for file in files:
+            if set(file.partition_values) != set(shape[1]):
+                now, then = (
+                    ", ".join(each) or "nothing" for each in (shape[1], file.partition_values)
+                )
+                raise self._misfit(
+                    f"{self._storage.uri} is partitioned by {now}, and rows were written by {then}"
+                )
+            try:
+                fit_columns(table, self._columns_of(file, table), "strict", self._storage.uri)
+            except DeltaAppendError as error:
+                raise self._misfit(str(error)) from error
+        self._fitted = shape
+
+    def _misfit(self, why: str) -> SinkError:
+        return SinkError(
+            f"{why}. Nothing of this checkpoint becomes visible until the table is as it was"
+        )
+
+    def _columns_of(self, file: WrittenFile, table: DeltaTable) -> pa.Schema:
+        """Return the columns of a file, its partition values included."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        partitions = [pa.schema(table.schema().to_arrow()).field(n) for n in file.partition_values]
+        with self._storage.file_system().open_input_file(file.path) as source:
+            return pa.schema([*pq.read_schema(source), *partitions])
 
     def _check_nulls(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
         """Refuse files that were written before the table got a NOT NULL which they break."""
