@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from kohort.delta.append import TableAppend
@@ -19,6 +19,7 @@ from kohort.delta.compaction import TARGET_BYTES, SmallFile, compact, plan
 from kohort.delta.parquet import ArrowTask, TaskReport
 from kohort.delta.positions import DeltaAppendError
 from kohort.delta.storage import table_storage
+from tests.delta.random_tables import TableRows
 from tests.delta.rows import IDS, SCHEMA, ListRows, Row, batch_of, contents, span
 
 
@@ -289,3 +290,42 @@ def test_arguments_without_sense_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         TableAppend(tmp_path, "g", **arguments)
+
+
+ODD = [
+    "a",
+    "a b",
+    "a/b",
+    "a%41",
+    "é",
+    "x=y",
+    None,
+    "a:b",
+    "ab.",
+    "..",
+    "'q\"",
+    "a\\b",
+    "{x}",
+    "日本",
+]
+
+
+def test_folders_of_partition_values_are_named_as_deltalake_names_them(tmp_path: Path) -> None:
+    """There are readers that take the values from the path; compaction and vacuum keep to it."""
+    keys = {"topic": ["t"] * len(ODD), "partition": pa.array([0] * len(ODD), pa.int32())}
+    table = pa.table({**keys, "offset": range(len(ODD)), "k k": ODD})
+    write_deltalake(tmp_path / "theirs", table, partition_by=["k k"])
+    append = TableAppend(tmp_path / "ours", "g", partition_by=["k k"], optimize_every=2)
+    for number in range(2):
+        offsets = pa.array(range(number * len(ODD), (number + 1) * len(ODD)))
+        append.append(TableRows([table.set_column(2, "offset", offsets)]), table.schema, number)
+        ours, theirs = (folders(tmp_path / name) for name in ("ours", "theirs"))
+        assert ours == theirs
+    found = DeltaTable(tmp_path / "ours")
+    assert len(found.file_uris()) == len(ODD)
+    found.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert Counter(found.to_pyarrow_table()["k k"].to_pylist()) == Counter(ODD * 2)
+
+
+def folders(table: Path) -> set[str]:
+    return {each.parent.name for each in table.glob("*/*.parquet")}

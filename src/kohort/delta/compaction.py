@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -41,15 +42,15 @@ LARGE_ENOUGH = 0.75
 # Appends of others may come in between; each costs one attempt.
 ATTEMPTS = 20
 READ_ROWS = 64 * 1024
-# Names that this package gives: those of other writers may be encoded.
-_OWN_NAME = re.compile(r"^part-[0-9a-f-]{36}\.parquet$")
+# Names that this package gives, in the folder of the partition values if there are any.
+_OWN_NAME = re.compile(r"(.*/)?part-[0-9a-f-]{36}\.parquet")
 
 
 class SmallFile(Struct, frozen=True):
     """A file of the table.
 
     Attributes:
-        path: Name relative to the table.
+        path: Name relative to the table; the log has it encoded as in a URL.
         size: Bytes.
     """
 
@@ -156,10 +157,10 @@ def _files(table: DeltaTable) -> Iterator[tuple[PartitionValues, SmallFile]]:
     columns = table.metadata().partition_columns
     rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
     for row in sorted(rows, key=lambda row: (row["modification_time"], row["path"])):
-        if _OWN_NAME.match(row["path"]):
+        if _OWN_NAME.fullmatch(row["path"]):
             found = row.get("partition") or {}
             values = tuple((name, partition_text(found.get(name))) for name in columns)
-            yield values, SmallFile(row["path"], row["size_bytes"])
+            yield values, SmallFile(unquote(row["path"]), row["size_bytes"])
 
 
 def _merge(table: DeltaTable, files: FileSystem, each: Bin) -> WrittenFile:
@@ -206,7 +207,8 @@ def _replace(table: DeltaTable, bins: list[Bin], written: list[WrittenFile]) -> 
     actions += (add_action(file, data_change=False) for file in written)
     for _ in range(ATTEMPTS):
         table.update_incremental()
-        if old - set(pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()):
+        present = pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()
+        if old - set(map(unquote, present)):
             return False
         try:
             table.create_write_transaction(

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct, field, to_builtins
 
@@ -32,6 +33,8 @@ log = logging.getLogger("kohort.delta")
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024
+# What stands for null in the name of a folder, as in Hive.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # Partition values as the Delta protocol writes them: a string, or None for null.
 PartitionValues = tuple[tuple[str, str | None], ...]
@@ -218,7 +221,8 @@ class TableFile:
 
     def __init__(self, files: FileSystem, values: PartitionValues) -> None:
         self._file_system = files
-        self._name = f"part-{uuid.uuid4()}.parquet"
+        self._folder = folder_of(values)
+        self._name = f"{self._folder}part-{uuid.uuid4()}.parquet"
         self._values = values
         self._pending: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
@@ -276,6 +280,8 @@ class TableFile:
         rows = pa.concat_tables(self._pending)
         self._pending = []
         if self._writer is None:
+            if self._folder:
+                self._file_system.create_dir(self._folder, recursive=True)
             self._sink = self._file_system.open_output_stream(self._name)
             self._writer = pq.ParquetWriter(
                 self._sink,
@@ -285,6 +291,16 @@ class TableFile:
             )
         self._statistics.add(rows)
         self._writer.write_table(rows, row_group_size=len(rows))
+
+
+def folder_of(values: PartitionValues) -> str:
+    """Return the folder of files with these partition values, named as deltalake names it.
+
+    The log has the values; but there are readers that take them from the path (polars 2.1).
+    """
+    return "".join(
+        f"{name}={_NO_VALUE if value is None else quote(value, safe='')}/" for name, value in values
+    )
 
 
 def remove_files(files: FileSystem, names: Iterable[str]) -> None:

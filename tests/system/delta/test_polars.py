@@ -39,6 +39,19 @@ def test_polars_finds_in_a_table_what_it_finds_in_the_rows(seed: int, tmp_path: 
             assert found == offsets(rows.lazy(), condition), str(condition)
 
 
+def test_polars_finds_partition_values(tmp_path: Path) -> None:
+    """It takes them from the paths of the files."""
+    values = ["a", "a b", "a/b", "a%41", "é", "x=y", None, "a:b", "ab.", "..", "'q\"", "日本"]
+    keys = {"topic": ["t"] * len(values), "partition": pa.array([0] * len(values), pa.int32())}
+    table = pa.table({**keys, "offset": range(len(values)), "k": values})
+    append = TableAppend(tmp_path, "g", partition_by=["k"])
+    append.append(TableRows([table]), table.schema, 0)
+    assert read(tmp_path, ["k"])["k"].to_list() == values
+    for value in values:
+        found = offsets(pl.scan_delta(str(tmp_path)), pl.col("k").eq_missing(value))
+        assert found == [values.index(value)]
+
+
 def offsets(frame: pl.LazyFrame, condition: pl.Expr) -> list[int] | None:
     """Which rows a condition finds, or None where polars cannot use the bounds of a structure."""
     try:
@@ -50,7 +63,7 @@ def offsets(frame: pl.LazyFrame, condition: pl.Expr) -> list[int] | None:
 
 def read(folder: Path, names: list[str]) -> pl.DataFrame:
     """All rows of a table, in the order of their offsets."""
-    return pl.read_delta(str(folder)).select(names).sort("offset")
+    return pl.read_delta(str(folder)).sort("offset").select(names)
 
 
 def conditions(table: pa.Table, rows: pl.DataFrame) -> list[pl.Expr]:
