@@ -25,6 +25,7 @@ from kohort.streams.assignment.tasks import Task
 from kohort.streams.control import ControlLog
 from kohort.streams.errors import InputChangedError
 from kohort.streams.holding import Held, Role
+from kohort.streams.records import Started
 from kohort.streams.restoring import Replay
 from kohort.types import TopicPartition
 from tests.streams.stubs import NOWHERE, WAIT_S, Stand, record, until
@@ -162,6 +163,32 @@ async def _goes_back() -> None:
         assert FIRST in stand.consumer.paused
         assert stand.consumer.offsets == {SECOND: 5}
         assert second.role is Role.RUNNING
+
+
+@pytest.mark.parametrize("member", ["me", "another", None])
+def test_a_failed_task_that_comes_back_stands_still_unless_another_member_has_had_it(
+    member: str | None,
+) -> None:
+    run(_comes_back(member))
+
+
+async def _comes_back(member: str | None) -> None:
+    async with Stand(counting(), [FIRST]) as stand:
+        held = stand.run(TASK)
+        error = InputChangedError("in-0 was made again")
+        stand.owning.fail(held, error)
+        stand.owning.stop_tasks(frozenset({FIRST}))
+        if member is not None:
+            started = Started(
+                task=TASK, generation=2, member=member, at=1, unavailable_ms=None, restored=0
+            )
+            stand.control.state = stand.control.state.with_record(started)
+        stand.owning._grant(TASK)
+        again = stand.owning.held[TASK]
+        await until(lambda: again.job is None)
+        has_moved = member == "another"
+        assert again.role is (Role.RUNNING if has_moved else Role.FAILED)
+        assert stand.owning.reports.failures == ({} if has_moved else {TASK: error})
 
 
 # --------------------------------------------------------------------------------- control topic

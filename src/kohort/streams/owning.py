@@ -268,6 +268,11 @@ class Owning:
         try:
             if learning is not None:
                 await learning
+            if held.task in self.reports.failures:
+                await self._answered(held, self.control.caught_up)
+                if (before := self.reports.standing_still(held.task)) is not None:
+                    self.fail(held, before)
+                    return
             restored = await self._restored(held)
         except Exception as error:  # noqa: BLE001  # the task fails alone
             self.fail(held, error)

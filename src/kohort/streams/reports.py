@@ -61,6 +61,7 @@ class Reports:
         jobs: Jobs,
     ) -> None:
         self.failures: dict[Task, BaseException] = {}
+        self._failed_as: dict[Task, str] = {}
         self.url = ""
         self._name = name
         self._consumer = consumer
@@ -78,6 +79,7 @@ class Reports:
             exc_info=error,
         )
         self.failures[task] = error
+        self._failed_as[task] = self._consumer.member_id
         self._tell(TaskFailed(at=now_ms(), task=task, error=error))
         _ = self._jobs.start(
             self._say(
@@ -90,6 +92,17 @@ class Reports:
                 )
             )
         )
+
+    def standing_still(self, task: Task) -> BaseException | None:
+        """Return why a task that is granted stands still; None if it has not failed here.
+
+        A task that fails may be taken from its instance and given back, as when its input is
+        deleted and made again. Nothing is better then, unless another member has had it since;
+        the control topic has to be read to its end.
+        """
+        error, last = self.failures.get(task), self._control.state.tasks.get(task)
+        own = (self._failed_as.get(task), self._consumer.member_id)
+        return error if last is None or last.member in own else None
 
     def failed_to_follow(self, task: Task, error: BaseException) -> None:
         """Say that a task is not learned or followed, which its owner does not notice.
