@@ -14,12 +14,15 @@ from rich.console import Console
 
 from kohort.cli.streams import as_dict, shown
 from kohort.client.admin_values import MemberDescription
+from kohort.streams import App
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.inspecting import ApplicationStatus, _member
 from kohort.streams.records import ControlState, Started
+from kohort.types import TopicPartition
 from tests.cli.running import KOHORT, ran_text
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
+from tests.streams.stubs import Control, Stand
 from tests.streams.test_running import SETTINGS, runs
 
 pytestmark = pytest.mark.timeout(240)
@@ -131,6 +134,57 @@ def test_what_members_process_is_shown_while_their_group_rebalances() -> None:
         to.print(shown(found))
     assert re.search(r"one-id +one +tasks 0_3 ", captured.get())
     assert re.search(r"two-id +two +- ", captured.get())
+
+
+def test_since_when_nobody_processed_a_task_whose_owner_crashed() -> None:
+    """An owner that crashes says nothing, so there is no number."""
+    member = MemberDescription("one-id", None, "one", "/127.0.0.1", frozenset(), frozenset())
+    state = ControlState()
+    for number, (owner, after) in enumerate([("one-id", "old-id"), ("old-id", ""), ("one-id", "")]):
+        state = state.with_record(
+            Started(
+                task=Task(0, number),
+                generation=1,
+                member=owner,
+                at=1_000,
+                unavailable_ms=None,
+                restored=0,
+                after=after,
+            )
+        )
+    found = ApplicationStatus(
+        name="a", state="Stable", members=(_member(member, state),), tasks=state.tasks
+    )
+    rows: Any = as_dict(found)["tasks"]
+    assert [each["after"] for each in rows] == ["old-id", None, None]
+    to = Console(width=500)
+    with to.capture() as captured:
+        to.print(shown(found))
+    assert re.search(r"0_0 .* from the end of old-id to \d\d:\d\d:01 ", captured.get())
+    assert re.search(r"0_1 .* since the end of old-id ", captured.get())
+    assert re.search(r"0_2 +started +one-id +- ", captured.get())
+
+
+@pytest.mark.parametrize(("before", "after"), [("dead", "dead"), ("own", "")])
+def test_who_takes_a_task_over_names_an_owner_that_did_not_release_it(
+    before: str, after: str
+) -> None:
+    asyncio.run(_taken_over(before, after))
+
+
+async def _taken_over(before: str, after: str) -> None:
+    task, place = Task(0, 0), TopicPartition("in", 0)
+    app = App("a")
+    app.topic("in", key=str, value=str).count(name="n")
+    said = Started(task=task, generation=1, member=before, at=0, unavailable_ms=None, restored=0)
+    control = Control(ControlState().with_record(said))
+    async with Stand(app, [place], control=control) as stand:
+        consumer: Any = stand.consumer
+        consumer.member_id = "own"
+        await stand.owning.reports.started(stand.run(task), granted_at=0, restored=0)
+    (found,) = control.said
+    assert isinstance(found, Started)
+    assert (found.member, found.after) == ("own", after)
 
 
 def test_an_application_that_is_not_there(servers: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -217,6 +218,7 @@ def _task(task: Task, record: AnyTaskRecord) -> dict[str, object]:
         "generation": record.generation,
         "at": record.at,
         "unavailable_ms": getattr(record, "unavailable_ms", None),
+        "after": getattr(record, "after", None) or None,
         "error": getattr(record, "error", None),
     }
 
@@ -236,7 +238,7 @@ def shown(found: ApplicationStatus) -> Group:
     tasks = Table("TASK", "LAST", "MEMBER", "UNAVAILABLE-MS", "ERROR", box=None)
     for task, record in sorted(found.tasks.items()):
         row = _task(task, record)
-        cells = (row["what"], row["member"], row["unavailable_ms"], row["error"])
+        cells = (row["what"], row["member"], _unavailable(found, record), row["error"])
         tasks.add_row(str(task), *(NONE if each is None else str(each) for each in cells))
     head = f"APPLICATION {found.name}  STATE {found.state}  #MEMBERS {len(found.members)}"
     return Group(head, members if found.members else "no members", tasks, *_unable(found.members))
@@ -252,6 +254,21 @@ def _unable(members: Iterable[MemberStatus]) -> list[Text]:
         for each in members
         if (tasks := sorted(each.unable))
     ]
+
+
+def _unavailable(found: ApplicationStatus, record: AnyTaskRecord) -> str | None:
+    """Return for how long nobody processed a task; of an owner that crashed, since when."""
+    row = _task(record.task, record)
+    ms, after = row["unavailable_ms"], row["after"]
+    if row["what"] == "started" and record.member not in {m.member_id for m in found.members}:
+        return f"since the end of {record.member}"
+    if ms is None and after is not None:
+        return f"from the end of {after} to {_clock(record.at)}"
+    return None if ms is None else str(ms)
+
+
+def _clock(at_ms: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -69,11 +69,13 @@ class Started(TaskRecord, frozen=True, kw_only=True, tag="started"):
         unavailable_ms: For how long nobody did; None: not known.
         restored: Records that were replayed after the grant.
         url: Where its speaker answers queries over HTTP; empty: nowhere.
+        after: Member id of the owner before, if it ended or fell out without a release.
     """
 
     unavailable_ms: int | None
     restored: int
     url: str = ""
+    after: str = ""
 
 
 class Failed(TaskRecord, frozen=True, kw_only=True, tag="failed"):

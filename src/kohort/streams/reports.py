@@ -148,8 +148,12 @@ class Reports:
                 unavailable_ms=event.unavailable_ms,
                 restored=restored,
                 url=self.url,
+                after="" if last is None or last is released else self._other(last.member),
             )
         )
+
+    def _other(self, member: str) -> str:
+        return "" if member == self._consumer.member_id else member
 
     def release_of(self, held: Held) -> Released:
         """Return what the next owner of a task has to know."""
