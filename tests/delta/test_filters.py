@@ -148,3 +148,14 @@ def test_columns_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeltaAppendError, match="the columns 'c' and 'C' differ in case only"):
         TableAppend(tmp_path / "out", "g").append(TableRows([rows]), rows.schema, 0)
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_without_a_column_of_the_table_are_found_as_null(tmp_path: Path) -> None:
+    table = pa.table({"topic": ["t"], "partition": pa.array([0], pa.int32()), "offset": [0]})
+    inner = pa.struct([("a", pa.int64())])
+    wider = table.schema.append(pa.field("extra", pa.int64())).append(pa.field("more", inner))
+    DeltaTable.create(tmp_path, schema=wider)
+    TableAppend(tmp_path, "g").append(TableRows([table]), table.schema, 0)
+    found = DeltaTable(tmp_path).to_pyarrow_dataset()
+    for name in ("extra", "more"):
+        assert found.to_table(filter=pc.field(name).is_null()).num_rows == 1

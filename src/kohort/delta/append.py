@@ -19,6 +19,7 @@ from kohort.delta.columns import (
     SchemaMode,
     check_partition_columns,
     check_types,
+    completed,
     fit_columns,
     nullable,
 )
@@ -235,7 +236,7 @@ class TableAppend:
     ) -> ArrowTask:
         partition_by, required = _shape(table)
         layout = FileLayout(
-            schema.serialize().to_pybytes(),
+            completed(schema, table).serialize().to_pybytes(),
             partition_by,
             self._target_file_bytes,
             required,

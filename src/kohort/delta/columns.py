@@ -216,6 +216,28 @@ def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
     return [column for column in schema if column.name not in present]
 
 
+def completed(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
+    """Return columns with those of the table that are missing, which files then have as nulls.
+
+    Readers pass over a file that says nothing of a column when they look for nulls in it
+    (deltalake 1.6.6).
+
+    Args:
+        schema: Columns of the rows, which fit the table.
+        table: The table.
+    """
+    import pyarrow as pa
+
+    present = pa.schema(table.schema().to_arrow())
+    missing = [
+        each
+        for each in present
+        # a variant has fields that must not be null
+        if each.name not in schema.names and each.type == nullable_type(each.type)
+    ]
+    return pa.schema([*schema, *nullable(pa.schema(missing))])
+
+
 def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str], uri: str) -> None:
     """Refuse partition columns that a new table cannot have.
 

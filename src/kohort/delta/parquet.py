@@ -145,13 +145,18 @@ class TableWriter:
         self._closed: list[WrittenFile] = []
 
     def write(self, table: pa.Table) -> None:
-        """Write the rows of `table`; columns that the schema does not name are left out.
+        """Write the rows of `table`, with the columns of the schema; those that it lacks are null.
 
         Raises:
             DeltaAppendError: A row has a null that the table does not allow.
         """
+        import pyarrow as pa
+
         layout = self._layout
         check_nulls(table, layout.required, layout.partition_by, layout.table)
+        for column in self._schema:
+            if column.name not in table.schema.names:
+                table = table.append_column(column, pa.nulls(len(table), column.type))
         chosen = table.select(self._schema.names)
         if chosen.schema.types != self._schema.types:
             chosen = chosen.cast(self._schema)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from kohort.delta.columns import SchemaMode, check_types, fit_columns, nullable
+from kohort.delta.columns import SchemaMode, check_types, completed, fit_columns, nullable
 from kohort.delta.compaction import add_action
 from kohort.delta.opening import open_or_make
 from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
@@ -351,10 +351,14 @@ class DeltaSink(DeltaPublisher):
 
     def _layout(self) -> FileLayout:
         """How the rows of a cut become files; the table may have got a NOT NULL since the last."""
-        schema = self._schema.serialize().to_pybytes()
-        required = required_fields(self._table()) if self._exists() else ()
+        table = self._table() if self._exists() else None
+        schema = self._schema if table is None else completed(self._schema, table)
         return FileLayout(
-            schema, self._partition_by, self._target_file_bytes, required, self._storage.uri
+            schema.serialize().to_pybytes(),
+            self._partition_by,
+            self._target_file_bytes,
+            () if table is None else required_fields(table),
+            self._storage.uri,
         )
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
