@@ -467,6 +467,7 @@ def test_a_region_that_is_stopped_hands_over_and_ends() -> None:
     assert a.is_closed
     assert region.state.partition(P).position == 50
     assert region.state.phase is Phase.STARTED
+    assert not region.state.stopping  # a worker that starts later works
 
 
 def test_an_ill_operator_holds_the_region_until_it_is_healthy() -> None:
