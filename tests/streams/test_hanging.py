@@ -70,7 +70,7 @@ def test_a_topic_that_is_deleted_fails_its_part_soon_and_others_go_on(
     servers: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growth, "_LOOK_S", 0.2)
-    monkeypatch.setattr(running, "_CLOSING_S", 2.0)  # what was sent to the topic is not delivered
+    monkeypatch.setattr(running, "_SENDING_S", 2.0)  # what was sent to the topic is not delivered
     run(_deleted(Case(servers), what))
 
 
@@ -171,6 +171,10 @@ async def _not_awaited() -> None:
         stand.owning.refuse({0: MissingTopicError("out is gone")})
         await job
         assert stand.consumer.offsets == {second: 1}
+        lost = stand.producer.delivering[0]
+        lost.set_exception(ValueError("not delivered"))
+        await asyncio.sleep(0)
+        assert not lost._log_traceback  # what asyncio logs when the future is dropped
 
 
 def run(work: Coroutine[object, object, None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from kohort.client.arrow_delivery import ArrowDelivery
 from kohort.client.delivery import RecordMetadata
@@ -87,8 +88,20 @@ class Held:
         """Whether the group has given the task to this instance."""
         return self.role in (Role.RESTORING, Role.RUNNING, Role.FAILED)
 
+    def forget_sent(self) -> None:
+        """Hear no more of what was sent: the task has failed or is given up."""
+        every: list[asyncio.Future[Any]] = [*self.sent, *self.sent_changes]
+        for each in every:
+            each.add_done_callback(_pass_over)
+
     def stop_job(self) -> None:
         """Give up what is being done."""
         if self.job is not None and self.job is not asyncio.current_task():
             self.job.cancel()
         self.job = None
+
+
+def _pass_over(sent: asyncio.Future[Any]) -> None:
+    """Have asyncio not complain of an exception that was not looked at."""
+    if not sent.cancelled():
+        sent.exception()

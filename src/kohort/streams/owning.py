@@ -387,6 +387,7 @@ class Owning:
 
     def _give_up(self, held: Held) -> None:
         """Drop a task whose state is ahead of what is committed, or behind its changelog."""
+        held.forget_sent()
         held.stop_job()
         if held.replay is not None:
             self.restorer.leave(held.replay)
@@ -441,6 +442,7 @@ class Owning:
             return  # what waited for the task tells it again
         held.error = error
         held.has_failed.set()
+        held.forget_sent()
         held.stop_job()
         if held.replay is not None:
             self.restorer.leave(held.replay)

@@ -50,8 +50,11 @@ from kohort.streams.turns import Turns
 
 log = logging.getLogger("kohort.streams")
 
-# How long leaving the group may take, and sending what is left.
+# How long leaving the group may take.
 _CLOSING_S = 30.0
+# How long the producer may go on after that: what it still has is of tasks that have failed or were
+# given up, and is done again.
+_SENDING_S = 5.0
 # So long after `stop` what the main loop still awaits is broken off: a function, a send, a commit.
 _BREAK_OFF_S = 15.0
 # So long closing may take after that.
@@ -207,7 +210,7 @@ class StreamsInstance:
         producer = AsyncProducer(**producer_settings(self._clients))
         restorer = Restorer(self._application.name, self._settings, self._clients)
         async with AsyncExitStack() as closed:  # the last one first, each in any case
-            closed.push_async_callback(self._close, producer)
+            closed.push_async_callback(producer.close, _SENDING_S)
             closed.push_async_callback(restorer.close)
             closed.push_async_callback(self._close, consumer)
             control = await closed.enter_async_context(
@@ -227,8 +230,8 @@ class StreamsInstance:
             raise self._refused
         self._raise_failed(owning)
 
-    async def _close(self, client: AsyncConsumer | AsyncProducer) -> None:
-        await client.close(self._closing_s)
+    async def _close(self, consumer: AsyncConsumer) -> None:
+        await consumer.close(self._closing_s)
 
     def _begin(self, owning: Owning) -> None:
         assignor, consumer = owning.assignor, owning.consumer
