@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import fractions
 import json
 import operator
 import sys
@@ -140,6 +141,8 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, bytearray):
         return bytes(value)
+    if isinstance(value, decimal.Decimal):
+        return fractions.Fraction(value)  # Spark writes -3E-38 with one more digit
     if isinstance(value, datetime.datetime):
         return value.replace(tzinfo=None)
     return value
