@@ -1,7 +1,8 @@
 """A query that is drained or stopped while its group rebalances: its last batch is committed.
 
-A group refuses the commits of members that wait in a rebalance, which takes as long as the slowest
-member needs to join again. Only cooperative members read on meanwhile.
+A cooperative member reads and commits while the group waits for others to join, which takes as
+long as the slowest one needs. Once all have joined, the group refuses commits until its plan is
+there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, RebalanceInProgressError
 from kohort.group import Subscription
 from kohort.group.subscription import encode_subscription
 from kohort.spark.control import freeze, is_drained
@@ -22,8 +23,6 @@ from kohort.wire.messages.membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    MemberIdentity,
     SyncGroupRequest,
 )
 from tests.broker.peer import Peer
@@ -83,11 +82,6 @@ class Silent:
             5,
         )
 
-    def leave(self) -> None:
-        """Let the rebalance go on."""
-        left = MemberIdentity(member_id=self._member_id)
-        self._peer.ask(LeaveGroupRequest(group_id=self._group, members=(left,)), 3)
-
 
 def joins_again(query: PlayedQuery) -> bool:
     """Whether the query's member waits for the answer to its JoinGroup."""
@@ -98,7 +92,7 @@ def joins_again(query: PlayedQuery) -> bool:
 
 
 @contextmanager
-def in_a_rebalance(bootstrap: str, topic: str) -> Iterator[tuple[PlayedQuery, Silent]]:
+def in_a_rebalance(bootstrap: str, topic: str) -> Iterator[PlayedQuery]:
     """A query that has written a batch while its group waits for another member."""
     seen = {"checkpointLocation": "/is-not-there"}  # so that it may share its group
     query = PlayedQuery(options(bootstrap, topic, "cooperative", **seen))
@@ -111,7 +105,7 @@ def in_a_rebalance(bootstrap: str, topic: str) -> Iterator[tuple[PlayedQuery, Si
         produce(bootstrap, topic, dict.fromkeys(range(4), COUNT))
         until(query.offer)
         query.write()
-        yield query, silent
+        yield query
     finally:
         query.reader.stop()
 
@@ -121,36 +115,65 @@ def is_stored(bootstrap: str, topic: str, query: PlayedQuery) -> bool:
     return committed(bootstrap, topic, ends) == ends
 
 
-def test_a_drained_query_has_committed_its_last_batch(bootstrap: str, topic: str) -> None:
-    with in_a_rebalance(bootstrap, topic) as (query, silent):
+def test_a_drained_query_commits_its_last_batch_while_the_group_waits(
+    bootstrap: str, topic: str
+) -> None:
+    with in_a_rebalance(bootstrap, topic) as query:
         control = query.reader.driver._control.directory
         freeze(control)
-        query.offer()
-        assert not is_drained(control)
-        silent.leave()
         until(lambda: is_drained(control), query.offer)
         assert is_stored(bootstrap, topic, query)
 
 
-def test_a_stopped_query_has_committed_its_last_batch(
+def test_a_stopped_query_commits_its_last_batch_while_the_group_waits(
+    bootstrap: str, topic: str
+) -> None:
+    with in_a_rebalance(bootstrap, topic) as query:
+        query.offer()
+        query.reader.stop()
+        assert is_stored(bootstrap, topic, query)
+
+
+class Refusing:
+    """Refuses commits as the group does between JoinGroup and SyncGroup, until it is told."""
+
+    def __init__(self, query: PlayedQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_refused, self.is_over = threading.Event(), threading.Event()
+        self._membership = query.reader.driver._membership
+        self._commit = self._membership._consumer.commit
+        monkeypatch.setattr(self._membership._consumer, "commit", self._try)
+
+    def _try(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        if not self.is_over.is_set():
+            if self._membership.is_closing:
+                self.is_refused.set()
+            raise RebalanceInProgressError("not now")
+        self._commit(offsets)
+
+
+def test_a_query_whose_commits_are_refused_is_not_drained(
     bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with in_a_rebalance(bootstrap, topic) as (query, silent):
-        membership, is_refused = query.reader.driver._membership, threading.Event()
-        commit = membership._consumer.commit
+    with in_a_rebalance(bootstrap, topic) as query:
+        refusing = Refusing(query, monkeypatch)
+        control = query.reader.driver._control.directory
+        freeze(control)
+        query.offer()
+        assert not is_drained(control)
+        refusing.is_over.set()
+        until(lambda: is_drained(control), query.offer)
+        assert is_stored(bootstrap, topic, query)
 
-        def tried(offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-            try:
-                commit(offsets)
-            finally:
-                if membership.is_closing:
-                    is_refused.set()
 
-        monkeypatch.setattr(membership._consumer, "commit", tried)
+def test_a_query_whose_commits_are_refused_is_not_stopped(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_a_rebalance(bootstrap, topic) as query:
+        refusing = Refusing(query, monkeypatch)
         query.offer()
         stopping = threading.Thread(target=query.reader.stop)
         stopping.start()
-        assert is_refused.wait(DEADLINE_S)
-        silent.leave()
+        assert refusing.is_refused.wait(DEADLINE_S)
+        refusing.is_over.set()
         stopping.join()
         assert is_stored(bootstrap, topic, query)
