@@ -19,6 +19,7 @@ from kohort.values import replace
 # tests/system/simulation/test_seeds.py runs others each time.
 SEEDS = (
     *range(64),
+    20261257,  # a partition that was released comes back, and is cut before it is read
     273836720,  # the group takes more back while the listener of an earlier revocation returns
 )
 BLOCKS = 8

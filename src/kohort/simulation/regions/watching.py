@@ -79,6 +79,8 @@ class OperatorWatch:
         for record in _records(effects):
             if isinstance(record, Contribution):
                 self._check(record)
+                for place in record.released:  # it may come back, and be cut before it is read
+                    self._reads.pop(place, None)
             elif isinstance(record, ResetDone) and record.attempt > self._discarded:
                 raise RuleBrokenError(
                     "R13",
