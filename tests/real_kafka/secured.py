@@ -15,7 +15,7 @@ from tests.real_kafka.broker import FAST_START, RealKafka
 from tests.real_kafka.certificates import Authority, Signed
 
 USER, PASSWORD = "alice", "alice-secret"  # of tests
-# Who may do nothing, where ACLs decide; the other user and these may do everything.
+# Where ACLs decide, this user may do nothing; the other user and these may do everything.
 POWERLESS, POWERLESS_PASSWORD = "mallory", "mallory-secret"
 SUPER_USERS = ("ANONYMOUS", USER, "CN=client")
 LISTENERS = {

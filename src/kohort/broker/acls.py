@@ -1,4 +1,4 @@
-"""ACLs: who may do what, decided as Apache Kafka's StandardAuthorizer decides it (KIP-801).
+"""ACLs: what each client may do, decided as Apache Kafka's StandardAuthorizer decides it (KIP-801).
 
 An ACL that denies goes before all that allow; what no ACL allows is denied. Super users may do
 everything.
@@ -76,7 +76,7 @@ class Pattern(IntEnum):
     PREFIXED = 4
 
 
-# Who may do one of these may describe it, too.
+# The right to do one of these includes the right to describe.
 _IMPLYING = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
     Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
@@ -184,7 +184,7 @@ class Acls:
     """The ACLs of one broker.
 
     Args:
-        super_users: The principals who may do everything.
+        super_users: The principals that may do everything.
         path: File with the ACLs; made with the first one.
         storage: Tells what the operating system refuses.
 

@@ -42,7 +42,7 @@ class BrokerContext(Struct):
         address: Host and port that clients are told to connect to.
         clock: Returns the seconds since the epoch.
         faults: What it shall do wrong.
-        acls: Who may do what; None: everybody may do everything.
+        acls: What each client may do; None: all may do everything.
     """
 
     config: BrokerConfig

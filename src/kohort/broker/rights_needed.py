@@ -264,14 +264,14 @@ def _described(
 def _without_name(
     _broker: BrokerContext, _rights: Rights, topic: MetadataResponseTopic
 ) -> MetadataResponseTopic:
-    """Who asks by an id does not learn the name."""
+    """A client that asks by an id does not learn the name."""
     return topic if topic.topic_id == ZERO_UUID else replace(topic, name=None)
 
 
 def _with_name(
     broker: BrokerContext, rights: Rights, result: DeletableTopicResult
 ) -> DeletableTopicResult:
-    """Who asks by an id learns the name if it may see the topic."""
+    """A client that asks by an id learns the name if it may see the topic."""
     name = _topic_name(broker, result)
     is_seen = name is not None and rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
     return replace(result, name=name) if is_seen else result

@@ -201,7 +201,7 @@ def remove_members(
         errors = {str(each): str(why) for each, why in failed.items()}
         print_json({"group": group, "removed": removed, "failed": errors})
     else:
-        typer.echo("\n".join(f"{each} was removed" for each in removed) or "nobody was removed")
+        typer.echo("\n".join(f"{each} was removed" for each in removed) or "no member was removed")
         for each, why in failed.items():
             tell(f"{each} was not removed: {why}")
     ended(1 if failed else 0)

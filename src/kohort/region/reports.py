@@ -11,7 +11,7 @@ from kohort.region.machines.events import Delivered
 from kohort.region.machines.records import RegionPartition
 from kohort.region.work import Report
 
-# Of what was delivered one after the other only the last of each read counts.
+# When one read has several deliveries in a row, only the last one counts.
 _Run: TypeAlias = dict[tuple[RegionPartition, int], Delivered]
 
 
