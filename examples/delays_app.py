@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import logging
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from kohort import AdminClient, Consumer, EmbeddedBroker, Producer, TopicPartition
+from story import StoryError, command_line, parsed, run, tell
+
+from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.client import NewTopic
 from kohort.demo.flights import in_order, load_table
-from kohort.errors import KohortError
 from kohort.streams import JSON, App
 from kohort.streams.events import StreamsEvent, TasksChanged, TaskStarted
 from kohort.streams.settings import StreamSettings
@@ -82,10 +79,6 @@ def report(event: StreamsEvent) -> None:
 
 
 # ---------------------------------------------------------------------------------------- the story
-
-
-class StoryError(Exception):
-    """The story does not go on."""
 
 
 class Instance:
@@ -264,72 +257,17 @@ def played(given: argparse.Namespace, address: str) -> dict[str, int]:
     }
 
 
-def tell(progress: str) -> None:
-    """Print what happens."""
-    print(progress, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     """Play it, or be one of its processes."""
-    given = arguments()
-    if given.role:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        threading.Thread(target=end_with_the_story, daemon=True).start()
-        asyncio.run(be_instance(given))
-        return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    tell(f"states and logs are in {given.out}")
-    try:
-        with broker_of(given) as address:
-            result = played(given, address)
-    except (StoryError, KohortError) as error:
-        tell(f"the story has failed: {error}")
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    told = ", ".join(f"{value:,} {what}" for what, value in result.items())
-    print(json.dumps(result) if given.json else told.replace("_", " "))
-    return int(result["wrong_totals"] > 0)
-
-
-@contextlib.contextmanager
-def broker_of(given: argparse.Namespace) -> Iterator[str]:
-    """Yield the address of the broker that was given, or of one that runs meanwhile."""
-    if given.bootstrap_servers:
-        yield given.bootstrap_servers
-        return
-    with EmbeddedBroker() as own:
-        yield own.bootstrap_servers
-
-
-def arguments() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="an Apache Kafka, where it makes topics of its own; else an embedded broker runs",
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer flights")
+    parser = command_line(__doc__, quick="fewer flights")
     parser.add_argument("--spark", action="store_true", help="have Spark read the totals")
-    parser.add_argument("--json", action="store_true", help="the result as JSON")
-    parser.add_argument("--out", type=Path, help="folder for states and what processes print")
-    for own in ("--role", "--run"):  # of the processes that it starts
-        parser.add_argument(own, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    given.out = given.out or Path(tempfile.mkdtemp(prefix="kohort-delays-"))
-    given.out.mkdir(parents=True, exist_ok=True)
-    if not given.role and any(given.out.iterdir()):
-        parser.error(f"{given.out} is not empty")
-    return given
-
-
-def end_with_the_story() -> None:
-    """End this process when the one that started it is gone, however that ended."""
-    os.read(0, 1)
-    os._exit(1)
+    given = parsed(parser)
+    return run(
+        given,
+        lambda address: played(given, address),
+        lambda given: asyncio.run(be_instance(given)),
+        wrong=("wrong_totals",),
+    )
 
 
 if __name__ == "__main__":

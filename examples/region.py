@@ -12,15 +12,11 @@ own, and what it prints is in the output folder. The broker may be yours, or the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
-import logging
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -34,12 +30,12 @@ from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from story import StoryError, command_line, parsed, run, tell
 
-from kohort import AdminClient, ConsumerRecord, EmbeddedBroker, Producer
+from kohort import AdminClient, ConsumerRecord, Producer
 from kohort.client import NewTopic
 from kohort.client.producer import RecordMetadata
 from kohort.demo.flights import Flight, in_order, load_table
-from kohort.errors import KohortError
 from kohort.region import DeltaSink, KeyedState, RegionConsumer, RegionPartition
 
 PARTITIONS, MORE = 4, 6
@@ -141,10 +137,6 @@ def checked(rows: Iterable[Row], before: Counter[int]) -> tuple[str, Counter[int
 # ------------------------------------------------------------------------------------- the story
 
 
-class StoryError(Exception):
-    """The story does not go on, or a snapshot is no cut."""
-
-
 def flights_of_2013() -> Iterator[Flight]:
     """Yield the flights in their order; the first one takes a second, in which workers start."""
     yield from in_order(load_table())
@@ -157,6 +149,9 @@ class Story:
         run: Name of the region, its group and its topic.
         truth: The rows that must be in the table in the end.
         snapshots: How many versions of the table the reader has checked.
+        address: Of the broker.
+        processes: Those that run, by their names.
+        a_turn: How many flights are sent at a time.
     """
 
     program: ClassVar[str] = __file__
@@ -165,10 +160,10 @@ class Story:
     def __init__(self, address: str, out: Path, a_turn: int) -> None:
         self.run = f"flights-{uuid.uuid4().hex[:8]}"
         self.truth, self.snapshots = list[Row](), 0
-        self._address, self._out = address, out
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.address, self._out = address, out
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._leaving: set[str] = set()
-        self._partitions, self._a_turn = PARTITIONS, a_turn
+        self._partitions, self.a_turn = PARTITIONS, a_turn
         self._flights, self._producer = flights_of_2013(), Producer(bootstrap_servers=address)
         self._futures: list[Future[RecordMetadata]] = []
         self._totals: dict[tuple[int, str], int] = defaultdict(int)
@@ -177,73 +172,75 @@ class Story:
 
     def play(self, flights: int, *, kill: bool) -> None:
         """Let everything happen, one after the other, while flights are sent."""
-        with AdminClient(bootstrap_servers=self._address) as admin:
+        with AdminClient(bootstrap_servers=self.address) as admin:
             admin.create_topics([NewTopic(self.run, PARTITIONS)])
-            self._start("reader")
-            self._join("one", "two", "three")
+            self.start("reader")
+            self.join("one", "two", "three")
             if kill:
-                self._kill("two")
-            self._join("four")
-            self._stop("one")
-            self._show_all("worker one has left in order")
+                self.kill("two")
+            self.join("four")
+            self.stop("one")
+            self.show_all("worker one has left in order")
             admin.create_partitions({self.run: MORE})
         self._partitions = MORE
         tell(f"partitions {PARTITIONS} -> {MORE}")
         added = range(PARTITIONS, MORE)
-        self._wait(lambda: all(self._shown[each] for each in added), "flights of new partitions")
-        self._wait(lambda: len(self.truth) >= flights, "all flights are sent")
-        self._a_turn = 0
-        self._show_all(f"all {len(self.truth):,} flights are sent")
-        self._stop(*self._processes.keys() - self._leaving - {"reader"})
-        self._stop("reader")
-        self._listen()
-        self._check_offsets()
+        self.wait(lambda: all(self._shown[each] for each in added), "flights of new partitions")
+        self.wait(lambda: len(self.truth) >= flights, "all flights are sent")
+        self.a_turn = 0
+        self.show_all(f"all {len(self.truth):,} flights are sent")
+        self.stop(*self.processes.keys() - self._leaving - {"reader"})
+        self.stop("reader")
+        self.listen()
+        self.check_offsets()
 
     def close(self) -> None:
         """Leave no process behind."""
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.kill()
             process.wait()
         self._lines.close()
         self._producer.close()
 
-    def _start(self, *names: str) -> None:
+    def start(self, *names: str) -> None:
+        """Start processes."""
         for name in names:
             command = [sys.executable, self.program, "--role", name, "--run", self.run]
-            command += ["--bootstrap-servers", self._address, "--out", str(self._out)]
+            command += ["--bootstrap-servers", self.address, "--out", str(self._out)]
             with (self._out / f"{name}.log").open("ab") as log:
-                self._processes[name] = subprocess.Popen(  # noqa: S603  # starts itself
+                self.processes[name] = subprocess.Popen(  # noqa: S603  # starts itself
                     command, stdin=subprocess.PIPE, stdout=log, stderr=log
                 )
 
-    def _join(self, *names: str) -> None:
-        self._start(*names)
+    def join(self, *names: str) -> None:
+        """Start workers, and wait until the table has flights of each."""
+        self.start(*names)
         tell(f"workers join: {', '.join(names)}")
-        self._wait(lambda: self._workers.issuperset(names), f"flights of {', '.join(names)}")
+        self.wait(lambda: self._workers.issuperset(names), f"flights of {', '.join(names)}")
 
-    def _kill(self, name: str) -> None:
-        process = self._processes.pop(name)
+    def kill(self, name: str) -> None:
+        """Kill a worker, and wait until the others have taken over."""
+        process = self.processes.pop(name)
         process.kill()
         process.wait()
-        self._show_all(f"worker {name} is killed")
+        self.show_all(f"worker {name} is killed")
 
-    def _stop(self, *names: str) -> None:
+    def stop(self, *names: str) -> None:
         """End processes by SIGTERM, which has a worker hand over what it owns."""
         self._leaving.update(names)
-        processes = [self._processes[name] for name in names]
+        processes = [self.processes[name] for name in names]
         for process in processes:
             process.terminate()
-        self._wait(
-            lambda: all(each.poll() == 0 for each in processes), f"end of {', '.join(names)}"
-        )
+        self.wait(lambda: all(each.poll() == 0 for each in processes), f"end of {', '.join(names)}")
 
-    def _show_all(self, event: str) -> None:
+    def show_all(self, event: str) -> None:
         """Tell what has happened, and wait until the table has what was sent before."""
         tell(event)
         sent = self._sent.copy()
-        self._wait(lambda: sent <= self._shown, f"{event}, and the table has all from before")
+        self.wait(lambda: sent <= self._shown, f"{event}, and the table has all from before")
 
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Send flights until something holds; raises StoryError when that takes too long."""
         end = time.monotonic() + self.patience_s
         while not holds():
             if time.monotonic() > end:
@@ -252,12 +249,12 @@ class Story:
                 )
             self._send()
             self._watch()
-            self._listen()
+            self.listen()
             time.sleep(TURN_S)
 
     def _send(self) -> None:
         """Send some flights, each to the partition of its aircraft, and note what must become."""
-        for flight in itertools.islice(self._flights, self._a_turn):
+        for flight in itertools.islice(self._flights, self.a_turn):
             number = zlib.crc32(flight.key or b"") % self._partitions
             aircraft, delay = (flight.key or b"").decode(), delay_of(flight.value)
             self._totals[number, aircraft] += delay
@@ -268,7 +265,7 @@ class Story:
                 self._producer.send(self.run, flight.value, key=flight.key, partition=number)
             )
 
-    def _check_offsets(self) -> None:
+    def check_offsets(self) -> None:
         """Compare what was noted with what the broker has acknowledged."""
         for row, future in zip(self.truth, self._futures, strict=True):
             place = future.result(self.patience_s)
@@ -277,13 +274,13 @@ class Story:
 
     def _watch(self) -> None:
         """Notice a process that has ended by itself, or badly."""
-        for name, process in self._processes.items():
+        for name, process in self.processes.items():
             code = process.poll()
             if code or (code == 0 and name not in self._leaving):
                 last = (self._out / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
                 raise StoryError("\n".join([f"{name} has ended with {code}:", *last]))
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
         """Hear what the reader has found."""
         *lines, self._rest = (self._rest + self._lines.read()).split("\n")
         for line in map(json.loads, lines):
@@ -319,69 +316,20 @@ def played(
     }
 
 
-def tell(progress: str) -> None:
-    """Print what happens."""
-    print(progress, file=sys.stderr, flush=True)
-
-
 def main(
     description: str | None = __doc__,
     make_story: type[Story] = Story,
     operate: Callable[[argparse.Namespace], None] = work,
 ) -> int:
     """Play it, or be one of its processes."""
-    given = arguments(description)
-    if given.role:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        threading.Thread(target=end_with_the_story, daemon=True).start()
-        (read if given.role == "reader" else operate)(given)
-        return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    tell(f"the output is in {given.out}")
-    try:
-        with contextlib.nullcontext() if given.bootstrap_servers else EmbeddedBroker() as own:
-            address = own.bootstrap_servers if own else given.bootstrap_servers
-            result = played(given, address, make_story)
-    except (StoryError, KohortError) as error:
-        tell(f"the story has failed: {error}")
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    told = ", ".join(f"{value:,} {what}" for what, value in result.items())
-    print(json.dumps(result) if given.json else told.replace("_", " "))
-    if result["missing"] or result["too_many"]:
-        tell("the table is not what was sent")
-        return 1
-    return 0
-
-
-def arguments(description: str | None) -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = parsed(command_line(description, quick="fewer flights, and no kill"))
+    be_process = read if given.role == "reader" else operate
+    return run(
+        given,
+        lambda address: played(given, address, make_story),
+        be_process,
+        wrong=("missing", "too_many"),
     )
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="an Apache Kafka, where it makes topics of its own; else an embedded broker runs",
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer flights, and no kill")
-    parser.add_argument("--json", action="store_true", help="the result as JSON")
-    parser.add_argument("--out", type=Path, help="folder for the table and what processes print")
-    for own in ("--role", "--run"):  # of the processes that it starts
-        parser.add_argument(own, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    given.out = given.out or Path(tempfile.mkdtemp(prefix="kohort-region-"))
-    given.out.mkdir(parents=True, exist_ok=True)
-    if not given.role and any(given.out.iterdir()):
-        parser.error(f"{given.out} is not empty")
-    return given
-
-
-def end_with_the_story() -> None:
-    """End this process when the one that started it is gone, however that ended."""
-    os.read(0, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -133,30 +133,30 @@ class SparkStory(Story):
 
     def play(self, flights: int, *, kill: bool) -> None:
         """Let everything happen, one after the other, while flights are sent."""
-        with AdminClient(bootstrap_servers=self._address) as admin:
+        with AdminClient(bootstrap_servers=self.address) as admin:
             admin.create_topics([NewTopic(self.run, PARTITIONS)])
-        self._start("reader")
-        self._join("north")
-        self._join("south")
+        self.start("reader")
+        self.join("north")
+        self.join("south")
         if kill:
-            self._kill("north")
-            self._start("north")
-            self._show_all("application north comes back")
-        self._stop("south")
-        self._show_all("application south has left in order")
-        self._wait(lambda: len(self.truth) >= flights, "all flights are sent")
-        self._a_turn = 0
-        self._show_all(f"all {len(self.truth):,} flights are sent")
-        self._stop("north")
-        self._stop("reader")
-        self._listen()
-        self._check_offsets()
+            self.kill("north")
+            self.start("north")
+            self.show_all("application north comes back")
+        self.stop("south")
+        self.show_all("application south has left in order")
+        self.wait(lambda: len(self.truth) >= flights, "all flights are sent")
+        self.a_turn = 0
+        self.show_all(f"all {len(self.truth):,} flights are sent")
+        self.stop("north")
+        self.stop("reader")
+        self.listen()
+        self.check_offsets()
 
-    def _kill(self, name: str) -> None:
+    def kill(self, name: str) -> None:
         """Kill an application and all that it has started: JVM, source and tasks."""
-        for each in psutil.Process(self._processes[name].pid).children(recursive=True):
+        for each in psutil.Process(self.processes[name].pid).children(recursive=True):
             each.kill()
-        super()._kill(name)
+        super().kill(name)
 
 
 if __name__ == "__main__":
