@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Producer
@@ -77,17 +78,17 @@ def fill(bootstrap: str, records: int, partitions: int) -> None:
         raise SystemExit("the records could not be produced")
 
 
-def ours(bootstrap: str, records: int) -> Total:
+def ours(records: int, **settings: Any) -> Total:  # noqa: ANN401  # as `Consumer` takes them
     """Read columns."""
     import pyarrow.compute as pc
 
     count = value_bytes = 0
     with Consumer(
         TOPIC,
-        bootstrap_servers=bootstrap,
         group_id=uuid.uuid4().hex,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        **settings,
     ) as consumer:
         while count < records:
             batch = consumer.poll_arrow(timeout_ms=1_000)
@@ -173,7 +174,9 @@ def embedded_broker(data: Path) -> Iterator[str]:
             process.terminate()
 
 
-def _expect(total: Total) -> harness.Check:
+def expect(total: Total) -> harness.Check:
+    """Return what raises unless all was read."""
+
     def check(answer: object) -> None:
         if answer != total:
             raise AssertionError(f"read {answer}, produced {total}")
@@ -201,8 +204,8 @@ def java_seconds(answer: object) -> float:
 def run(options: argparse.Namespace, folder: Path) -> harness.Result:
     """Measure everybody, on one broker or two."""
     records, tenth = options.records, options.records // 10
-    everything = _expect(Total(records, records * VALUE_BYTES))
-    part = _expect(Total(tenth, tenth * VALUE_BYTES))
+    everything = expect(Total(records, records * VALUE_BYTES))
+    part = expect(Total(tenth, tenth * VALUE_BYTES))
     properties = folder / "java.properties"
     properties.write_text("auto.offset.reset=earliest\nenable.auto.commit=false\n")
     with (
@@ -213,8 +216,10 @@ def run(options: argparse.Namespace, folder: Path) -> harness.Result:
         fill(at, records, options.partitions)
         fill(embedded, records, options.partitions)
         sides = [
-            harness.Side(OURS, lambda: ours(at, records), records, everything),
-            harness.Side(EMBEDDED, lambda: ours(embedded, records), records, everything),
+            harness.Side(OURS, lambda: ours(records, bootstrap_servers=at), records, everything),
+            harness.Side(
+                EMBEDDED, lambda: ours(records, bootstrap_servers=embedded), records, everything
+            ),
             harness.Side(AIOKAFKA, lambda: aiokafka(at, records), records, everything),
             harness.Side(KAFKA_PYTHON, lambda: kafka_python(at, tenth), tenth, part),
             harness.Side(

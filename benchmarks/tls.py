@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +30,6 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness, poll_arrow  # noqa: E402  # found only after the line above
 from kohort.cli.command_config import read_command_config  # noqa: E402  # as above
-from kohort.client import Consumer  # noqa: E402  # as above
 from kohort.client.config import ConsumerConfig, make_from_kafka  # noqa: E402  # as above
 from kohort.client.connecting import connect  # noqa: E402  # as above
 from kohort.client.connection import Connection  # noqa: E402  # as above
@@ -121,25 +119,6 @@ def _receive(source: ssl.SSLSocket, view: memoryview) -> None:
         view = view[count:]
 
 
-def ours(settings: dict[str, Any], records: int) -> poll_arrow.Total:
-    """Read columns."""
-    import pyarrow.compute as pc
-
-    count = value_bytes = 0
-    with Consumer(
-        poll_arrow.TOPIC,
-        group_id=uuid.uuid4().hex,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        **settings,
-    ) as consumer:
-        while count < records:
-            batch = consumer.poll_arrow(timeout_ms=1_000)
-            count += batch.num_rows
-            value_bytes += pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0
-    return poll_arrow.Total(count, value_bytes)
-
-
 # --------------------------------------------------------------------------- authentication
 
 
@@ -185,14 +164,6 @@ def embedded_broker(folder: Path) -> Iterator[dict[str, str]]:
             process.terminate()
 
 
-def _expect(total: poll_arrow.Total) -> harness.Check:
-    def check(answer: object) -> None:
-        if answer != total:
-            raise AssertionError(f"read {answer}, produced {total}")
-
-    return check
-
-
 def _check_raw(least: int) -> harness.Check:
     def check(answer: object) -> None:
         assert isinstance(answer, int)
@@ -213,9 +184,11 @@ def sides(kafka: SecuredKafka, folder: Path, options: argparse.Namespace) -> lis
         "auto.offset.reset=earliest\nenable.auto.commit=false\nsecurity.protocol=SSL\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={kafka.authority.ca}\n"
     )
-    everything = _expect(poll_arrow.Total(records, value_bytes))
+    everything = poll_arrow.expect(poll_arrow.Total(records, value_bytes))
     return [
-        harness.Side(OURS, lambda: ours(kafka.settings("SSL"), records), records, everything),
+        harness.Side(
+            OURS, lambda: poll_arrow.ours(records, **kafka.settings("SSL")), records, everything
+        ),
         harness.Side(
             RAW, lambda: raw(address, context, requests), records, _check_raw(value_bytes)
         ),
