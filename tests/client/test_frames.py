@@ -26,7 +26,8 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
         count = min(next(sizes, len(data)), len(room), len(data) - at)
         room[:count] = data[at : at + count]
         at += count
-        frames += [bytes(frame) for frame in reader.received(count)]
+        if not reader.is_part(count):
+            frames += [bytes(frame) for frame in reader.received(count)]
     return frames
 
 

@@ -269,6 +269,10 @@ class Connection:
         """Return where the transport shall receive to."""
         return self._reader.buffer()
 
+    def is_part(self, count: int) -> bool:
+        """Take `count` received bytes if no frame becomes whole with them; return whether."""
+        return self._reader.is_part(count)
+
     def received(self, count: int, now: int) -> None:
         """Take note that `count` bytes were received into the buffer.
 
@@ -350,7 +354,7 @@ class Connection:
                 return RequestTimedOutError(
                     f"{type(leaving.pending.request).__name__} could not be sent in time"
                 )
-        if self._is_due(self._work_due, now):
+        if self._work_due is not None and self._work_due <= now:
             return RequestTimedOutError("authentication got no token, or no hash, in time")
         late = [pending for pending in self._waiting if pending.deadline <= now]
         for pending in late:
@@ -371,10 +375,6 @@ class Connection:
         self._events += [Failed(token, error) for token in tokens if token != _OWN]
 
     # ----------------------------------------------------------------------------- inside
-
-    @staticmethod
-    def _is_due(due: int | None, now: int) -> bool:
-        return due is not None and due <= now
 
     def _may_send(self, now: int) -> bool:
         return (
@@ -410,9 +410,7 @@ class Connection:
         flight = self._in_flight[0]
         number = frames.correlation_id_of(frame)
         if number != flight.correlation_id:
-            raise RemoteProtocolError(
-                f"the answer has correlation id {number}, expected {flight.correlation_id}"
-            )
+            raise RemoteProtocolError(f"correlation id {number}, expected {flight.correlation_id}")
         if self.state is ConnectionState.NEGOTIATING:
             self._negotiated(frame, flight.version, now)
             return

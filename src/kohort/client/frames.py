@@ -69,6 +69,13 @@ class FrameReader:
             return self._frame[self._filled :]
         return self._scratch[self._held :]
 
+    def is_part(self, count: int) -> bool:
+        """Take `count` bytes in the buffer if no frame becomes whole with them; return whether."""
+        if self._frame is None or self._filled + count >= len(self._frame):
+            return False
+        self._filled += count
+        return True
+
     def received(self, count: int) -> Iterator[memoryview]:
         """Take note of `count` bytes in the buffer; yield the frames that are whole now.
 
@@ -76,11 +83,9 @@ class FrameReader:
             RemoteProtocolError: A frame is longer than the limit.
         """
         if self._frame is not None:
-            self._filled += count
-            if self._filled < len(self._frame):
-                return
-            frame, self._frame = self._frame, None
-            yield frame
+            if not self.is_part(count):
+                frame, self._frame = self._frame, None
+                yield frame
             return
         self._held += count
         yield from self._cut()

@@ -23,8 +23,8 @@ from kohort.errors import (
 if TYPE_CHECKING:
     from kohort.client.transport import BrokerConnection
 
-# Four records of TLS; one socket is read into it at a time.
-_RECEIVED_AT_ONCE = 65_536
+# Sixteen records of TLS; memory is taken as bytes arrive.
+_RECEIVED_AT_ONCE = 262_144
 
 _OWN_CERTIFICATE = (
     "the broker wants a certificate of the client that it trusts: set ssl.keystore.location, or"

@@ -265,7 +265,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Handle what was received."""
         if self._traffic is not None:
             self._traffic.received += nbytes
-        self._handle(self._machine.received, nbytes)
+        if not self._machine.is_part(nbytes):  # a large answer comes in hundreds of parts
+            self._handle(self._machine.received, nbytes)
 
     def _handle(self, give: Callable[[T, int], None], what: T) -> None:
         """Give the machine something, and the time."""
