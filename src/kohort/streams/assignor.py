@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from immutables import Map
 
@@ -47,6 +47,11 @@ from kohort.types import TopicPartition
 from kohort.values import replace
 
 Heard = Callable[[TaskEffects], None]
+Clock = Callable[[], int]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class LearnerAssignor(Assignor):
@@ -58,6 +63,8 @@ class LearnerAssignor(Assignor):
         client_tags: Where the instance runs (KIP-708).
         dormant: State that is on disk, with the lag of each task as far as it is known.
         workers: How many workers the instance has.
+        clock: Returns the time in milliseconds, of a clock that never goes back; the machines of
+            member and leader know no other.
 
     Attributes:
         heard: Called with what each input leads to, in the thread that brought the input.
@@ -76,11 +83,15 @@ class LearnerAssignor(Assignor):
         client_tags: Mapping[str, str] = Map(),
         dormant: Lags = Map(),
         workers: int = 1,
+        clock: Clock = _now_ms,
     ) -> None:
         self.heard: Heard = _nobody
         self.is_member: Callable[[], bool] = lambda: True
         self.counts: Mapping[str, int] = Map()
         self._topology = topology
+        self._settings = settings
+        self._dormant = dormant
+        self._clock = clock
         self._lock = Lock()
         self._member = TaskMachine(topology, Map(client_tags), workers)
         self._member.session = TaskSession(dormant=dormant)
@@ -90,6 +101,20 @@ class LearnerAssignor(Assignor):
         self._rejoin = ""
         self._deadline: int | None = None
 
+    def __copy__(self) -> Self:
+        """Return one for another member: with the same settings, and what was on disk at first."""
+        member = self._member
+        copied = type(self)(
+            self._topology,
+            self._settings,
+            member.client_tags,
+            self._dormant,
+            member.workers,
+            self._clock,
+        )
+        copied.counts, copied.protocol_type = self.counts, self.protocol_type
+        return copied
+
     @property
     def session(self) -> TaskSession:
         """What the member knows; a value."""
@@ -97,7 +122,7 @@ class LearnerAssignor(Assignor):
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` is due, in milliseconds of `time.monotonic`; None: never."""
+        """When `tick` is due, by the clock that it was given; None: never."""
         return self._deadline
 
     # ------------------------------------------------------------------------- the client's calls
@@ -170,19 +195,15 @@ class LearnerAssignor(Assignor):
     # ------------------------------------------------------------------------------- the machines
 
     def _decide(self, event: MemberInput) -> TaskEffects:
-        effects = self._member.decide(event, _now_ms())
+        effects = self._member.decide(event, self._clock())
         self._member.install(effects)
         return effects
 
     def _lead(self, event: Elected | Followed | Tick) -> LeaderEffects:
-        effects = self._leader.decide(event, _now_ms())
+        effects = self._leader.decide(event, self._clock())
         self._leader.install(effects)
         self._deadline = effects.deadline
         return effects
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def _nobody(_effects: TaskEffects) -> None:

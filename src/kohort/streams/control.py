@@ -40,6 +40,8 @@ class ControlLog:
     Args:
         application: Name of the application.
         settings: How to reach the brokers.
+        consumer: Reads the topic, without a group; None: one is made.
+        producer: Appends to it; None: one is made.
 
     Attributes:
         state: What was read so far.
@@ -48,13 +50,19 @@ class ControlLog:
             give topics no ids.
     """
 
-    def __init__(self, application: str, settings: ClientSettings) -> None:
+    def __init__(
+        self,
+        application: str,
+        settings: ClientSettings,
+        consumer: AsyncConsumer | None = None,
+        producer: AsyncProducer | None = None,
+    ) -> None:
         self.state = ControlState()
         self.heard: Heard = lambda _state: None
         self.origin = ""
         self._application = application
         self._place = TopicPartition(control_topic(application), 0)
-        self._consumer = AsyncConsumer(
+        self._consumer = consumer or AsyncConsumer(
             **consumer_settings(
                 settings,
                 auto_offset_reset="earliest",
@@ -63,7 +71,9 @@ class ControlLog:
                 max_partition_fetch_bytes=4 * RECORD_BYTES_MAX,
             )
         )
-        self._producer = AsyncProducer(**producer_settings(settings, acks="all", linger_ms=0))
+        self._producer = producer or AsyncProducer(
+            **producer_settings(settings, acks="all", linger_ms=0)
+        )
         self._read = 0
         self._advanced = asyncio.Event()
 

@@ -110,6 +110,7 @@ class Restorer:
         application: Name of the application.
         settings: How the instance works.
         clients: How to reach the brokers.
+        consumer: Reads changelogs, without a group; None: one is made.
 
     Attributes:
         records: Changelog records that were applied.
@@ -117,12 +118,18 @@ class Restorer:
         consumer: Reads them.
     """
 
-    def __init__(self, application: str, settings: StreamSettings, clients: ClientSettings) -> None:
+    def __init__(
+        self,
+        application: str,
+        settings: StreamSettings,
+        clients: ClientSettings,
+        consumer: AsyncConsumer | None = None,
+    ) -> None:
         self.records = 0
         self.busy_s = 0.0
         self._application = application
         self._settings = settings
-        self.consumer = AsyncConsumer(
+        self.consumer = consumer or AsyncConsumer(
             **consumer_settings(
                 clients,
                 auto_offset_reset="none",
@@ -134,7 +141,7 @@ class Restorer:
         self._replays: dict[TopicPartition, Replay] = {}
         self._changed = asyncio.Event()
         self._allowed = 0.0
-        self._refilled = time.monotonic()
+        self._refilled = 0.0
         self._is_open = True
 
     async def close(self) -> None:
@@ -217,13 +224,14 @@ class Restorer:
             ChangelogTruncatedError: One ends before that, and does not come back.
             KafkaError: The brokers cannot be asked.
         """
-        until = time.monotonic() + _APPEARS_S
+        now = asyncio.get_running_loop().time
+        until = now() + _APPEARS_S
         while True:
             found = await self.consumer.end_offsets(partitions) if partitions else {}
             short = {p: end for p, end in least.items() if found.get(p, end) < end}
             if not short:
                 return found
-            if time.monotonic() > until:
+            if now() > until:
                 partition, end = min(short.items())
                 raise ChangelogTruncatedError(
                     f"{partition.topic}-{partition.partition} ends at offset {found[partition]},"
@@ -279,7 +287,7 @@ class Restorer:
         rate = self._settings.learner_records_per_s
         budget = self._settings.restore_budget
         while rate is not None and not any(r.is_urgent for r in self._replays.values()):
-            now = time.monotonic()
+            now = asyncio.get_running_loop().time()
             most = max(1.0, rate * _RATE_WINDOW_S)
             self._allowed = min(most, self._allowed + (now - self._refilled) * rate)
             self._refilled = now

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 
 from immutables import Map
@@ -27,7 +26,7 @@ from kohort.streams.assignment.leader import OtherTopicsError
 from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState, TaskEffects
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.assignor import Clock, LearnerAssignor
 from kohort.streams.changelogs import check_changelogs
 from kohort.streams.committing import changelog_table
 from kohort.streams.control import ControlLog
@@ -202,6 +201,7 @@ class StreamsInstance:
             settings.client_tags,
             dormant,
             settings.workers,
+            _clock(asyncio.get_running_loop()),
         )
         assignor.protocol_type = settings.protocol_type
         consumer = self._consumer = AsyncConsumer(
@@ -255,15 +255,7 @@ class StreamsInstance:
     # ------------------------------------------------------------------------------ the main loop
 
     async def _run(self, owning: Owning) -> None:
-        background = [
-            asyncio.create_task(owning.control.follow()),
-            asyncio.create_task(owning.restorer.run()),
-            asyncio.create_task(self._look_after(owning)),
-            asyncio.create_task(TopicWatch(owning, self._counts).run()),
-            asyncio.create_task(
-                Purger(owning, self._clients, self._settings.purge_interval_ms).run()
-            ),
-        ]
+        background = [asyncio.create_task(each) for each in self._background(owning)]
         try:
             owning.consumer.subscribe(
                 sorted(self._application.topology.topics), listener=owning.listener
@@ -271,6 +263,16 @@ class StreamsInstance:
             await self._work(owning, background)
         finally:
             await self._leave(owning, background)
+
+    def _background(self, owning: Owning) -> list[Coroutine[object, object, None]]:
+        """Return what is done beside the main loop, for as long as that runs."""
+        return [
+            owning.control.follow(),
+            owning.restorer.run(),
+            self._look_after(owning),
+            TopicWatch(owning, self._counts).run(),
+            Purger(owning, self._clients, self._settings.purge_interval_ms).run(),
+        ]
 
     async def _work(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
         """Process until `stop`, and commit; what takes too long after that is broken off."""
@@ -300,9 +302,10 @@ class StreamsInstance:
 
     async def _finish(self, owning: Owning) -> None:
         """Commit; where the group awaits a plan, go on until it is there and try again."""
-        until = time.monotonic() + _FINISHING_S
+        now = asyncio.get_running_loop().time
+        until = now() + _FINISHING_S
         await self._commit(owning)
-        while owning.is_unfinished() and time.monotonic() < until:
+        while owning.is_unfinished() and now() < until:
             await self._step(owning)
             await self._commit(owning)
 
@@ -333,7 +336,8 @@ class StreamsInstance:
         for partition, records in found.items():
             owning.add(partition, records)
         await self._turns.take(owning)
-        if time.monotonic() - self._committed_at >= self._settings.commit_interval_ms / 1000:
+        now = asyncio.get_running_loop().time()
+        if now - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
 
     async def _is_of_an_older_program(self, error: KohortError, owning: Owning) -> bool:
@@ -347,7 +351,7 @@ class StreamsInstance:
         return await is_of_the_group(self._application, owning.control)
 
     async def _commit(self, owning: Owning) -> None:
-        self._committed_at = time.monotonic()
+        self._committed_at = asyncio.get_running_loop().time()
         dirty = [each for each in owning.in_role(Role.RUNNING) if each.is_dirty]
         if dirty:
             await owning.commit(dirty)
@@ -361,7 +365,7 @@ class StreamsInstance:
             lags = owning.lags()
             if lags:
                 owning.assignor.tell(LagMeasured(lags))
-            now = time.monotonic()
+            now = asyncio.get_running_loop().time()
             if now - self._checkpointed_at >= self._settings.checkpoint_interval_ms / 1000:
                 self._checkpointed_at = now
                 owning.checkpoint_followed()
@@ -439,6 +443,11 @@ def warm_up() -> None:
     import kohort.client.frames  # noqa: F401  # loaded, no more
 
     changelog_table([(b"", None)], 0).column("key").to_pylist()
+
+
+def _clock(loop: asyncio.AbstractEventLoop) -> Clock:
+    """Return a clock with the time of a loop, in milliseconds."""
+    return lambda: int(loop.time() * 1000)
 
 
 def _nobody(_event: StreamsEvent) -> None:
