@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 
+from kohort.client.records import ConsumerRecord
 from kohort.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -28,7 +29,7 @@ from kohort.streams.holding import Held, Role
 from kohort.streams.records import Started
 from kohort.streams.restoring import Replay
 from kohort.types import TopicPartition
-from tests.streams.stubs import NOWHERE, WAIT_S, Stand, record, until
+from tests.streams.stubs import NOWHERE, WAIT_S, Consumer, Stand, record, until
 from tests.streams.test_following import TASK, batch, followed
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -96,6 +97,34 @@ def test_a_poll_that_fails_is_tried_again(
 
     run(polled())
     assert any(str(error) in each for each in caplog.messages)
+
+
+class GivenUp(Consumer):
+    """A consumer whose member has given up: each poll raises why."""
+
+    def __init__(self, error: KohortError) -> None:
+        super().__init__([FIRST])
+        self.fatal = error
+
+    @property
+    def membership(self) -> Any:
+        return self
+
+    async def poll(self, _timeout_ms: int) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+        raise self.fatal
+
+
+@pytest.mark.parametrize("error", PASSING, ids=named)
+def test_a_member_that_has_given_up_ends_the_instance(error: KohortError) -> None:
+    """A code that often passes, such as UNKNOWN_SERVER_ERROR to a JoinGroup, is final then."""
+
+    async def polled() -> None:
+        async with Stand(counting()) as stand:
+            stand.owning.consumer = cast("Any", GivenUp(error))
+            with pytest.raises(type(error)):
+                await stand.step()
+
+    run(polled())
 
 
 @pytest.mark.parametrize("error", LASTING, ids=named)

@@ -62,6 +62,12 @@ def is_session_over(consumer: AsyncConsumer) -> bool:
     return membership is not None and membership.is_session_over
 
 
+def is_out_for_good(consumer: AsyncConsumer) -> bool:
+    """Whether the member has given up, so that each further poll raises what the last one did."""
+    membership = consumer.core.membership
+    return membership is not None and membership.fatal is not None
+
+
 def member_settings(
     application: Application, clients: ClientSettings, assignor: LearnerAssignor
 ) -> ConsumerSettings:

@@ -35,7 +35,12 @@ from kohort.streams.events import RebalanceAsked, StreamsEvent
 from kohort.streams.growth import TopicWatch
 from kohort.streams.holding import Role
 from kohort.streams.interface import Application, StreamTask
-from kohort.streams.membership import ask_to_rebalance, check_clients, member_settings
+from kohort.streams.membership import (
+    ask_to_rebalance,
+    check_clients,
+    is_out_for_good,
+    member_settings,
+)
 from kohort.streams.owning import Owning
 from kohort.streams.programs import check_program, different, is_of_the_group
 from kohort.streams.purging import Purger
@@ -328,7 +333,7 @@ class StreamsInstance:
         try:
             found = await owning.consumer.poll(timeout_ms)
         except KohortError as error:
-            if not (may_go_on(error) or await self._is_of_an_older_program(error, owning)):
+            if not await self._may_poll_again(error, owning):
                 raise
             log.warning("%s: %s; trying again", self._application.name, error)
             await asyncio.sleep(AGAIN_S)
@@ -339,6 +344,11 @@ class StreamsInstance:
         now = asyncio.get_running_loop().time()
         if now - self._committed_at >= self._settings.commit_interval_ms / 1000:
             await self._commit(owning)
+
+    async def _may_poll_again(self, error: KohortError, owning: Owning) -> bool:
+        if is_out_for_good(owning.consumer):
+            return False
+        return may_go_on(error) or await self._is_of_an_older_program(error, owning)
 
     async def _is_of_an_older_program(self, error: KohortError, owning: Owning) -> bool:
         """Whether no plan could be made because of a member with an older program, which will stop.
