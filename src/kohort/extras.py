@@ -10,6 +10,7 @@ from kohort.errors import KohortError
 
 # The extra that brings a package, by the name under which it is imported.
 EXTRAS = {
+    "aws_msk_iam_sasl_signer": "msk",
     "confluent_kafka": "demo",
     "cryptography": "tls",
     "deltalake": "spark",

@@ -75,7 +75,6 @@ def test_a_setting_without_its_protocol_is_refused(name: str) -> None:
         ({"security_protocol": "TLS"}, "can be PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security_protocol": "SASL_SSL"}, "sasl.mechanism is needed"),
         ({**PLAIN, "sasl_mechanism": "GSSAPI"}, "Kerberos is not supported; supported are PLAIN"),
-        ({**PLAIN, "sasl_mechanism": "AWS_MSK_IAM"}, "IAM of Amazon MSK .* SCRAM-SHA-512"),
         ({**PLAIN, "sasl_mechanism": "CRAM-MD5"}, "not known; supported are"),
         ({**PLAIN, "security_protocol": "SASL_PLAINTEXT"}, "would send the password readable"),
         ({**PLAIN, "sasl_password": ""}, "there is no password"),

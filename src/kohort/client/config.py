@@ -84,8 +84,7 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the values."""
-        self.addresses()
-        self.check_security()
+        self.check_security([host for host, _ in self.addresses()])
         for name in defaults(type(self)):
             value = getattr(self, name)
             if value is not None and name in _AT_LEAST_ONE and value < 1:

@@ -19,9 +19,10 @@ _CHECKED = (
     "certificates are always checked; to trust one that no authority has signed give it as"
     " ssl.ca.location"
 )
-# What Java needs for tokens of an endpoint, and this client does without being told to.
+# What Java needs for tokens of an endpoint or of AWS, and this client does without being told to.
 _KNOWN_CLASSES = {
     "sasl.login.callback.handler.class": "OAuthBearerLoginCallbackHandler",
+    "sasl.client.callback.handler.class": "IAMClientCallbackHandler",
     "sasl.oauthbearer.jwt.retriever.class": "ClientCredentialsJwtRetriever",
     "sasl.oauthbearer.method": "oidc",
 }

@@ -107,9 +107,16 @@ class OAuthBearer:
     Args:
         token: Returns a token that is valid now, or something to await for one.
         extensions: What else the broker is told (KIP-342).
+        name: What the mechanism is called in the settings, for people.
     """
 
-    def __init__(self, token: Callable[[], Token], extensions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        token: Callable[[], Token],
+        extensions: Mapping[str, str],
+        name: str = "OAUTHBEARER",
+    ) -> None:
+        self._name = name
         # A provider may hang: it must not take the threads that look up hosts along.
         self._work = Work(token, OneAside(token, "kohort-token"))
         self._extensions = "".join(f"\x01{name}={value}" for name, value in extensions.items())
@@ -119,13 +126,14 @@ class OAuthBearer:
         token = _legal_token((yield self._work))
         yield from _handshake("OAUTHBEARER")
         message = f"n,,\x01auth=Bearer {token}{self._extensions}\x01\x01".encode()
-        answer = yield from _authenticate(message, "OAUTHBEARER")
+        answer = yield from _authenticate(message, self._name)
         if answer.auth_bytes:
             # RFC 7628: the server says why, the client answers, and only then the server refuses.
             why = _refusal(bytes(answer.auth_bytes))
-            yield from _authenticate(b"\x01", f"OAUTHBEARER ({why})")
+            yield from _authenticate(b"\x01", f"{self._name} ({why})")
             raise AuthenticationError(
-                ErrorCode.SASL_AUTHENTICATION_FAILED, f"OAUTHBEARER: the token is refused: {why}"
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"{self._name}: the token is refused: {why}",
             )
         return answer.session_lifetime_ms
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.config import ClientConfig
+from kohort.client.msk_iam import IAM, IamTokens
 from kohort.client.renewed import RenewedFiles
 from kohort.client.tls import Tls
 from kohort.client.tls_context import tls_context
@@ -54,6 +55,9 @@ def _authenticator(config: ClientConfig) -> Authenticator:
         token = endpoint.token if endpoint else called(provider) if provider else None
         assert token is not None  # the settings are checked
         return OAuthBearer(token, config.oauth_extensions())
+    if config.mechanism == IAM:
+        tokens = IamTokens(config, [host for host, _ in config.addresses()])
+        return OAuthBearer(tokens.token, {}, IAM)
     username, password, is_token = config.user()
     if config.mechanism == "PLAIN":
         return Plain(username, password)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from ssl import SSLContext
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kohort.client.contradictions import dotted
 from kohort.client.jaas import JaasEntry, parse_jaas
+from kohort.client.msk_iam import IAM, check_iam
 from kohort.errors import ConfigError
 from kohort.values import defaults
 
@@ -27,7 +28,7 @@ TokenProvider: TypeAlias = Callable[[], Token] | TokenSource
 """Returns a token, or something to await for one; as a function, or as a method `token`."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", IAM)
 SECRETS = frozenset(
     {
         "ssl_truststore_password",
@@ -52,16 +53,15 @@ ALIASES = {
     "sasl_oauthbearer_client_credentials_client_secret": "sasl_oauthbearer_client_secret",
 }
 
-_NOT_BUILT = {
-    "GSSAPI": "Kerberos is not supported",
-    "AWS_MSK_IAM": "IAM of Amazon MSK is not supported as a mechanism; an MSK cluster takes"
-    " SCRAM-SHA-512, or OAUTHBEARER with a token of the package aws-msk-iam-sasl-signer-python",
-}
+_NOT_BUILT = {"GSSAPI": "Kerberos is not supported"}
 _MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "IAMLoginModule": (IAM,),
 }
+# What they send can be used by everybody who reads it.
+_READABLE = ("PLAIN", "OAUTHBEARER", IAM)
 _ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
 
@@ -88,12 +88,12 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             certificate; "" does not, so that anyone with a trusted certificate can pose as a
             broker.
         ssl_enabled_protocols: Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set.
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "AWS_MSK_IAM".
         sasl_username: Name of the user (PLAIN, SCRAM).
         sasl_password: Password of the user (PLAIN, SCRAM).
-        sasl_jaas_config: Both, or those of OAUTHBEARER, as Java's clients have them.
-        sasl_allow_unencrypted: Whether PLAIN and OAUTHBEARER may be used without TLS, where
-            everybody on the way can read the password or the token.
+        sasl_jaas_config: Both, or those of another mechanism, as Java's clients have them.
+        sasl_allow_unencrypted: Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS,
+            where everybody on the way can read the password or the token.
         sasl_oauth_token_provider: Returns a token of OAUTHBEARER, or something to await for one; a
             callable, or an object with a method `token`. Called for each connection, in a thread.
         sasl_oauthbearer_token_endpoint_url: Where to get tokens with client credentials (KIP-768).
@@ -101,6 +101,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         sasl_oauthbearer_client_secret: Client secret for that.
         sasl_oauthbearer_scope: Scope to ask for.
         sasl_oauthbearer_extensions: Extensions for the broker (KIP-342), "name=value,name=value".
+        sasl_aws_region: Region of an MSK cluster (AWS_MSK_IAM); if not set, the hosts of
+            `bootstrap_servers` tell.
         https_ca_location: PEM file or folder to trust at the token endpoint; the system's if not
             set.
     """
@@ -133,6 +135,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_client_secret: str | None = None
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_extensions: str | None = None
+    sasl_aws_region: str | None = None
     https_ca_location: str | None = None
 
     def __repr__(self) -> str:
@@ -167,8 +170,11 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         """Return `sasl_jaas_config`, parsed."""
         return None if self.sasl_jaas_config is None else parse_jaas(self.sasl_jaas_config)
 
-    def check_security(self) -> None:
+    def check_security(self, hosts: Collection[str]) -> None:
         """Check the values.
+
+        Args:
+            hosts: Of the bootstrap servers.
 
         Raises:
             ConfigError: They do not fit together, or would have no effect.
@@ -182,7 +188,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         if self.uses_tls:
             self._check_tls()
         if self.uses_sasl:
-            self._check_sasl()
+            self._check_sasl(hosts)
         elif self.https_ca_location is not None:
             raise ConfigError(f"https.ca.location has no effect without {dotted(_ENDPOINT)}")
 
@@ -235,7 +241,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError("ssl.enabled.protocols needs TLSv1.2, TLSv1.3, or both")
         return kept
 
-    def _check_sasl(self) -> None:
+    def _check_sasl(self, hosts: Collection[str]) -> None:
         mechanism = self.mechanism
         known = f"supported are {', '.join(MECHANISMS)}"
         if not mechanism:
@@ -244,7 +250,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"sasl.mechanism={mechanism}: {_NOT_BUILT[mechanism]}; {known}")
         if mechanism not in MECHANISMS:
             raise ConfigError(f"sasl.mechanism is not known; {known}")
-        is_in_the_clear = mechanism in ("PLAIN", "OAUTHBEARER") and not self.uses_tls
+        is_in_the_clear = mechanism in _READABLE and not self.uses_tls
         if is_in_the_clear and not self.sasl_allow_unencrypted:
             what = "password" if mechanism == "PLAIN" else "token"
             raise ConfigError(
@@ -253,8 +259,16 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
                 " trust, sasl.allow.unencrypted=true permits it"
             )
         self._check_jaas()
+        if mechanism != IAM and self.sasl_aws_region is not None:
+            raise ConfigError(f"sasl.aws.region is for sasl.mechanism={IAM}")
         if mechanism == "OAUTHBEARER":
             self._check_oauth()
+            return
+        if given := [*self._given("sasl_oauth"), *self._given("https_")]:
+            raise ConfigError(f"{dotted(given[0])} is for sasl.mechanism=OAUTHBEARER")
+        if mechanism == IAM:
+            self._refuse_user()
+            check_iam(self._jaas_options(), self.sasl_aws_region, hosts)
         else:
             self._check_user()
 
@@ -281,9 +295,13 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         is_token = entry.options.get("tokenauth", "").lower() == "true"
         return entry.options.get("username", ""), entry.options.get("password", ""), is_token
 
+    def _refuse_user(self) -> None:
+        if self.sasl_username is not None or self.sasl_password is not None:
+            raise ConfigError(
+                f"sasl.username and sasl.password have no effect with {self.mechanism}"
+            )
+
     def _check_user(self) -> None:
-        if given := [*self._given("sasl_oauth"), *self._given("https_")]:
-            raise ConfigError(f"{dotted(given[0])} is for sasl.mechanism=OAUTHBEARER")
         username, password, _ = self.user()
         if not username or not password:
             lacking = "password" if username else "username"
@@ -330,8 +348,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         return {} if entry is None else entry.options
 
     def _check_oauth(self) -> None:
-        if self.sasl_username is not None or self.sasl_password is not None:
-            raise ConfigError("sasl.username and sasl.password have no effect with OAUTHBEARER")
+        self._refuse_user()
         provider, url = self.sasl_oauth_token_provider, self.sasl_oauthbearer_token_endpoint_url
         if (provider is None) == (url is None):
             raise ConfigError(

@@ -68,7 +68,7 @@ class SecuritySettings(TypedDict, total=False):
     """Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set. Default: None."""
 
     sasl_mechanism: str | None
-    """"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER". Default: None."""
+    """"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "AWS_MSK_IAM". Default: None."""
 
     sasl_username: str | None
     """Name of the user (PLAIN, SCRAM). Default: None."""
@@ -77,11 +77,11 @@ class SecuritySettings(TypedDict, total=False):
     """Password of the user (PLAIN, SCRAM). Default: None."""
 
     sasl_jaas_config: str | None
-    """Both, or those of OAUTHBEARER, as Java's clients have them. Default: None."""
+    """Both, or those of another mechanism, as Java's clients have them. Default: None."""
 
     sasl_allow_unencrypted: bool
-    """Whether PLAIN and OAUTHBEARER may be used without TLS, where everybody on the way can read
-    the password or the token. Default: False.
+    """Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS, where everybody on the
+    way can read the password or the token. Default: False.
     """
 
     sasl_oauth_token_provider: TokenProvider | None
@@ -103,6 +103,11 @@ class SecuritySettings(TypedDict, total=False):
 
     sasl_oauthbearer_extensions: str | None
     """Extensions for the broker (KIP-342), "name=value,name=value". Default: None."""
+
+    sasl_aws_region: str | None
+    """Region of an MSK cluster (AWS_MSK_IAM); if not set, the hosts of `bootstrap_servers` tell.
+    Default: None.
+    """
 
     https_ca_location: str | None
     """PEM file or folder to trust at the token endpoint; the system's if not set. Default: None."""
