@@ -110,6 +110,13 @@ def test_a_newer_format_is_refused_by_name() -> None:
         decode(key, json.dumps(said).encode())
 
 
+def test_a_kind_that_only_a_newer_format_has_is_refused_by_its_format() -> None:
+    """It may change the fold, so it must not be passed over as a foreign record."""
+    said = f'{{"v":{FORMAT + 1}}}'.encode()
+    with pytest.raises(NewerRecordError, match=f"parade: format {FORMAT + 1}, this version knows"):
+        decode(b"parade/a.1/1", said)
+
+
 def test_a_record_of_format_1_has_no_later_fields() -> None:
     record = Claim(OPERATOR_A, 1, frozenset({P0}))
     key, value = encode(record, "1")

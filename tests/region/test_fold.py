@@ -108,6 +108,11 @@ RESET_ONCE = (*DONE, Ask("w", RESET, 2, 1), Reset(1, "c", 2, False, "asked"))
 
 REFUSED: dict[str, tuple[Iterable[RegionRecord], RegionRecord, str]] = {
     "another region": (TWO, RegionSettled("x", RegionSettings(group_id="h")), "is_first_or_equal"),
+    "a region of the same group with another setting": (
+        TWO,
+        RegionSettled("x", replace(SETTINGS, period_ms=7)),
+        "is_first_or_equal",
+    ),
     "a copy of a registration": (TWO, registered(A, 9), "is_no_copy"),
     "a late registration of one that is gone": (
         (*TWO, registered(A2, 8)),

@@ -11,6 +11,7 @@ from kohort.region.machines.events import (
     Folded,
     PartitionsLost,
     Revoked,
+    StartFound,
 )
 from kohort.region.machines.operator import OperatorState
 from kohort.region.machines.records import (
@@ -273,3 +274,35 @@ def test_a_cut_does_not_hold_a_partition_as_it_was_before_others_had_it() -> Non
     a.put(CutMade(cut.checkpoint, cut.attempt, Map({P: 50}), Map({P: before})))
     assert region.refused == []
     assert region.state.partition(P).position == 80
+
+
+def test_a_cut_does_not_hold_what_was_delivered_after_it() -> None:
+    """A partition is read while the cut is on its way: its records are in the next checkpoint."""
+    region = Region()
+    region.elect()
+    a = region.process("a", owns=[P])
+    a.deliver(P, 50)
+    a.cuts = False
+    region.pass_time(1_000)
+    cut = next(each.cut for each in reversed(a.seen) if each.cut)
+    a.put(Assigned(frozenset({Q})))
+    a.put(StartFound(Q, 5))
+    a.deliver(Q, 30)
+    a.put(CutMade(cut.checkpoint, cut.attempt, Map({P: 50}), Map({P: a.reads[P].read})))
+    assert region.state.completed == 1
+    assert (region.state.partition(P).position, region.state.partition(Q).position) == (50, 5)
+    a.cuts = True
+    region.pass_time(1_000)
+    assert region.state.partition(Q).position == 30
+
+
+def test_a_contribution_that_got_lost_is_said_again() -> None:
+    """The log does not show it, so it was not refused, and nothing has to go back."""
+    region, a, _ = two()
+    region.loses = Contribution
+    checkpoint(region)
+    assert a.id not in region.state.drain.contributions  # type: ignore[union-attr]  # it is open
+    region.give_up()
+    assert region.state.completed == 1
+    assert (region.state.attempt, region.state.must_reset) == (1, "")
+    assert region.state.partition(P).position == 50

@@ -109,12 +109,13 @@ def test_a_queue_that_is_not_full_any_more_starts_no_read_that_is_still_prepared
     on_a_loop(play)
 
 
-def test_a_read_that_is_told_otherwise_meanwhile_never_begins() -> None:
+@pytest.mark.parametrize("otherwise", [{"discard": 2}, {"stops": frozenset({PARTITION})}])
+def test_a_read_that_is_told_otherwise_meanwhile_never_begins(otherwise: dict[str, Any]) -> None:
     async def play() -> None:
         consumer, states, inbox = Consumer(), States(), Inbox(10)
         one = operating(consumer, states, inbox)
         one._do(OperatorEffects(session=None, reads=(Read(PARTITION, 116, "", 7),)))
-        one._do(OperatorEffects(session=None, discard=2))
+        one._do(OperatorEffects(session=None, **otherwise))
         consumer.done.clear()
         states.may_load.set()
         await asyncio.gather(*one._tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.region.errors import DifferentRegionError
 from kohort.region.machines.events import (
     Assigned,
     Close,
@@ -109,6 +110,18 @@ def test_an_operator_that_ends_before_it_is_registered_says_nothing() -> None:
     a.put(Folded(region.state))
     assert a.is_closed
     assert region.log == []
+
+
+def test_an_operator_of_the_same_group_with_another_setting_is_refused() -> None:
+    """It would wait otherwise than the others do, and they would evict it."""
+    region, _ = harness.one()
+    settings = replace(harness.SETTINGS, reset_timeout_ms=7)
+    other = harness.Process(region, "x", settings=settings)
+    other.put(Folded(region.state))
+    assert isinstance(other.failed, DifferentRegionError)
+    assert f"reset_timeout_ms is 7 here and {harness.SETTINGS.reset_timeout_ms} in the" in str(
+        other.failed
+    )
 
 
 def test_a_listener_of_an_operator_that_is_over_returns_at_once() -> None:

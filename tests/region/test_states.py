@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from immutables import Map
 
 from kohort.client import AdminClient, Consumer, NewTopic, Producer
-from kohort.region import KeyedState, ParquetDirectory
-from kohort.region.machines.state import RegionState
+from kohort.region import KeyedState, ParquetDirectory, RegionPartition
+from kohort.region.machines.state import OpenDrain, Partition, RegionState
 from kohort.region.operating import Operating
-from kohort.region.states import _checkpoint_of
+from kohort.region.states import StateTopic, _checkpoint_of
 from kohort.types import TopicPartition
 from tests.region.regions import eventually, name_of_topic, produce, running, visible, worker
 
 PARTITIONS = 4
+PARTITION = RegionPartition("t", "an-id", 0)
 LEFT = b"t/an-id/0/1/1/gone.a"
 LATER = b"t/an-id/0/999999/1/gone.a"
 
@@ -69,6 +72,29 @@ def test_what_a_killed_process_has_left_is_removed(
     assert found[LATER] == found[b"foreign"] == b"{}"
     others = [each for key, each in found.items() if key not in (LEFT, LATER, b"foreign")]
     assert sum(each is not None for each in others) == PARTITIONS
+
+
+def test_a_sweep_removes_nothing_to_which_the_open_checkpoint_may_refer() -> None:
+    """Its contributions name states that the log does not show yet."""
+    removed: list[bytes] = []
+
+    async def written() -> dict[bytes, tuple[int, int]]:
+        return {b"replaced": (1, 2), b"kept": (2, 3), b"left": (3, 3), b"open": (4, 4)}
+
+    async def send(_topic: str, _value: None, key: bytes, **_: int) -> asyncio.Future[None]:
+        removed.append(key)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    known = Partition(position=9, state="2:1:x")
+    state = RegionState(
+        completed=3, checkpoint=4, drain=OpenDrain(4, Map()), partitions=Map({PARTITION: known})
+    )
+    topic = cast("Any", StateTopic("r", {}))
+    topic._written, topic._producer = written, SimpleNamespace(send=send)
+    assert asyncio.run(topic.sweep(state)) == 2
+    assert removed == [b"replaced", b"left"]
 
 
 @pytest.mark.parametrize("key", [b"", b"foreign", b"t/i/0/x/1/w", b"t/i/0/-1/1/w"])

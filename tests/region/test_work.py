@@ -16,7 +16,7 @@ from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.region import OperatorId, RegionPartition
 from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
-from kohort.region.errors import FunctionError
+from kohort.region.errors import FunctionError, SinkError
 from kohort.region.machines.events import ControllerInput, Delivered, Publish, PublishFailed
 from kohort.region.machines.records import Ask, RegionSettings
 from kohort.region.starts import StartPosition
@@ -148,6 +148,27 @@ def test_a_checkpoint_that_cannot_be_shown_is_not_said_to_be_visible(
     (logged,) = caplog.records
     assert "the output of checkpoint 3 cannot become visible, which is tried again" in caplog.text
     assert bool(logged.exc_info) == (cause != str(error))
+
+
+def test_output_that_went_back_is_not_continued() -> None:
+    """It is looked at before each publication: afterwards readers would have seen the gap."""
+    done: list[str] = []
+
+    def check(_shown: int) -> None:
+        done.append("check")
+        raise SinkError("it went back")
+
+    async def play() -> list[ControllerInput]:
+        told: list[ControllerInput] = []
+        sink = SimpleNamespace(check=check, publish=lambda *_: done.append("publish"))
+        control = SimpleNamespace(region="r", topic="t")
+        one = Controlling(cast("Any", None), cast("Any", control), cast("Any", sink), {}, "g")
+        cast("Any", one).tell = told.append
+        await one._publish(Publish(3, Map(), 2))
+        return told
+
+    assert asyncio.run(play()) == [PublishFailed(3, "it went back")]
+    assert done == ["check"]
 
 
 class Broker:
