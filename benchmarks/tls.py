@@ -136,7 +136,7 @@ async def _authenticated(settings: dict[str, Any]) -> float:
     async def one() -> BrokerConnection:
         async with turn:
             machine = Connection(client_id="tls", authenticator=security.authenticator)
-            return await connect(host, int(port), machine, 60, tls=security.tls)
+            return await connect(host, int(port), machine, 60, security=security)
 
     start = time.perf_counter()
     made = await asyncio.gather(*(one() for _ in range(CONNECTIONS)))

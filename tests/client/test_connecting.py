@@ -133,13 +133,12 @@ def hang_up(accepted: asyncio.Event, _: asyncio.StreamReader, writer: asyncio.St
 
 @on_a_loop
 async def test_a_host_name_that_tls_does_not_take(found: list[Address]) -> None:
-    tls = Tls(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    secured = Security(Tls(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), NoAuthentication())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         found.append((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)))
         with pytest.raises(BrokerUnavailableError, match=rf"\.broker:{port}: .*"):
-            await connect(".broker", port, machine(), 60, tls=tls)
-        secured = Security(tls, NoAuthentication())
+            await connect(".broker", port, machine(), 60, security=secured)
         with pytest.raises(BrokerUnavailableError, match=rf"\.broker:{port}: .*"):
             BlockingConnection(".broker", port, "test", 60_000, secured)
 

@@ -449,7 +449,7 @@ class Cluster:
         attempt = Attempt(f"{host}:{port}")
         self._attempts.add(attempt)
         try:
-            made = await connect(host, port, machine, setup_ms / 1000, attempt, self._security.tls)
+            made = await connect(host, port, machine, setup_ms / 1000, attempt, self._security)
         except AuthenticationError as error:
             self.reachability.refuse(error)
             raise

@@ -13,6 +13,8 @@ from msgspec import Struct
 from kohort.client.addresses import Address, literal, look_up
 from kohort.client.auth import NoAuthentication
 from kohort.client.connection import Connection
+from kohort.client.proxy import Proxy, answered
+from kohort.client.security import PLAINTEXT, Security
 from kohort.client.tls import (
     CutInHandshakeError,
     CutUngreetedError,
@@ -36,13 +38,16 @@ class Attempt(Struct, eq=False):
     Attributes:
         address: `host:port`.
         phase: What has not happened yet.
+        proxy: What it goes through; None: nothing.
     """
 
     address: str
     phase: str = "its name was not looked up"
+    proxy: Proxy | None = None
 
     def __str__(self) -> str:
-        return f"{self.address}: {self.phase}"
+        through = "" if self.proxy is None else f" through {self.proxy}"
+        return f"{self.address}{through}: {self.phase}"
 
 
 async def connect(
@@ -51,7 +56,7 @@ async def connect(
     machine: Connection,
     timeout_s: float,
     attempt: Attempt | None = None,
-    tls: Tls | None = None,
+    security: Security = PLAINTEXT,
 ) -> BrokerConnection:
     """Connect to the first address of `host` that answers, and make the connection ready.
 
@@ -61,26 +66,28 @@ async def connect(
         machine: The connection's machine, in its first state.
         timeout_s: How long it may take.
         attempt: Is told how far it has come.
-        tls: How to encrypt it; None leaves it as it is.
+        security: How to encrypt it, and what to go through.
 
     Raises:
         BrokerUnavailableError: None does; it names each address and its cause.
         RemoteProtocolError: The server does not speak Kafka's protocol.
-        AuthenticationError: The broker refused us, or its certificate is not to be trusted.
+        AuthenticationError: The broker or the proxy refused us, or the broker's certificate is not
+            to be trusted.
         KafkaError: The broker refused us for another reason.
     """
     attempt = attempt or Attempt(f"{host}:{port}")
+    attempt.proxy, tls = security.proxy, security.tls
     end = asyncio.get_running_loop().time() + timeout_s
     try:
         async with asyncio.timeout_at(end):
             try:
                 return await _connect(host, port, machine, attempt, tls)
             except CutInHandshakeError:
-                await _refuse_without_tls(host, port)
+                await _refuse_without_tls(host, port, attempt.proxy)
                 raise
             except CutUngreetedError:
                 if tls is None:
-                    await _refuse_with_tls(host, port)
+                    await _refuse_with_tls(host, port, attempt.proxy)
                 raise
     except (TimeoutError, RequestTimedOutError):
         raise BrokerUnavailableError(f"{attempt} in {timeout_s:.3g} s") from None
@@ -114,7 +121,7 @@ async def _open(
         raise BrokerUnavailableError(f"{attempt.address}: {_reason(error)}") from error
 
 
-async def _refuse_without_tls(host: str, port: int) -> None:
+async def _refuse_without_tls(host: str, port: int, proxy: Proxy | None) -> None:
     """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without TLS.
 
     It is asked for its versions, which any server may be, over a connection of its own; no secret
@@ -126,32 +133,74 @@ async def _refuse_without_tls(host: str, port: int) -> None:
     address = f"{host}:{port}"
     machine = Connection(client_id="", authenticator=NoAuthentication())
     try:
-        made = await _connect(host, port, machine, Attempt(address), None)
+        made = await _connect(host, port, machine, Attempt(address, proxy=proxy), None)
     except KohortError:
         return
     made.close()
     raise no_tls_there(address)
 
 
-async def _refuse_with_tls(host: str, port: int) -> None:
+async def _refuse_with_tls(host: str, port: int, proxy: Proxy | None) -> None:
     """Find out whether a server that closed a connection without TLS speaks TLS.
 
     Raises:
         TlsError: It does.
     """
     try:
-        _, writer = await asyncio.open_connection(host, port, ssl=asking_context())
+        sock = await _socket(host, port, Attempt(f"{host}:{port}", proxy=proxy))
+        _, writer = await asyncio.open_connection(
+            sock=sock, ssl=asking_context(), server_hostname=host
+        )
     except ssl.SSLError as error:
         if is_from_tls(error):
             raise tls_there(f"{host}:{port}") from None
         return
-    except OSError:
+    except (OSError, KohortError):
         return
     writer.transport.abort()
     raise tls_there(f"{host}:{port}")
 
 
 async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
+    """Connect to a broker, through a proxy if there is one."""
+    proxy = attempt.proxy
+    if proxy is None:
+        return await _direct(host, port, attempt)
+    try:
+        sock = await _direct(proxy.host, proxy.port, attempt)
+    except BrokerUnavailableError as error:
+        raise BrokerUnavailableError(f"{proxy} cannot be reached: {error.message}") from None
+    attempt.phase = "the proxy did not connect to it"
+    try:
+        await _through(sock, proxy, host, port)
+    except OSError as error:
+        sock.close()
+        why = f"{attempt.address}: {proxy}: {_reason(error)}"
+        raise BrokerUnavailableError(why) from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _through(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
+    """Have the proxy connect."""
+    loop, dialogue = asyncio.get_running_loop(), proxy.dialogue(host, port)
+    step = next(dialogue, None)
+    while step is not None:
+        received = b""
+        if isinstance(step, bytes):
+            await loop.sock_sendall(sock, step)
+        else:
+            while len(received) < step:
+                more = await loop.sock_recv(sock, step - len(received))
+                if not more:
+                    raise proxy.closed(host, port)
+                received += more
+        step = answered(dialogue, received)
+
+
+async def _direct(host: str, port: int, attempt: Attempt) -> socket.socket:
     found = literal(host, port) or await _looked_up(host, port)
     attempt.phase = "no server accepted the connection"
     causes: list[str] = []

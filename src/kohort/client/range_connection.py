@@ -18,7 +18,7 @@ from inspect import isawaitable
 from typing import TypeVar, cast
 
 from kohort.client.addresses import Address, look_up
-from kohort.client.auth import Work
+from kohort.client.auth import NoAuthentication, Work
 from kohort.client.connection import (
     Answered,
     BecameReady,
@@ -29,10 +29,10 @@ from kohort.client.connection import (
     WorkWanted,
 )
 from kohort.client.frames import log_throttle, told_of
+from kohort.client.proxy import Proxy, answered
 from kohort.client.security import PLAINTEXT, Security
 from kohort.client.tls import (
     CUT_IN_HANDSHAKE,
-    Tls,
     asking_context,
     explained,
     is_from_tls,
@@ -114,16 +114,16 @@ class BlockingConnection:
         self._answer: tuple[int, Message | KohortError] | None = None
         self._is_ready = False
         end = time.monotonic() + timeout_ms / 1000
-        self._socket = _open_socket(host, port, end)
+        self._socket = _open_socket(host, port, end, security.proxy)
         if security.tls is not None:
-            self._socket = _secured(self._socket, host, port, end, security.tls)
+            self._socket = _secured(self._socket, host, port, end, security)
         self._machine.opened(now_ms())
         try:
             while not self._is_ready:
                 self._turn()
         except BrokerUnavailableError:
             if security.tls is None and self._machine.state is ConnectionState.NEGOTIATING:
-                _refuse_with_tls(host, port, end)
+                _refuse_with_tls(host, port, end, security.proxy)
             raise
 
     def send(self, request: Request[R], timeout_ms: int, *, at_most: int | None = None) -> int:
@@ -250,9 +250,12 @@ async def _awaited(something: Awaitable[object]) -> object:
     return await something
 
 
-def _secured(sock: socket.socket, host: str, port: int, end: float, tls: Tls) -> socket.socket:
+def _secured(
+    sock: socket.socket, host: str, port: int, end: float, security: Security
+) -> socket.socket:
     """Do the TLS handshake; the socket is closed if it fails."""
-    address = f"{host}:{port}"
+    address, tls = f"{host}:{port}", security.tls
+    assert tls is not None
     try:
         # `wrap_socket` would leave a socket behind whose name it does not take.
         tls.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=host.rstrip("."))
@@ -263,7 +266,7 @@ def _secured(sock: socket.socket, host: str, port: int, end: float, tls: Tls) ->
         raise BrokerUnavailableError(f"{address}: no answer to the TLS handshake") from None
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
         sock.close()
-        _refuse_without_tls(host, port, end)
+        _refuse_without_tls(host, port, end, security.proxy)
         raise BrokerUnavailableError(f"{address} {CUT_IN_HANDSHAKE}") from None
     except ssl.SSLError as error:
         sock.close()
@@ -277,20 +280,21 @@ def _reason(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or in_words(error)
 
 
-def _refuse_without_tls(host: str, port: int, end: float) -> None:
+def _refuse_without_tls(host: str, port: int, end: float, proxy: Proxy | None) -> None:
     """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without it."""
     timeout_ms = max(1, int((end - time.monotonic()) * 1000))
     try:
-        BlockingConnection(host, port, "", timeout_ms).close()
+        readable = Security(None, NoAuthentication(), proxy)
+        BlockingConnection(host, port, "", timeout_ms, readable).close()
     except KohortError:
         return
     raise no_tls_there(f"{host}:{port}")
 
 
-def _refuse_with_tls(host: str, port: int, end: float) -> None:
+def _refuse_with_tls(host: str, port: int, end: float, proxy: Proxy | None) -> None:
     """Find out whether a server that closed a connection without TLS speaks TLS."""
     try:
-        sock = _open_socket(host, port, end)
+        sock = _open_socket(host, port, end, proxy)
     except KohortError:
         return
     try:
@@ -306,7 +310,44 @@ def _refuse_with_tls(host: str, port: int, end: float) -> None:
     raise tls_there(f"{host}:{port}")
 
 
-def _open_socket(host: str, port: int, end: float) -> socket.socket:
+def _open_socket(host: str, port: int, end: float, proxy: Proxy | None) -> socket.socket:
+    """Connect to a broker, through a proxy if there is one."""
+    if proxy is None:
+        return _direct(host, port, end)
+    try:
+        sock = _direct(proxy.host, proxy.port, end)
+    except BrokerUnavailableError as error:
+        raise BrokerUnavailableError(f"{proxy} cannot be reached: {error.message}") from None
+    try:
+        _through(sock, end, proxy, host, port)
+    except OSError as error:
+        sock.close()
+        raise BrokerUnavailableError(f"{host}:{port}: {proxy}: {_reason(error)}") from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _through(sock: socket.socket, end: float, proxy: Proxy, host: str, port: int) -> None:
+    """Have the proxy connect."""
+    dialogue = proxy.dialogue(host, port)
+    step = next(dialogue, None)
+    while step is not None:
+        sock.settimeout(max(0.001, end - time.monotonic()))
+        received = b""
+        if isinstance(step, bytes):
+            sock.sendall(step)
+        else:
+            while len(received) < step:
+                more = sock.recv(step - len(received))
+                if not more:
+                    raise proxy.closed(host, port)
+                received += more
+        step = answered(dialogue, received)
+
+
+def _direct(host: str, port: int, end: float) -> socket.socket:
     """Connect to the first address of the host that answers."""
     found = look_up(host, port)
     causes: list[str] = []

@@ -7,6 +7,7 @@ from msgspec import Struct
 from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.config import ClientConfig
 from kohort.client.msk_iam import IAM, IamTokens
+from kohort.client.proxy import Proxy
 from kohort.client.renewed import RenewedFiles
 from kohort.client.tls import Tls
 from kohort.client.tls_context import tls_context
@@ -18,14 +19,17 @@ class Security(Struct, frozen=True):
     Attributes:
         tls: How they are encrypted; None when they are not.
         authenticator: How they authenticate.
+        proxy: What they go through; None: nothing.
     """
 
     tls: Tls | None
     authenticator: Authenticator
+    proxy: Proxy | None = None
 
     def __repr__(self) -> str:
         """Show the kinds, and nothing that is secret."""
-        return f"Security(tls={self.tls is not None}, {type(self.authenticator).__name__})"
+        kinds = f"tls={self.tls is not None}, {type(self.authenticator).__name__}"
+        return f"Security({kinds}{'' if self.proxy is None else f', {self.proxy!r}'})"
 
 
 PLAINTEXT = Security(None, NoAuthentication())
@@ -37,11 +41,13 @@ def security_of(config: ClientConfig) -> Security:
     Raises:
         ConfigError: A file cannot be read, or is not what its setting says.
     """
+    proxy = None if config.proxy_url is None else Proxy(config.proxy_url)
     if not (config.uses_tls or config.uses_sasl):
-        return PLAINTEXT
+        return PLAINTEXT if proxy is None else Security(None, NoAuthentication(), proxy)
     renewed = RenewedFiles(config)  # before they are read: a change meanwhile is not missed
     tls = Tls(tls_context(config), renewed) if config.uses_tls else None
-    return Security(tls, _authenticator(config) if config.uses_sasl else NoAuthentication())
+    authenticator = _authenticator(config) if config.uses_sasl else NoAuthentication()
+    return Security(tls, authenticator, proxy)
 
 
 def _authenticator(config: ClientConfig) -> Authenticator:

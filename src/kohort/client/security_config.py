@@ -11,6 +11,7 @@ from msgspec import Struct
 from kohort.client.contradictions import dotted
 from kohort.client.jaas import JaasEntry, parse_jaas
 from kohort.client.msk_iam import IAM, check_iam
+from kohort.client.proxy import Proxy
 from kohort.errors import ConfigError
 from kohort.values import defaults
 
@@ -39,6 +40,7 @@ SECRETS = frozenset(
         "sasl_jaas_config",
         "sasl_oauthbearer_client_secret",
         "sasl_oauthbearer_extensions",
+        "proxy_url",
     }
 )
 HIDDEN = "[hidden]"
@@ -105,6 +107,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             `bootstrap_servers` tell.
         https_ca_location: PEM file or folder to trust at the token endpoint; the system's if not
             set.
+        proxy_url: Proxy to connect through, "socks5://user:password@host:port" or "http://...";
+            it looks up the brokers' names.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -137,6 +141,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_extensions: str | None = None
     sasl_aws_region: str | None = None
     https_ca_location: str | None = None
+    proxy_url: str | None = None
 
     def __repr__(self) -> str:
         """Show the settings, without secrets."""
@@ -185,6 +190,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"security.protocol is {protocol!r:.80}; it can be {known}")
         self._refuse_without_effect("ssl_", self.uses_tls, "SSL or SASL_SSL")
         self._refuse_without_effect("sasl_", self.uses_sasl, "SASL_SSL or SASL_PLAINTEXT")
+        if self.proxy_url is not None:
+            Proxy(self.proxy_url)
         if self.uses_tls:
             self._check_tls()
         if self.uses_sasl:

@@ -112,6 +112,11 @@ class SecuritySettings(TypedDict, total=False):
     https_ca_location: str | None
     """PEM file or folder to trust at the token endpoint; the system's if not set. Default: None."""
 
+    proxy_url: str | None
+    """Proxy to connect through, "socks5://user:password@host:port" or "http://..."; it looks up the
+    brokers' names. Default: None.
+    """
+
 
 class ClientSettings(SecuritySettings, total=False):
     """Settings of every client."""

@@ -14,7 +14,7 @@ STACK = "-Xss8m"
 # Spark's own default of `spark.redaction.regex`, and names of our settings that it does not cover.
 REDACTED = (
     "(?i)secret|password|token|access[.]?key"
-    "|ssl[.]keystore[.]key|ssl[.]key[.]pem|sasl[.]jaas[.]config|oauthbearer[.]extensions"
+    "|ssl[.]keystore[.]key|ssl[.]key[.]pem|sasl[.]jaas[.]config|oauthbearer[.]extensions|proxy[.]url"
 )
 
 # Spark sets it in workers whose log lines it collects.
