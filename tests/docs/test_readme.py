@@ -1,14 +1,16 @@
-"""The README's consumer does what it says."""
+"""The README's examples do what it says; tests/system/spark has the one with Spark."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import Producer
+from kohort.testing import KafkaHarness
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -51,3 +53,12 @@ def test_the_consumer_prints_what_is_produced() -> None:
     (_, offset, value) = printed[0]
     assert isinstance(offset, int)
     assert value == b"AA 17"
+
+
+def test_the_test_passes() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(python_blocks(README.read_text())[1], "README.md", "exec"), names)
+    with EmbeddedBroker() as broker:
+        harness = KafkaHarness(broker.bootstrap_servers, broker)
+        harness.create_topic("orders")
+        names["test_each_order_is_read_once"](harness, "orders", "group")

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.spark import DeltaAppend, drain
+from tests.docs.test_readme import python_blocks
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import delete_before, new_topic
 from tests.spark.playing import PROTOCOLS, committed, describe, options, produce
@@ -233,7 +234,7 @@ def test_the_example_of_the_readme(
 ) -> None:
     """The README's Spark block, with this test's addresses in the place of the reader's."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()
-    code = readme.split("```python\n")[2].split("```")[0]
+    (code,) = [code for code in python_blocks(readme) if "readStream" in code]
     for placeholder, real in {
         "localhost:9092": bootstrap,
         '"flights"': f'"{topic}"',
