@@ -245,6 +245,20 @@ def unlinked_rule_ids(text: str) -> Iterator[str]:
             yield f"line {number}: {found[0]} without a link to rules.md"
 
 
+# Words that make a sentence vague or bookish where a noun or a verb would say it.
+OVERUSED = (
+    *("whoever", "nobody", "somebody", "everybody", "anew", "who is", "what is not", "of what"),
+    *("one's own", "is told", "no such"),
+)
+_OVERUSED = re.compile(rf"\b({'|'.join(OVERUSED)})\b", re.IGNORECASE)
+_LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*(?:#:? ?)?")
+
+
+def overused_words(text: str) -> list[str]:
+    """Those words in a text, also where a line ends between two of them."""
+    return [found.lower() for found in _OVERUSED.findall(_LINE_BREAK.sub(" ", text))]
+
+
 def repeated_changes(text: str) -> Iterator[str]:
     """One change is told once."""
     entries = [line.strip() for line in text.splitlines() if line.startswith("- ")]

@@ -87,3 +87,8 @@ def test_modules_that_import_each_other_are_found() -> None:
         "p.e": "",
     }
     assert checks.import_circles(modules) == [["p.a", "p.b", "p.c"]]
+
+
+def test_overused_words_are_counted_over_line_ends() -> None:
+    text = "Nobody knows of\n# what; somebody's own. The renewal is told\n"
+    assert checks.overused_words(text) == ["nobody", "of what", "somebody", "is told"]
