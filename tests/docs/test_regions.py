@@ -49,7 +49,8 @@ def test_a_reader_sees_cuts_while_workers_come_and_go(tmp_path: Path) -> None:
     assert result["snapshots"] > 5
 
 
-def test_the_reader_knows_what_is_no_cut() -> None:
+def test_the_reader_knows_what_is_no_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROGRAM.parent)
     checked = runpy.run_path(str(PROGRAM))["checked"]
     first, second, other = (0, 0, "N1", 5, 5), (0, 1, "N1", 2, 7), (1, 0, "N1", 2, 2)
     cut = [other, second, first]

@@ -46,7 +46,7 @@ class Proxy:
         port: Its port.
 
     Raises:
-        ConfigError: It is no such URL.
+        ConfigError: The URL cannot be used.
     """
 
     def __init__(self, url: str) -> None:

@@ -62,7 +62,7 @@ _MODULES = {
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "IAMLoginModule": (IAM,),
 }
-# What they send can be used by everybody who reads it.
+# Anyone who reads what these send can use it.
 _READABLE = ("PLAIN", "OAUTHBEARER", IAM)
 _ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
@@ -95,7 +95,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         sasl_password: Password of the user (PLAIN, SCRAM).
         sasl_jaas_config: Both, or those of another mechanism, as Java's clients have them.
         sasl_allow_unencrypted: Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS,
-            where everybody on the way can read the password or the token.
+            where anyone on the way can read the password or the token.
         sasl_oauth_token_provider: Returns a token of OAUTHBEARER, or something to await for one; a
             callable, or an object with a method `token`. Called for each connection, in a thread.
         sasl_oauthbearer_token_endpoint_url: Where to get tokens with client credentials (KIP-768).

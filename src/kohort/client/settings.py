@@ -80,7 +80,7 @@ class SecuritySettings(TypedDict, total=False):
     """Both, or those of another mechanism, as Java's clients have them. Default: None."""
 
     sasl_allow_unencrypted: bool
-    """Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS, where everybody on the
+    """Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS, where anyone on the
     way can read the password or the token. Default: False.
     """
 
