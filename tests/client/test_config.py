@@ -197,8 +197,6 @@ def test_what_is_no_compression_is_refused_by_its_value(given: object) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "client.dns.lookup",
-        "connections.max.idle.ms",
         "enable.metrics.push",
         "metadata.max.idle.ms",
         "metrics.num.samples",
@@ -221,10 +219,19 @@ def test_a_setting_of_kafka_that_changes_nothing_is_passed_over(
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [("metadata.recovery.strategy", "REBOOTSTRAP"), ("client.dns.lookup", "use_all_dns_ips")],
+)
+def test_what_the_client_does_anyway_may_be_said(key: str, value: str) -> None:
+    assert make_from_kafka(ConsumerConfig, {key: value}) == ConsumerConfig()
+
+
+@pytest.mark.parametrize(
     ("key", "reason"),
     [
         ("security.providers", "does not have; remove it$"),
-        ("metadata.recovery.strategy", "does not have; remove it$"),
+        ("metadata.recovery.strategy", "it can be rebootstrap"),
+        ("client.dns.lookup", "it can be use_all_dns_ips"),
         ("partitioner.class", "does not have; remove it$"),
         ("compression.gzip.level", "does not have; remove it$"),
         ("interceptor.classes", "Java classes"),

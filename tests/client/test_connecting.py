@@ -6,7 +6,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,6 +125,39 @@ async def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(
             await opens(port)
         assert accepted.is_set()
         server.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port whose queue is full, so that nobody answers there: the kernel drops what comes."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.2", 0))
+        listener.listen(0)
+        port: int = listener.getsockname()[1]
+        with ExitStack() as waiting:
+            for _ in range(2):
+                sock = waiting.enter_context(socket.socket())
+                sock.setblocking(False)
+                sock.connect_ex(("127.0.0.2", port))
+            yield port
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@on_a_loop
+async def test_an_address_that_says_nothing_leaves_time_for_the_others(
+    blocking: bool, found: list[Address], silent: int, tmp_path: Path
+) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        found[:] = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, at))
+            for host, at in (("127.0.0.2", silent), ("127.0.0.1", port))
+        ]
+        if blocking:
+            made = await asyncio.to_thread(BlockingConnection, "broker", port, "test", 1_500)
+            made.close()
+        else:
+            (await connect("broker", port, machine(), 1.5)).close()
 
 
 def hang_up(accepted: asyncio.Event, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

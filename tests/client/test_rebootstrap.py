@@ -1,6 +1,7 @@
 """A client goes back to its bootstrap servers when no known broker can be reached (KIP-899).
 
-One answer may name a wrong address: for a moment, or because a bit flipped on the way.
+It does so, too, when a broker asks for that, and when none has answered for long (KIP-1102). One
+answer may name a wrong address: for a moment, or because a bit flipped on the way.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster, Purpose
+from kohort.client.config import ClientConfig
+from kohort.client.range_connection import BlockingConnection, ConnectionPool
+from kohort.errors import ErrorCode, KafkaError
 from tests.broker.processes import eventually
 from tests.client.garbling_proxy import METADATA, GarblingProxy
+from tests.client.loops import on_a_loop
 from tests.client.reading_cases import COUNT
 from tests.real_kafka import foreign
 
@@ -129,3 +136,92 @@ def test_a_client_whose_brokers_are_there_asks_no_more_than_before(
         for _ in range(10):
             consumer.poll(100)
     assert len(asked) == before <= 2
+
+
+def sent_away(answer: bytes) -> bytes:
+    """The same answer of version 13, with REBOOTSTRAP_REQUIRED as its code."""
+    return answer[:-3] + ErrorCode.REBOOTSTRAP_REQUIRED.to_bytes(2, "big") + b"\0"
+
+
+@on_a_loop
+async def test_a_broker_may_send_a_client_to_its_bootstrap_servers(
+    bootstrap: str, proxy: GarblingProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The known broker is forgotten with its connections, also if it is a bootstrap server."""
+    cluster = Cluster(ClientConfig(bootstrap_servers=proxy.bootstrap_servers))
+    (known,) = (await cluster.refresh(Deadline(60_000))).nodes
+    connection = await cluster.connection(known, Purpose.CONTROL)
+    proxy.garble(sent_away, METADATA, times=1)
+    metadata = await cluster.refresh(Deadline(60_000))
+    assert not connection.is_open
+    assert set(metadata.nodes) == {known}
+    assert "again: a broker asks for that (REBOOTSTRAP_REQUIRED)" in caplog.text
+    await cluster.close()
+
+
+@on_a_loop
+async def test_bootstrap_servers_that_send_a_client_away_are_named(proxy: GarblingProxy) -> None:
+    cluster = Cluster(ClientConfig(bootstrap_servers=proxy.bootstrap_servers))
+    proxy.garble(sent_away, METADATA)
+    with pytest.raises(KafkaError, match=rf"{proxy.bootstrap_servers}: .*REBOOTSTRAP_REQUIRED"):
+        await cluster.refresh(Deadline(300))
+    await cluster.close()
+
+
+@on_a_loop
+async def test_known_brokers_that_say_nothing_are_not_waited_for(
+    bootstrap: str, proxy: GarblingProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bootstrap servers are asked long before a request's time is up."""
+    with misled(proxy, accepts=True):
+        config = ClientConfig(
+            bootstrap_servers=proxy.bootstrap_servers,
+            socket_connection_setup_timeout_ms=60_000,
+            request_timeout_ms=60_000,
+            metadata_recovery_rebootstrap_trigger_ms=200,
+        )
+        cluster = Cluster(config)
+        wrong = await cluster.refresh(Deadline(50_000))
+        right = await cluster.refresh(Deadline(50_000))
+        assert wrong.nodes != right.nodes
+        assert "no known broker has told its metadata for 200 ms" in caplog.text
+        await cluster.close()
+
+
+@on_a_loop
+async def test_a_connection_that_was_idle_for_long_is_not_used_again(bootstrap: str) -> None:
+    """A balancer may have forgotten it, so that a request would wait for its whole time."""
+    config = ClientConfig(bootstrap_servers=bootstrap)
+    cluster = Cluster(config)
+    (node,) = (await cluster.refresh(Deadline(60_000))).nodes
+    connection = await cluster.connection(node, Purpose.FETCH)
+    assert await cluster.connection(node, Purpose.FETCH) is connection
+    connection.used_at_s -= config.connections_max_idle_ms / 1000 + 1
+    assert cluster.opened(node, Purpose.FETCH) is None
+    assert not connection.is_open
+    assert (await cluster.connection(node, Purpose.FETCH)).is_open
+    await cluster.close()
+
+
+@on_a_loop
+async def test_idle_connections_are_closed_when_metadata_comes(bootstrap: str) -> None:
+    cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+    (node,) = (await cluster.refresh(Deadline(60_000))).nodes
+    connection = await cluster.connection(node, Purpose.FETCH)
+    connection.used_at_s -= 600
+    await cluster.refresh(Deadline(60_000))
+    assert not connection.is_open
+    await cluster.close()
+
+
+def test_ranges_use_no_connection_that_was_idle_for_long(bootstrap: str) -> None:
+    host, _, port = bootstrap.rpartition(":")
+    pool, connections = ConnectionPool(), []
+    for idle_s in (600, 0, 700):
+        connection = BlockingConnection(host, int(port), "test", 60_000)
+        pool.give(host, int(port), "made", connection)
+        connection.used_at_s -= idle_s
+        connections.append(connection)
+    assert pool.take(host, int(port), "made", 540_000) is connections[1]
+    assert pool.take(host, int(port), "made", 540_000) is None
+    connections[1].close()

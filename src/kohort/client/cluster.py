@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from contextlib import suppress
 from copy import copy
 from enum import Enum
 from typing import TypeAlias, TypeVar
@@ -20,8 +20,16 @@ from kohort.client.lifecycle import shared
 from kohort.client.measures import Traffic
 from kohort.client.metadata import ClusterMetadata, Node, from_response
 from kohort.client.reachability import Reachability, plain
+from kohort.client.rebootstrapping import (
+    ASKED,
+    ELSEWHERE,
+    patience_s,
+    silence,
+    wants_rebootstrap,
+)
 from kohort.client.security import security_of
 from kohort.client.transport import BrokerConnection, close_all
+from kohort.client.tried_again import TriedAgain
 from kohort.client.troubles import TopicTroubles, Troubles
 from kohort.errors import (
     AuthenticationError,
@@ -33,6 +41,7 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schema import Message, Request
 
@@ -58,7 +67,7 @@ class Purpose(Enum):
     PRODUCE = "produce"
 
 
-class Cluster:
+class Cluster(TriedAgain):
     """Connections to one cluster, on the loop that runs it.
 
     Args:
@@ -76,7 +85,7 @@ class Cluster:
     """
 
     def __init__(self, config: ClientConfig, allocate: Allocate = plain_buffer) -> None:
-        self.config = config
+        super().__init__(config)
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[], None]] = []
         self.wants_all_topics = False
@@ -172,53 +181,7 @@ class Cluster:
         """Do not ask for these topics any more, unless they are to be watched."""
         self._topics -= frozenset(topics) - self._watched
 
-    # ----------------------------------------------------------------- calls that are tried again
-
-    def retry_backoff(self) -> Backoff:
-        """Return the pauses between the attempts of one call."""
-        return Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-
-    @asynccontextmanager
-    async def within(self, deadline: Deadline, what: str) -> AsyncIterator[None]:
-        """Bound a call by its deadline.
-
-        Args:
-            deadline: When to give up; it is told what went wrong meanwhile.
-            what: What the call wants, for people; that of the outermost call counts.
-
-        Raises:
-            KafkaError: Time is up; it says what kept the call, and has that as its cause.
-        """
-        outer, deadline.what = deadline.what, deadline.what or what
-        try:
-            async with asyncio.timeout(deadline.left_s()):
-                yield
-        except TimeoutError:
-            deadline.note(self.unreachable)
-            raise deadline.expired(self._waited_for())  # noqa: B904  # it has its cause
-        finally:
-            deadline.what = outer
-
-    async def wait_after(self, error: KohortError, pause: Backoff, deadline: Deadline) -> None:
-        """Wait before something is tried again that has failed.
-
-        Raises:
-            KohortError: The error itself, when waiting does not help.
-            KafkaError: Time is up.
-        """
-        if not may_pass(error):
-            raise error
-        deadline.note(error)
-        if deadline.over:
-            raise deadline.expired() from deadline.cause
-        await self.sleep(pause, deadline)
-
-    async def sleep(self, pause: Backoff, deadline: Deadline) -> None:
-        """Wait before something is tried again."""
-        left, wanted = deadline.left_s(), pause.next_s()
-        await asyncio.sleep(wanted if left is None else min(wanted, left))
-
-    def _waited_for(self) -> str:
+    def waited_for(self) -> str:
         """Say which brokers have not said anything yet: that is no failure so far."""
         tasks = (*self._connections.values(), *self._bootstrap.values())
         opened = [task.result() for task in tasks if _is_open(task)]
@@ -249,6 +212,8 @@ class Cluster:
         response = await self.send_any(request)
         self.metadata = from_response(response)
         self._settle_bootstrap()
+        for task in self._connections.values():
+            self._is_usable(task)  # what is not used any more is closed
         if not self._closed:
             self._keeper.start()
         self._topic_troubles.judge(
@@ -301,17 +266,40 @@ class Cluster:
             BrokerUnavailableError: None answers; it names each address and cause.
         """
         causes: list[str] = []
+        response, why = None, silence(self.config)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s(self.config, request, self.metadata.nodes)):
+                response, why = await self._send_known(request, causes, call), ""
+        if why or wants_rebootstrap(response):
+            self._forget_brokers(why or ASKED)
+            response = None
+        if response is None:
+            return await self._send_bootstrap(request, causes, call)
+        self.reachability.reached(self.metadata.nodes)
+        return response
+
+    async def _send_known(
+        self, request: Request[R], causes: list[str], call: Deadline | None
+    ) -> R | None:
+        """Send a request to a known broker; None when no one answers, and why is noted."""
         for node in self._by_load():
             try:
-                response = await self.send(node.node_id, request, call=call)
+                return await self.send(node.node_id, request, call=call)
             except KohortError as error:
                 if not may_pass(error):
                     raise
                 causes.append(plain(error))
-            else:
-                self.reachability.reached(self.metadata.nodes)
-                return response
-        return await self._send_bootstrap(request, causes, call)
+        return None
+
+    def _forget_brokers(self, why: str) -> None:
+        """Know no broker any more, so that the bootstrap servers are asked (KIP-1102)."""
+        self.troubles.say(f"asking the bootstrap servers {self._shown_servers()} again: {why}")
+        self.metadata = replace(self.metadata, nodes={})
+        self._backoffs.clear()
+        for key, task in list(self._connections.items()):
+            if _is_open(task):
+                del self._connections[key]
+                task.result().close(BrokerUnavailableError(f"{task.result().address}: {why}"))
 
     async def send_any_until(self, request: Request[R], deadline: Deadline) -> R:
         """As `send_any`, trying until the deadline.
@@ -341,6 +329,8 @@ class Cluster:
                 try:
                     timeout_ms = self.config.request_timeout_ms
                     response = await connection.request(request, timeout_ms, call=call)
+                    if wants_rebootstrap(response):
+                        raise BrokerUnavailableError(f"{host}:{port}: {ELSEWHERE}")
                 finally:
                     self._settle_bootstrap()
             except KohortError as error:
@@ -362,7 +352,7 @@ class Cluster:
     def opened(self, node_id: int, purpose: Purpose) -> BrokerConnection | None:
         """Return the connection to a broker for a purpose if it is open already."""
         task = self._connections.get((node_id, purpose))
-        return task.result() if task is not None and _is_open(task) else None
+        return task.result() if task is not None and self._is_usable(task) else None
 
     async def connection(self, node_id: int, purpose: Purpose) -> BrokerConnection:
         """Return the open connection to a broker for a purpose; open it if need be.
@@ -388,11 +378,17 @@ class Cluster:
         if self._closed:
             raise LocalProtocolError("the client is closed")
         task = openings.get(key)
-        if task is None or (task.done() and not _is_open(task)):
+        if task is None or (task.done() and not self._is_usable(task)):
             task = asyncio.create_task(begin())
             task.add_done_callback(_seen)
             openings[key] = task
         return await shared(task)
+
+    def _is_usable(self, task: _Opening) -> bool:
+        if not _is_open(task):
+            return False
+        task.result().close_if_idle(self.config.connections_max_idle_ms)
+        return task.result().is_open
 
     def _settle_bootstrap(self) -> None:
         """Once the brokers are known: take over the connections to them, and close the others."""
@@ -429,6 +425,10 @@ class Cluster:
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
             self.reachability.node_failed(node_id, plain(error))
             raise
+        known = self.metadata.nodes.get(node_id)
+        if known is None or (known.host, known.port) != (node.host, node.port):
+            connection.close()
+            raise BrokerUnavailableError(f"broker {node_id} is elsewhere, or not known, by now")
         self.reachability.node_reached(node_id)
         pause.reset()
         self._backoffs[node_id] = pause, 0.0

@@ -6,17 +6,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from kohort.client.arguments import LONGEST_MS, as_int, mapping, shown, text, topic
+from kohort.client.arguments import mapping, shown
 from kohort.client.contradictions import dotted, settled
 from kohort.client.named_assignors import named_assignors
 from kohort.client.rejected import has_no_effect, why_rejected
 from kohort.client.security_config import (
     ALIASES,
-    PROTOCOLS,
     SecurityConfig,
     is_security_text,
     security_text,
     without_aliases,
+)
+from kohort.client.setting_values import (
+    address,
+    boolean,
+    integer,
+    legal_id,
+    one_of,
+    strings,
+    text_of,
 )
 from kohort.errors import ConfigError, KohortError
 from kohort.group.assignors.interface import Assignor
@@ -38,7 +46,7 @@ _COUNTED = ("_ms", "_bytes", "_records", "_size")
 _AT_LEAST_ONE: tuple[str, ...] = ("heartbeat_interval_ms", "max_poll_interval_ms")
 _AT_LEAST_ONE += ("request_timeout_ms", "session_timeout_ms", "max_poll_records")
 _AT_LEAST_ONE += ("buffer_memory", "max_request_size", "max_in_flight_requests_per_connection")
-_AT_LEAST_ONE += ("transaction_timeout_ms",)
+_AT_LEAST_ONE += ("transaction_timeout_ms", "metadata_recovery_rebootstrap_trigger_ms")
 
 AssignorsGiven: TypeAlias = (
     str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]]
@@ -68,6 +76,10 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
             most.
         metadata_max_age_ms: After this time the brokers are asked for metadata anew.
         max_in_flight_requests_per_connection: Unanswered requests on one connection.
+        connections_max_idle_ms: A connection that was not used for so long is closed, and not used
+            again: a balancer on the way may have forgotten it.
+        metadata_recovery_rebootstrap_trigger_ms: After this time in which no known broker has told
+            its metadata, the bootstrap servers are asked (KIP-1102).
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
@@ -81,6 +93,8 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
     socket_connection_setup_timeout_ms: int = 10_000
     metadata_max_age_ms: int = 300_000
     max_in_flight_requests_per_connection: int = 5
+    connections_max_idle_ms: int = 540_000
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -94,9 +108,9 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return the bootstrap addresses as host and port."""
-        servers = _strings("bootstrap.servers", self.bootstrap_servers)
+        servers = strings("bootstrap.servers", self.bootstrap_servers)
         used = self.security_protocol
-        found = [_address(server.strip(), used) for server in servers if server.strip()]
+        found = [address(server.strip(), used) for server in servers if server.strip()]
         if not found:
             raise ConfigError("bootstrap.servers is empty")
         return found
@@ -176,7 +190,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check the values."""
         ClientConfig.__post_init__(self)
-        _one_of("group.protocol", self.group_protocol, ("classic", "consumer", "draft"))
+        one_of("group.protocol", self.group_protocol, ("classic", "consumer", "draft"))
         if self.group_remote_assignor is not None and self.group_protocol != "consumer":
             raise ConfigError("group.remote.assignor needs group.protocol=consumer")
         if self.group_local_assignors and self.group_protocol != "consumer":
@@ -184,13 +198,13 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
                 "group.local.assignors needs group.protocol=consumer; with the classic protocol set"
                 " partition.assignment.strategy"
             )
-        _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
+        one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
         levels = ("read_uncommitted", "read_committed")
-        _one_of("isolation.level", self.isolation_level, levels)
+        one_of("isolation.level", self.isolation_level, levels)
         if self.group_id == "":
             raise ConfigError("group.id is empty; leave it out to be in no group")
         if self.group_instance_id is not None:
-            _legal_id("group.instance.id", self.group_instance_id)
+            legal_id("group.instance.id", self.group_instance_id)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat.interval.ms is {self.heartbeat_interval_ms}; it must be below"
@@ -281,13 +295,13 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check the values."""
         ClientConfig.__post_init__(self)
-        _one_of("acks", str(self.acks), ("all", "-1", "0", "1"))
+        one_of("acks", str(self.acks), ("all", "-1", "0", "1"))
         if not callable(self.partitioner):
             named = ("murmur2", "murmur2_random", "consistent_random")
-            _one_of("partitioner", self.partitioner, named)
+            one_of("partitioner", self.partitioner, named)
         codecs = tuple(codec.name.lower() for codec in Compression)
         if self.compression_type is not None:
-            _one_of("compression.type", self.compression_type, codecs)
+            one_of("compression.type", self.compression_type, codecs)
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError("enable.idempotence needs acks=all: set one of the two")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
@@ -411,86 +425,15 @@ def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
         return None if value is None else security_text(name, value)
     wanted = next(hints[name] for hints in map(get_annotations, kind.__mro__) if name in hints)
     if wanted == "int" or (wanted == "int | None" and value is not None):
-        return _integer(name, value)
+        return integer(name, value)
     if wanted == "bool":
-        return _boolean(name, value)
+        return boolean(name, value)
     if wanted.startswith("Literal") and isinstance(value, str):
         return value.lower()
     if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
         raise ConfigError(f"{dotted(name)} must be a Python callable, not {shown(value)}")
     if name == "compression_type":  # None is what kafka-python calls it
-        return "none" if value is None else _text(dotted(name), value).lower()
+        return "none" if value is None else text_of(dotted(name), value).lower()
     if wanted == "str" or (wanted == "str | None" and value is not None):
-        return _text(dotted(name), value)
+        return text_of(dotted(name), value)
     return value
-
-
-# Settings that are a Java `long`: they are never sent, and 31 years are as good as for ever.
-_LONG: tuple[str, ...] = ("linger_ms", "max_block_ms", "metadata_max_age_ms", "buffer_memory")
-_LONG += ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms")
-_LONG += ("retry_backoff_max_ms", "socket_connection_setup_timeout_ms")
-
-
-def _integer(name: str, value: object) -> int:
-    try:
-        number = int(value) if isinstance(value, str) else as_int(value)
-    except ValueError:
-        number = None
-    if number is None:
-        raise ConfigError(f"{dotted(name)} must be a whole number, not {shown(value)}")
-    most = LONGEST_MS if name in _LONG else 2**31 - 1
-    if number > most:
-        raise ConfigError(f"{dotted(name)} is {shown(number)}; it can be {most} at most")
-    return number
-
-
-def _text(key: str, value: object) -> str:
-    try:
-        return text(value, key, may_be_empty=True)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from None
-
-
-def _legal_id(key: str, value: str) -> None:
-    """Check a name by the rule for topics, which is Kafka's for static members, too (KIP-345)."""
-    try:
-        topic(value, key, "an id of a static member")
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from None
-
-
-def _strings(key: str, given: object) -> list[str]:
-    """Split what is written with commas; a sequence of strings may be given, too."""
-    if isinstance(given, str):
-        return _text(key, given).split(",")
-    if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, Mapping)):
-        raise ConfigError(f"{key} must be a string or a sequence of strings, not {shown(given)}")
-    return [_text(key, each) for each in given]
-
-
-def _boolean(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise ConfigError(f"{dotted(name)} must be true or false, not {shown(value)}")
-
-
-def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key} is {shown(value)}; it can be {', '.join(allowed)}")
-
-
-def _address(server: str, used: str) -> tuple[str, int]:
-    """Split `host:port`; the host may be an IPv6 address in brackets, a protocol may come first."""
-    protocol, separator, place = server.rpartition("://")
-    if separator and protocol.upper() != used.upper():
-        raise ConfigError(
-            f"bootstrap.servers: {shown(server)} does not fit security.protocol={used}, which can"
-            f" be {', '.join(PROTOCOLS)}"
-        )
-    host, separator, port = place.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= 65535
-    if not separator or not is_port or not host:
-        raise ConfigError(f"bootstrap.servers: {shown(server)} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)

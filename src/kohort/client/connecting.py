@@ -39,11 +39,22 @@ class Attempt(Struct, eq=False):
         address: `host:port`.
         phase: What has not happened yet.
         proxy: What it goes through; None: nothing.
+        end_s: When it is over, by the loop's clock; None: it has no end of its own.
     """
 
     address: str
     phase: str = "its name was not looked up"
     proxy: Proxy | None = None
+    end_s: float | None = None
+
+    def share(self, of: int) -> float | None:
+        """Return the seconds for one of several addresses: one that says nothing leaves time.
+
+        The last one, None, has what is left.
+        """
+        if self.end_s is None or of == 1:
+            return None
+        return max(0.0, self.end_s - asyncio.get_running_loop().time()) / of
 
     def __str__(self) -> str:
         through = "" if self.proxy is None else f" through {self.proxy}"
@@ -76,8 +87,8 @@ async def connect(
         KafkaError: The broker refused us for another reason.
     """
     attempt = attempt or Attempt(f"{host}:{port}")
-    attempt.proxy, tls = security.proxy, security.tls
     end = asyncio.get_running_loop().time() + timeout_s
+    attempt.proxy, attempt.end_s, tls = security.proxy, end, security.tls
     try:
         async with asyncio.timeout_at(end):
             try:
@@ -204,20 +215,21 @@ async def _direct(host: str, port: int, attempt: Attempt) -> socket.socket:
     found = literal(host, port) or await _looked_up(host, port)
     attempt.phase = "no server accepted the connection"
     causes: list[str] = []
-    for each in found:
+    for number, each in enumerate(found):
         try:
-            return await _connected(each)
+            return await _connected(each, attempt.share(len(found) - number))
         except OSError as error:  # there may be no descriptors, or no such family in the kernel
             causes.append(f"{_shown(host, port, each[4][0])}: {_reason(error)}")
     raise BrokerUnavailableError("; ".join(causes))
 
 
-async def _connected(to: Address) -> socket.socket:
+async def _connected(to: Address, timeout_s: float | None) -> socket.socket:
     family, kind, protocol, _, address = to
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, address)
+        async with asyncio.timeout(timeout_s):
+            await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:
         sock.close()
         raise
@@ -226,6 +238,8 @@ async def _connected(to: Address) -> socket.socket:
 
 def _reason(error: OSError | ValueError) -> str:
     # asyncio's own text hides the reason behind "Connect call failed"
+    if isinstance(error, TimeoutError) and not error.errno:
+        return "no answer"
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number else in_words(error)
 

@@ -90,6 +90,9 @@ class BlockingConnection:
         timeout_ms: How long connecting may take.
         security: How to encrypt and to authenticate.
 
+    Attributes:
+        used_at_s: When it was given back the last time, by the monotonic clock.
+
     Raises:
         BrokerUnavailableError: No broker answers there; names each address and cause.
         AuthenticationError: The broker refuses us, or its certificate is not to be trusted.
@@ -104,6 +107,7 @@ class BlockingConnection:
         security: Security = PLAINTEXT,
     ) -> None:
         self.address = f"{host}:{port}"
+        self.used_at_s = time.monotonic()
         self._machine = Connection(
             client_id=client_id,
             authenticator=security.authenticator,
@@ -351,19 +355,20 @@ def _direct(host: str, port: int, end: float) -> socket.socket:
     """Connect to the first address of the host that answers."""
     found = look_up(host, port)
     causes: list[str] = []
-    for each in found:
-        try:
-            return _connected(each, end)
+    for number, each in enumerate(found):
+        left_s = max(0.001, end - time.monotonic())
+        try:  # one that says nothing leaves time for the others
+            return _connected(each, left_s / (len(found) - number))
         except OSError as error:  # there may be no descriptors, or no such family in the kernel
             causes.append(f"{each[4][0]}:{port}: {_reason(error)}")
     raise BrokerUnavailableError("; ".join(causes))
 
 
-def _connected(to: Address, end: float) -> socket.socket:
+def _connected(to: Address, timeout_s: float) -> socket.socket:
     family, kind, protocol, _, address = to
     sock = socket.socket(family, kind, protocol)
     try:
-        sock.settimeout(max(0.001, end - time.monotonic()))
+        sock.settimeout(timeout_s)
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
@@ -380,18 +385,27 @@ class ConnectionPool:
         self._pid = os.getpid()
         self._idle: dict[tuple[str, int, Hashable], list[BlockingConnection]] = {}
 
-    def take(self, host: str, port: int, made: Hashable) -> BlockingConnection | None:
+    def take(
+        self, host: str, port: int, made: Hashable, max_idle_ms: int
+    ) -> BlockingConnection | None:
         """Return an idle connection, or None; the caller owns it.
 
         Args:
             host: The broker's host.
             port: Its port.
             made: Client id and security, of which one connection has one.
+            max_idle_ms: One that was not used for so long is closed: what is on the way may have
+                cut it.
         """
+        since_s = time.monotonic() - max_idle_ms / 1000
         with self._lock:
             self._forget_parents()
-            idle = self._idle.get((host, port, made))
-            return idle.pop() if idle else None
+            idle = self._idle.get((host, port, made), [])
+            while idle:
+                if (found := idle.pop()).used_at_s >= since_s:
+                    return found
+                found.close()
+        return None
 
     def give(self, host: str, port: int, made: Hashable, connection: BlockingConnection) -> None:
         """Keep a connection that has no unanswered request."""
@@ -399,6 +413,7 @@ class ConnectionPool:
             self._forget_parents()
             idle = self._idle.setdefault((host, port, made), [])
             if len(idle) < MAX_IDLE:
+                connection.used_at_s = time.monotonic()
                 idle.append(connection)
                 return
         connection.close()

@@ -189,7 +189,7 @@ class Places:
 
     def connect(self, address: Address, deadline: Deadline) -> BlockingConnection:
         """Return a connection, a kept one if there is one."""
-        kept = POOL.take(*address, self._made)
+        kept = POOL.take(*address, self._made, self._settings.connections_max_idle_ms)
         if kept is not None:
             return kept
         timeout_ms = max(1, deadline.left_ms(self._settings.socket_connection_setup_timeout_ms))

@@ -19,8 +19,10 @@ _CHECKED = (
     "certificates are always checked; to trust one that no authority has signed give it as"
     " ssl.ca.location"
 )
-# What Java needs for tokens of an endpoint or of AWS, and this client does without being told to.
-_KNOWN_CLASSES = {
+# What this client does without being told to, as Java does for tokens of an endpoint or of AWS.
+_DONE_ANYWAY = {
+    "client.dns.lookup": "use_all_dns_ips",
+    "metadata.recovery.strategy": "rebootstrap",
     "sasl.login.callback.handler.class": "OAuthBearerLoginCallbackHandler",
     "sasl.client.callback.handler.class": "IAMClientCallbackHandler",
     "sasl.oauthbearer.jwt.retriever.class": "ClientCredentialsJwtRetriever",
@@ -28,6 +30,9 @@ _KNOWN_CLASSES = {
 }
 
 _REASONS = {
+    "client.dns.lookup": "it can be use_all_dns_ips: all addresses of a name are tried",
+    "metadata.recovery.strategy": "it can be rebootstrap: the bootstrap servers are asked again"
+    " when no known broker answers",
     "key.deserializer": "give a Python callable, as the keyword argument key_deserializer",
     "value.deserializer": "give a Python callable, as the keyword argument value_deserializer",
     "key.serializer": "give a Python callable, as the keyword argument key_serializer",
@@ -59,8 +64,6 @@ _PREFIXES = {
 _WITHOUT_EFFECT = frozenset(
     {
         "auto.include.jmx.reporter",
-        "client.dns.lookup",
-        "connections.max.idle.ms",
         "enable.metrics.push",
         "metadata.max.idle.ms",
         "metrics.num.samples",
@@ -91,8 +94,6 @@ _LACKING = frozenset(
         "compression.lz4.level",
         "compression.zstd.level",
         "config.providers",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
         "partitioner.class",
@@ -119,8 +120,8 @@ def has_no_effect(key: str, value: object) -> bool:
 
     It is said once for each setting, at level INFO.
     """
-    known = _KNOWN_CLASSES.get(key)
-    if known is not None and str(value).rpartition(".")[2] == known:
+    known = _DONE_ANYWAY.get(key)
+    if known is not None and str(value).rpartition(".")[2].lower() == known.lower():
         return True
     if key not in _WITHOUT_EFFECT:
         return False

@@ -157,6 +157,16 @@ class ClientSettings(SecuritySettings, total=False):
     max_in_flight_requests_per_connection: int
     """Unanswered requests on one connection. Default: 5."""
 
+    connections_max_idle_ms: int
+    """A connection that was not used for so long is closed, and not used again: a balancer on the
+    way may have forgotten it. Default: 540_000.
+    """
+
+    metadata_recovery_rebootstrap_trigger_ms: int
+    """After this time in which no known broker has told its metadata, the bootstrap servers are
+    asked (KIP-1102). Default: 300_000.
+    """
+
 
 class ConsumerSettings(ClientSettings, total=False):
     """Settings of `Consumer` and `AsyncConsumer`."""

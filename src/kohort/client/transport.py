@@ -70,6 +70,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         on_silence: Called with the name of a request that was not answered in time.
         on_garbled: Called with the address and what is wrong when what came is no answer.
         on_first_answer: Called when a request that the user gave is answered for the first time.
+        used_at_s: When something was sent or received the last time, by the loop's clock.
     """
 
     def __init__(self, machine: Connection, address: str) -> None:
@@ -89,6 +90,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.on_garbled: Callable[[str, RemoteProtocolError], None] | None = None
         self.on_first_answer: Callable[[], None] | None = None
         self._traffic: Traffic | None = None
+        self.used_at_s = self._loop.time()
 
     # ------------------------------------------------------------------------------ the user
 
@@ -222,6 +224,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         finally:
             self.close()
 
+    def close_if_idle(self, max_idle_ms: int) -> None:
+        """Close a connection that was not used for so long: what is on the way may have cut it."""
+        if not self.load and (self._loop.time() - self.used_at_s) * 1000 > max_idle_ms:
+            self.close()
+
     def close(self, error: KohortError | None = None) -> None:
         """Close; what is unanswered fails."""
         if not self.is_open:
@@ -263,6 +270,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what was received."""
+        self.used_at_s = self._loop.time()
         if self._traffic is not None:
             self._traffic.received += nbytes
         if not self._machine.is_part(nbytes):  # a large answer comes in hundreds of parts
@@ -318,6 +326,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         # From Python 3.12 on `writelines` raises between asyncio's closing and `connection_lost`,
         # which then fails the requests.
         if output and self._transport is not None and not self._transport.is_closing():
+            self.used_at_s = self._loop.time()
             if len(output) == 1:
                 self._transport.write(output[0])  # `writelines` copies even one
             else:
