@@ -87,13 +87,13 @@ class Acl(Struct, frozen=True, order=True):
     """One permission, or prohibition.
 
     Attributes:
-        principal: For whom, as "User:alice"; "User:*" for everybody.
-        operation: What.
-        resource: With what kind of thing.
-        name: Its name; "*" with `Pattern.LITERAL` for all of them, "kafka-cluster" for the cluster.
+        principal: The user, as `User:alice`; `User:*` means all users.
+        operation: What the user does.
+        resource: The kind of thing that it is done with.
+        name: Its name; `*` with `Pattern.LITERAL` for all of them, "kafka-cluster" for the cluster.
         pattern: Whether names need only begin with `name`.
         permission: Whether it is allowed or denied.
-        host: From which address; "*" for any.
+        host: The address of the client; `*` for any.
     """
 
     principal: str

@@ -37,7 +37,8 @@ class Security:
         session_ms: How long an authenticated session lasts (KIP-368), 0 for as long as its
             connection.
         users: Names and passwords.
-        super_users: Principals that may do everything; None: no ACLs, and every client may.
+        super_users: Principals that may do everything. With None there are no ACLs, and every
+            client may.
     """
 
     def __init__(
