@@ -7,7 +7,6 @@ API reference is made from docstrings in Google's style with names in single bac
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -41,7 +40,7 @@ html_copy_source = False
 html_show_copyright = False
 language = "en"
 
-root_doc = "README"
+root_doc = "docs/index"
 include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
@@ -84,7 +83,7 @@ CONTENTS = {
 
 
 def add_contents(_app: Sphinx, docname: str, source: list[str]) -> None:
-    """Give the front page, which is the README, and some others the contents of the site."""
+    """Give the first page and some others the contents of the site."""
     if docname in CONTENTS:
         source[0] += (HERE / CONTENTS[docname]).read_text(encoding="utf-8")
 
@@ -103,10 +102,17 @@ def _arrows(diagram: str) -> str:
     return f"| from | to | upon |\n|---|---|---|\n{rows}\n"
 
 
+FORWARD = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">{title}</a></html>
+"""
+
+
 def make_index(app: Sphinx, error: Exception | None) -> None:
-    """Show the README under the name that web servers look for."""
+    """Forward to the first page from the name that web servers look for."""
     if error is None and app.builder.name == "html":
-        shutil.copyfile(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
+        text = FORWARD.format(title=project, url=f"{root_doc}.html")
+        (app.outdir / "index.html").write_text(text, encoding="utf-8")
 
 
 # --------------------------------------------------------------------------------- docstrings

@@ -50,8 +50,13 @@ def described(site: Path) -> set[str]:
     return set(entries)
 
 
-def test_the_front_page_is_the_readme(site: Path) -> None:
-    assert "Kafka consumer groups for Python and Spark." in (site / "index.html").read_text()
+def test_the_site_begins_with_its_first_page(site: Path) -> None:
+    """The index forwards to it, and it has a link to the guide of each task."""
+    assert 'url=docs/index.html"' in (site / "index.html").read_text()
+    page = (site / "docs" / "index.html").read_text()
+    assert "Kafka consumer groups for Python and Spark" in page
+    links = set(re.findall(r'href="([\w./-]+)\.html', page))
+    assert {"clients", "spark", "testing", "security", "rules", "glossary"} <= links
 
 
 @pytest.mark.parametrize("package", PACKAGES)
