@@ -45,6 +45,8 @@ def lines_become_records(bootstrap: str, folder: Path) -> None:
         b"0/3 b(1)=NULL(-1)" + end,
         b"0/4 last(4)=" + NOT_UTF_8 + b"(3)" + end,
     ]
+    sent(bootstrap, topic, b"v\n", "-k", "", "-Z")
+    assert read(bootstrap, topic, "-o", "-1", "-Z", "-f", "%k=%s") == b"NULL=v"
     file = folder / "whole"
     file.write_bytes(lines)
     assert printed("produce", topic, str(file), "-b", bootstrap, "--whole", "-k", "file") == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -9,16 +10,18 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from kohort.broker import EmbeddedBroker
 from kohort.cli.group_views import DISPENSABLE_OF_OFFSETS, Position, offsets_table
-from kohort.cli.group_watch import Changes, shown_in, view
-from kohort.cli.shared import fitted
+from kohort.cli.group_watch import Changes, seen, shown_in, view
+from kohort.cli.shared import fitted, print_changes
 from kohort.client import AdminClient, Consumer, GroupDescription
 from kohort.client.admin_values import MemberDescription
+from kohort.errors import AuthenticationError, ErrorCode
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.broker.processes import DEADLINE_S, eventually
 from tests.cli import group_scenarios as scenarios
@@ -240,6 +243,20 @@ def test_watch_begins_before_the_group_does(bootstrap: str) -> None:
         admin.alter_group_offsets({TopicPartition(topic, 0): 4}, group)
         view(admin, group, changes)
         assert changes.lines()[0].endswith(f"  group {group} is there")
+
+
+def test_watch_ends_where_waiting_does_not_help() -> None:
+    refused = AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, "wrong password")
+
+    class Refused:
+        def describe_groups(self, _groups: list[str]) -> dict[str, GroupDescription]:
+            raise refused
+
+    admin = cast("AdminClient", Refused())
+    with pytest.raises(AuthenticationError):
+        view(admin, "g", Changes())
+    with pytest.raises(AuthenticationError):
+        asyncio.run(print_changes(lambda: seen(admin, "g"), 0.1))
 
 
 @pytest.mark.parametrize(("text", "reason"), [

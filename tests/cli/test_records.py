@@ -71,6 +71,8 @@ def test_a_producer_that_is_stopped_delivers_what_it_has_read(bootstrap: str) ->
     (["produce", "t", "-D", ""], "--delimiter is empty"),
     (["produce", "t", "--json", "-k", "k"], "with --json the lines say it all"),
     (["produce", "t", "--whole"], "--whole needs files"),
+    (["produce", "t", "-X", "nonsense=0"], "nonsense"),
+    (["produce", "t", "-z", "bzip"], "bzip"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(command: list[str], reason: str) -> None:
     done = ran(*command, "-b", "127.0.0.1:1", given=b"", columns=200)
@@ -78,9 +80,10 @@ def test_options_that_do_not_fit(command: list[str], reason: str) -> None:
     assert reason in done.stderr.decode()
 
 
-def test_a_topic_or_partition_that_is_not_there(bootstrap: str) -> None:
+@pytest.mark.parametrize("options", [(), ("-g", "g")])
+def test_a_topic_or_partition_that_is_not_there(bootstrap: str, options: tuple[str, ...]) -> None:
     for _ in range(2):  # the first has not made it
-        done = ran("consume", "nowhere", "-b", bootstrap, "-e")
+        done = ran("consume", "nowhere", "-b", bootstrap, "-e", *options)
         assert (done.returncode, done.stdout) == (1, b"")
         assert b"UNKNOWN_TOPIC_OR_PARTITION: nowhere" in done.stderr
 

@@ -13,7 +13,7 @@ import typer
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.consume_range import Limits, Range, parse_offsets
 from kohort.cli.record_format import Render, as_json, by_format, plain, unescaped
-from kohort.cli.shared import Bootstrap, client_settings, wrong_usage
+from kohort.cli.shared import Bootstrap, client_settings, fitting, wrong_usage
 from kohort.cli.stopping import Stop, is_unread, show_warnings
 from kohort.errors import ErrorCode, KafkaError
 from kohort.output import silence_out
@@ -156,10 +156,11 @@ def _run(
     from kohort.client import Consumer
 
     out = _output()
-    with Consumer.from_config(settings) as consumer, Stop(consumer.wakeup) as stop:
+    with fitting(lambda: Consumer.from_config(settings)) as consumer, Stop(consumer.wakeup) as stop:
         reading = Range(consumer, limits, is_finite=is_finite)
         is_group = settings.get("group.id") is not None
         if is_group:
+            _partitions(consumer, topics, None)  # a group would wait for a topic that is missing
             consumer.subscribe(topics)
         else:
             wanted = _partitions(consumer, topics, numbers)

@@ -106,13 +106,21 @@ async def seen(admin: AdminClient, group: str) -> dict[str, object]:
 
 
 def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
-    """Return what `watch` shows; a broker that is away, or a group, is no reason to end."""
+    """Return what `watch` shows; a broker that is away, or a group, is no reason to end.
+
+    Raises:
+        KohortError: One that waiting does not mend, such as a wrong password.
+    """
+    from kohort.client.backoff import needs_help
+
     now = time.time()
     try:
         described, positions = _look(admin, group)
     except KohortError as error:
         if isinstance(error, KafkaError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             changes.missing(group, now)
+        elif needs_help(error):
+            raise
         else:
             changes.failed(str(error), now)
         return Group(*map(Text, changes.lines()))

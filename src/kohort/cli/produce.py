@@ -16,7 +16,7 @@ import typer
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.record_format import unescaped
 from kohort.cli.record_input import Given, from_json, from_line, split
-from kohort.cli.shared import Bootstrap, client_settings, ended, tell, wrong_usage
+from kohort.cli.shared import Bootstrap, client_settings, ended, fitting, tell, wrong_usage
 from kohort.cli.stopping import Stop, StoppedError, show_warnings
 from kohort.errors import ConfigError, KohortError
 from kohort.values import replace
@@ -106,6 +106,7 @@ def produce(
         _record,
         read=from_json if json_lines else _line_reader(key_delimiter, empty_is_null),
         key=None if key is None else os.fsencode(key),
+        empty_is_null=empty_is_null,
         headers=_headers(header or ()),
         partition=partition,
     )
@@ -143,13 +144,15 @@ def _record(
     *,
     read: Callable[[bytes], Given],
     key: bytes | None,
+    empty_is_null: bool,
     headers: tuple[tuple[str, bytes | None], ...],
     partition: int | None,
 ) -> Given:
     given = read(line)
+    used = given.key if key is None else key
     return replace(
         given,
-        key=given.key if key is None else key,
+        key=(used or None) if empty_is_null else used,
         headers=given.headers + headers,
         partition=given.partition if partition is None else partition,
     )
@@ -232,7 +235,7 @@ def _send(
 
     deliveries = _Deliveries()
     wrong, by = "", None
-    with Producer.from_config(settings) as producer:
+    with fitting(lambda: Producer.from_config(settings)) as producer:
         try:
             for where, part in parts:
                 try:

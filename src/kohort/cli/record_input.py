@@ -69,9 +69,7 @@ def from_line(line: bytes, key_delimiter: bytes | None, *, empty_is_null: bool) 
         first, found, rest = line.partition(key_delimiter)
         if found:
             key, value = first, rest
-    if empty_is_null:
-        key, value = key or None, value or None
-    return Given(value, key)
+    return Given((value or None) if empty_is_null else value, key)
 
 
 def from_json(line: bytes) -> Given:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kohort.cli.command_config import read_command_config
-from kohort.errors import KafkaError, KohortError, PartialFailureError
+from kohort.errors import ConfigError, KafkaError, KohortError, PartialFailureError
 from kohort.output import silence_out
 from kohort.types import TopicPartition
 
@@ -75,6 +75,18 @@ def admin_client(bootstrap_servers: str, command_config: Path | None) -> AdminCl
     from kohort.client import AdminClient
 
     return AdminClient.from_config(client_settings(bootstrap_servers, command_config, {}, ()))
+
+
+def fitting(make: Callable[[], T]) -> T:
+    """Make a client; settings that it does not take are options that do not fit.
+
+    Raises:
+        typer.BadParameter: A setting is not known, or has a value that makes no sense.
+    """
+    try:
+        return make()
+    except ConfigError as error:
+        raise wrong_usage(str(error)) from None
 
 
 def wrong_usage(text: str) -> typer.BadParameter:
@@ -220,12 +232,20 @@ async def _printed(
 async def print_changes(
     look: Callable[[], Awaitable[Mapping[str, object]]], every_s: float
 ) -> None:
-    """Print one JSON object a line, whenever something differs; an error is one, too."""
+    """Print one JSON object a line, whenever something differs; an error is one, too.
+
+    Raises:
+        KohortError: One that waiting does not mend, such as a wrong password.
+    """
+    from kohort.client.backoff import needs_help
+
     last: Mapping[str, object] | None = None
     while True:
         try:
             seen = await look()
         except KohortError as error:
+            if needs_help(error):
+                raise
             seen = {"error": str(error)}
         if seen != last:
             print(json.dumps({"at": time.time(), **seen}), flush=True)

@@ -84,7 +84,12 @@ def kohort_broker(
     from kohort.testing.harness import KafkaHarness
 
     servers = request.config.getoption("--kohort-bootstrap-servers")
-    if servers:
+    if servers is not None:
+        if not servers.strip():
+            pytest.fail(
+                "--kohort-bootstrap-servers is empty: leave it out, or say where a Kafka is",
+                pytrace=False,
+            )
         yield _reached(KafkaHarness(servers))
         return
     folder = tmp_path_factory.mktemp("kohort")
@@ -99,8 +104,10 @@ def _reached(harness: KafkaHarness) -> KafkaHarness:
     try:
         harness.reach(_REACHED_WITHIN_S)
     except HarnessError as error:
-        pytest.fail(f"--kohort-bootstrap-servers: {error}", pytrace=False)
-    return harness
+        why = str(error)
+    else:
+        return harness
+    pytest.fail(f"--kohort-bootstrap-servers: {why}", pytrace=False)
 
 
 @pytest.fixture(scope="session")
