@@ -236,3 +236,39 @@ def test_operators_that_a_checkpoint_waits_for_are_named_with_for_how_long(
     assert said["waits_for"] == f"checkpoint 1 waits for {A}, {B}"
     assert 0 <= said["waiting_s"] < 60
     assert f"checkpoint 1 waits for {A}, {B} (for {said['waiting_s']} s)" in shown
+
+
+def test_forced_resets_are_counted_and_others_are_not(address: str, topic: str) -> None:
+    """A worker that crashes again and again forces a reset each time, without an end."""
+    records = two(f"group-{topic}")
+    for attempt in (2, 3):
+        again = registered(OperatorId("b", str(attempt) * 32), len(records))
+        claim = Claim(again.operator, 1, frozenset({Q}))
+        records += [again, claim, Reset(1, "c", attempt, True, ""), ResetDone(A, attempt, attempt)]
+    records += [Reset(1, "c", 4, False, "")]
+    written(address, topic, records)
+    with joined(address, topic, A):
+        _, said, shown = status(topic, address)
+    assert said["forced_resets"] == 2
+    assert f"FORCED RESETS 2 since {said['forced_resets_since']}; max_resets" in shown
+
+
+def test_a_topic_that_members_name_and_that_is_not_there_is_told(address: str, topic: str) -> None:
+    written(address, topic, two(f"group-{topic}"))
+    missing = f"{topic}-flihgts"
+    with Consumer(
+        bootstrap_servers=address,
+        group_id=f"group-{topic}",
+        client_id=client_of(A),
+        allow_auto_create_topics=False,
+    ) as member:
+        member.subscribe([topic, missing])
+
+        def has_joined() -> bool:
+            member.poll(50)
+            return bool(member.assignment())
+
+        eventually(has_joined, "it is in the group")
+        _, said, shown = status(topic, address)
+    assert said["missing_topics"] == [missing]
+    assert f"WARNING: there is no topic {missing}, or this user may not see it" in shown

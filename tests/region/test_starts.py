@@ -1,12 +1,16 @@
-"""What a region's start may be."""
+"""What a region's start may be, and topics that are not there then."""
 
 from __future__ import annotations
 
+import logging
 import time
+from pathlib import Path
 
 import pytest
 
+from kohort.region import ParquetDirectory, RegionConsumer
 from kohort.region.starts import StartPosition
+from tests.region.regions import eventually, running, running_sum
 
 HOUR_MS = 3_600_000
 
@@ -32,3 +36,21 @@ def test_an_offset_is_refused(given: int) -> None:
 def test_what_is_no_start_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match="start must be earliest, latest"):
         StartPosition.parse(given)
+
+
+def test_a_topic_that_is_not_there_is_told_at_once(
+    address: str, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = f"{topic}-flihgts"
+    made = RegionConsumer(
+        f"region-{topic}", topic, missing, function=running_sum, sink=ParquetDirectory(tmp_path),
+        operator="one", group_id=f"group-{topic}", bootstrap_servers=address,
+        allow_auto_create_topics=False,
+    )  # fmt: skip
+    with running(made) as (one,):
+        eventually(lambda: one.owned == 4, "it works")
+    assert one.error is None
+    (warning,) = [each for each in caplog.records if "there is no topic" in each.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert f"there is no topic {missing}, or" in warning.getMessage()
+    assert "one/" in warning.getMessage()

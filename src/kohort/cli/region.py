@@ -61,7 +61,8 @@ def status(
     """Show the phase, the last checkpoint, the operators, and whom the region waits for.
 
     Operators that are not in the group any more are shown as gone; members of the group that are no
-    operators are named with client id and host.
+    operators are named with client id and host. So are topics that do not exist, and how many
+    forced resets there were in the last hour.
 
     Exit code 0: it is processing; 3: it waits for somebody, or more than 5 complete checkpoints
     are not visible; 4: it gave up or nothing runs.
@@ -436,6 +437,9 @@ def _seen(region: str, sight: Sight) -> dict[str, Any]:
         "waiting_s": sight.waiting_s,
         "operators": operators,
         "strangers": _strangers(sight),
+        "missing_topics": None if sight.problem else list(sight.missing_topics),
+        "forced_resets": sight.forced_resets,
+        "forced_resets_since": _iso(sight.forced_since_ms),
         "problem": "; ".join(problems) or None,
     }
 
@@ -453,14 +457,28 @@ def _shown_sight(region: str, sight: Sight) -> Group:
     """Return a region, what is wrong, and members of its group that are no operators."""
     from kohort.region.machines.describing import publishing_problem
     from kohort.region.machines.strangers import told_stranger
+    from kohort.region.source import told_missing
 
     lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]
     if sight.problem:
         lines.append(f"WARNING: who is in the group is not known: {sight.problem}")
+    lines += [f"WARNING: {told_missing(each)}" for each in sight.missing_topics]
     problem = publishing_problem(sight.state)
     if problem:
         lines.append(f"WARNING: {problem}")
+    if sight.forced_resets:
+        lines.append(
+            f"FORCED RESETS {sight.forced_resets} since {_iso(sight.forced_since_ms)}; max_resets "
+            "does not count them"
+        )
     return Group(shown(region, sight.state, sight.gone, sight.waiting_s), *lines)
+
+
+def _iso(at_ms: int | None) -> str | None:
+    """Return a time as text, to the second."""
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _shown_phase(state: RegionState) -> str:

@@ -22,10 +22,12 @@ class OperatorGroup(Struct, frozen=True):
     Attributes:
         members: Its members.
         is_at_rest: Whether no rebalance is under way, so that each member that lives is among them.
+        topics: What its members subscribe to by name.
     """
 
     members: tuple[GroupMember, ...] = ()
     is_at_rest: bool = True
+    topics: frozenset[str] = frozenset()
 
 
 async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
@@ -41,4 +43,5 @@ async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
             raise
         return OperatorGroup()
     members = (GroupMember(m.member_id, m.client_id, m.client_host) for m in found.members)
-    return OperatorGroup(tuple(members), found.state in _AT_REST)
+    topics = frozenset[str]().union(*(each.topics for each in found.members))
+    return OperatorGroup(tuple(members), found.state in _AT_REST, topics)

@@ -25,6 +25,7 @@ from kohort.region.machines.records import DRAIN, RESET, STOP, Ask, Drain, Reset
 from kohort.region.machines.strangers import gone_among, strangers_among
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
 from kohort.types import TopicPartition
+from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.client import ConsumerRecord
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # So long a wish that has timed out looks for operators that are gone.
 _LOOK_S = 5.0
+# Forced resets are counted for so long.
+_LATELY_MS = 3_600_000
 
 
 class RegionWaitError(RegionError):
@@ -96,6 +99,10 @@ class Sight(Struct, frozen=True):
         problem: Why the group cannot be described; empty: it was.
         gone: Operators that are not in the group any more; none while it rebalances.
         waiting_s: For how long it has been waiting for operators, to the second; None: it is not.
+        missing_topics: Topics to which members subscribe by name, and which are not there.
+        forced_resets: How many forced resets there were lately; `max_resets` does not count them.
+        forced_since_ms: Since when they are counted, in milliseconds since 1970: for an hour at
+            most, and as far as the log has records; None: it has none.
     """
 
     state: RegionState
@@ -103,20 +110,38 @@ class Sight(Struct, frozen=True):
     problem: str = ""
     gone: tuple[Operator, ...] = ()
     waiting_s: int | None = None
+    missing_topics: tuple[str, ...] = ()
+    forced_resets: int = 0
+    forced_since_ms: int | None = None
 
 
 class _Clock:
-    """Remembers when the last checkpoint or reset began, by the brokers' clock."""
+    """Remembers when checkpoints and resets began, by the brokers' clock."""
 
     def __init__(self, control: ControlLog) -> None:
         self._began_ms: int | None = None
+        self._first_ms: int | None = None
+        self._last_ms = 0
+        # The time of each forced reset, by its attempt: of two that are equal one counts.
+        self._forced: dict[int, int] = {}
         control.on_record(self._hear)
 
     def _hear(self, record: ConsumerRecord) -> None:
+        self._first_ms = record.timestamp if self._first_ms is None else self._first_ms
+        self._last_ms = record.timestamp
         with suppress(RegionError):  # the fold says what is wrong with it
             known = None if record.value is None else decode(record.key, record.value)
             if isinstance(known, Drain | Reset):
                 self._began_ms = record.timestamp
+            if isinstance(known, Reset) and known.forced:
+                self._forced.setdefault(known.attempt, record.timestamp)
+
+    def forced(self) -> tuple[int, int | None]:
+        """How many forced resets there were lately, and since when, by the log's own time."""
+        if self._first_ms is None:
+            return 0, None
+        since = max(self._first_ms, self._last_ms - _LATELY_MS)
+        return sum(at >= since for at in self._forced.values()), since
 
     def waiting_s(self, state: RegionState) -> int | None:
         """For how long a region has been waiting for operators."""
@@ -149,15 +174,27 @@ async def _look_around(control: ControlLog, admin: AsyncAdminClient, clock: _Clo
     before = await control.caught_up()
     if before.settings is None:
         return Sight(before)
+    forced, since = clock.forced()
+    waiting_s = clock.waiting_s(before)
     try:
         group = await described(admin, before.settings.group_id)
+        missing = group.topics - await admin.list_topics() if group.topics else ()
     except KohortError as error:
         problem = f"group {before.settings.group_id} cannot be described: {error}"
-        return Sight(before, problem=problem, waiting_s=clock.waiting_s(before))
+        seen = Sight(before, problem=problem, waiting_s=waiting_s)
+        return replace(seen, forced_resets=forced, forced_since_ms=since)
     state = await control.caught_up()  # operators register before they join
     gone = gone_among(group.members, before, state) if group.is_at_rest else []
     strangers = tuple(strangers_among(group.members, state))
-    return Sight(state, strangers, gone=tuple(gone), waiting_s=clock.waiting_s(state))
+    return Sight(
+        state,
+        strangers,
+        gone=tuple(gone),
+        waiting_s=clock.waiting_s(state),
+        missing_topics=tuple(sorted(missing)),
+        forced_resets=forced,
+        forced_since_ms=since,
+    )
 
 
 async def look(region: str, settings: ClientSettings) -> RegionState:

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kohort.errors import ErrorCode, KafkaError
+from kohort.client.async_admin import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.region.errors import SourceError
+from kohort.region.settings import ClientSettings, admin_settings
 
 if TYPE_CHECKING:
     from kohort.client import AsyncConsumer
     from kohort.region.machines.records import RegionPartition
     from kohort.types import TopicPartition
 
+log = logging.getLogger("kohort.region")
+
 SOURCE_GONE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID)
 _REMADE = (
     "Records that were not read before are gone. Start the worker again: it reads the new topic as "
     "another one, from its beginning"
 )
+
+
+def told_missing(topic: str) -> str:
+    """Say that a topic is not there, and what to do about it."""
+    return (
+        f"there is no topic {topic}, or this user may not see it, so nothing of it is read: make "
+        "it, or give the workers its right name"
+    )
+
+
+async def warn_of_missing(operator: str, settings: ClientSettings, topics: Collection[str]) -> None:
+    """Warn of topics that are not there: the group would wait for them without a word.
+
+    Args:
+        operator: Who is to read them, for the log.
+        settings: How to reach the brokers.
+        topics: Their names.
+    """
+    try:
+        async with AsyncAdminClient(**admin_settings(settings)) as admin:
+            missing = sorted(set(topics) - await admin.list_topics())
+    except KohortError as error:
+        log.warning("%s: whether its topics exist is not known: %s", operator, error)
+        return
+    for each in missing:
+        log.warning("%s: %s", operator, told_missing(each))
 
 
 async def what_is_gone(

@@ -36,6 +36,7 @@ from kohort.region.settings import (
     poll_interval_ms,
 )
 from kohort.region.sinks import CutWriter, RegionSink
+from kohort.region.source import warn_of_missing
 from kohort.region.starts import StartPosition
 from kohort.region.states import StateTopic
 from kohort.region.work import Inbox, Report
@@ -147,6 +148,9 @@ class Worker:
             for told in (self._note, operating.folded, controlling.folded):
                 control.on_state(told)
                 told(await first(control.caught_up(), following))
+            await warn_of_missing(
+                f"region {config.region}: {self.id}", config.client, config.topics
+            )
             self._subscribe(consumer, operating)
             tasks += [asyncio.create_task(controlling.run()), asyncio.create_task(operating.poll())]
             await first(asyncio.shield(operating.closed), *tasks)
