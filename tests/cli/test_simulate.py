@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from kohort.cli.main import app
 from kohort.errors import ConfigError
 from kohort.simulation.planting.catching import bugs
+from kohort.simulation.world import ViolationError
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 QUICK = ("--minutes", "1")
@@ -241,3 +242,34 @@ def test_a_region_can_be_replayed_from_its_file(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 0
     assert "complete/" in done.stdout
+
+
+def test_stream_applications_are_simulated_too(tmp_path: Path) -> None:
+    from kohort.simulation.streams.scenario import draw, to_json
+
+    args = ["simulate", "--protocol", "streams"]
+    done = CliRunner().invoke(app, [*args, "--seed", "8", "--runs", "1"])
+    assert (done.exit_code, done.output) == (0, "1 simulated stream applications, 0 broke a rule\n")
+    path = tmp_path / "streams.json"
+    path.write_text(to_json(draw(8)), encoding="utf-8")
+    done = CliRunner().invoke(app, [*args, "--replay", str(path)])
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
+    assert "TaskStarted" in done.stdout
+    with pytest.raises(ConfigError, match="the seed decides members"):
+        CliRunner().invoke(app, [*args, "--members", "3"], catch_exceptions=False)
+
+
+def test_a_stream_application_that_breaks_a_rule_is_told_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commits_nothing(_books: object, _task: object, _offset: int) -> None:
+        raise ViolationError("T1", "a test")
+
+    monkeypatch.setattr("kohort.simulation.streams.books.Books._seal", commits_nothing)
+    args = ["simulate", "--protocol", "streams", "--seed", "8", "--runs", "1", "--keep"]
+    done = CliRunner().invoke(app, [*args, str(tmp_path)])
+    assert done.exit_code == 1
+    assert "seed 8: T1" in done.output
+    kept = tmp_path / "streams-seed-8.json"
+    assert f"--protocol streams --replay {kept}" in done.output.replace("\n", " ")
+    assert kept.is_file()

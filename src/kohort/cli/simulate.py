@@ -20,8 +20,8 @@ Protocol = Annotated[
     typer.Option(
         metavar="NAME",
         help="classic, cooperative, consumer (KIP-848), client-side (the same, members assign),"
-        " draft, migration, or all of these in turn; region: consistent regions; transactions:"
-        " transactional producers.",
+        " draft, migration, or all of these in turn; region: consistent regions; streams: stream"
+        " applications; transactions: transactional producers.",
     ),
 ]
 Faults = Annotated[
@@ -70,12 +70,12 @@ def simulate(
     when the members of your file are restarted, slow or killed, under each group protocol.
     """
     from kohort.cli import simulating
-    from kohort.simulation.campaign import REGION, TRANSACTIONS, Choice, parse_faults
+    from kohort.simulation.campaign import REGION, STREAMS, TRANSACTIONS, Choice, parse_faults
 
     named = bool(members or minutes or scenario or faults != "all")
-    if protocol in (REGION, TRANSACTIONS):
-        others = _regions if protocol == REGION else _transactions
-        raise typer.Exit(others(named, seed, runs, (replay, trace, keep, as_json)))
+    simulators = {REGION: _regions, STREAMS: _streams, TRANSACTIONS: _transactions}
+    if protocol in simulators:
+        raise typer.Exit(simulators[protocol](named, seed, runs, (replay, trace, keep, as_json)))
     if scenario is not None and replay is not None:
         raise ConfigError("either --scenario or --replay")
     if scenario is not None:
@@ -115,6 +115,26 @@ def _regions(
     if trace:
         return regions.trace(draw(seed), as_json)
     return regions.seeds(_seeds(seed, runs), keep, as_json)
+
+
+def _streams(
+    is_sized: bool,
+    seed: int,
+    runs: int | None,
+    given: tuple[Path | None, bool, Path | None, bool],
+) -> int:
+    """Simulate stream applications, of which the seed decides all; return the exit code."""
+    from kohort.cli import simulating_streams as streams
+    from kohort.simulation.streams.scenario import draw
+
+    replay, trace, keep, as_json = given
+    if is_sized:
+        raise ConfigError("of a stream application the seed decides members, minutes and faults")
+    if replay is not None:
+        return streams.replay(replay, as_json)
+    if trace:
+        return streams.trace(draw(seed), as_json)
+    return streams.seeds(_seeds(seed, runs), keep, as_json)
 
 
 def _transactions(

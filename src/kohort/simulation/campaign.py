@@ -24,6 +24,8 @@ from kohort.values import replace
 ALL = "all"
 REGION = "region"
 """Consistent regions, which are simulated by `kohort.simulation.regions`."""
+STREAMS = "streams"
+"""Stream applications, which are simulated by `kohort.simulation.streams`."""
 TRANSACTIONS = "transactions"
 """Transactional producers, which are simulated by `kohort.simulation.transactions`."""
 NONE = "none"
@@ -48,7 +50,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.protocol != ALL and self.protocol not in CAMPAIGNS:
-            known = (*CAMPAIGNS, ALL, REGION)
+            known = (*CAMPAIGNS, ALL, REGION, STREAMS, TRANSACTIONS)
             raise ConfigError(f"no protocol {self.protocol!r}{nearest(self.protocol, known)}")
         for kind in sorted(self.faults or ()):
             if kind not in PALETTE:

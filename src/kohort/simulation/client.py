@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KohortError, LocalProtocolError
-from kohort.group.assignors import Assignor, ClusterView
+from kohort.group.assignors import ClusterView
 from kohort.group.effects import AssignmentJob, Callback, Effects, Send, SubscriptionJob
 from kohort.group.member import leader
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
@@ -93,8 +93,7 @@ class Client:
         self.on_beat: Callable[[], None] | None = None
         self.world = world
         self.protocol = protocol_of(plan, world.scenario.protocol)
-        own: dict[str, Assignor] = world.assignors
-        self.assignors = assignors_of(plan, self.protocol, own)
+        self.assignors = assignors_of(plan, self.protocol, world.assignors_for(self))
         self.is_eager = is_eager(self.protocol, self.assignors)
         chance = Stream(world.scenario.seed, "client", f"{plan.name}#{life}")
         self.machine = self.protocol.make(

@@ -48,9 +48,10 @@ fault(log_faults.log_damage)
 
 
 def plan_faults(world: World) -> None:
-    """Let every fault of the scenario happen at its time."""
+    """Let every fault of the scenario happen at its time, but for those of other simulators."""
     for each in world.scenario.faults:
-        world.engine.at(each.at_ms, None, _happen, world, each)
+        if each.kind in FAULTS:
+            world.engine.at(each.at_ms, None, _happen, world, each)
 
 
 def _happen(world: World, each: Fault) -> None:

@@ -85,6 +85,7 @@ class World:
     """
 
     CRASH_RESTART_MS = 5_000
+    process: type[Client] = Client
 
     def __init__(
         self,
@@ -187,13 +188,17 @@ class World:
         if present is not None and present.alive:
             return
         self._lives[name] += 1
-        client = Client(self, self.plans[name], self._lives[name])
+        client = self.process(self, self.plans[name], self._lives[name])
         if self.calm:
             client.looks_at_old_leader = False
         self.members[name] = client
         if self.tracing:
             self.trace.line(self.engine.now, name, "started", f"life {self._lives[name]}")
         client.application.start()
+
+    def assignors_for(self, _client: Client) -> Mapping[str, Assignor]:
+        """Return the assignors that a user brings for a process that starts, by name."""
+        return self.assignors
 
     def add(self, plan: MemberPlan) -> None:
         """Start a member that the scenario did not begin with."""

@@ -1,4 +1,4 @@
-"""Seeds that no run before has tried: groups, regions and transactions in virtual time.
+"""Seeds that no run before has tried: groups, regions, streams and transactions in virtual time.
 
 A failure names the seed; `kohort simulate --seed` plays it again.
 """
@@ -13,6 +13,8 @@ import pytest
 from kohort.simulation.fleet import run_all, scenarios
 from kohort.simulation.regions import running as regions
 from kohort.simulation.regions.scenario import draw as draw_region
+from kohort.simulation.streams.running import run as run_streams
+from kohort.simulation.streams.scenario import draw as draw_streams
 from kohort.simulation.transactions.world import OK
 from kohort.simulation.transactions.world import drawn as draw_transactions
 from kohort.simulation.transactions.world import run as run_transactions
@@ -20,7 +22,7 @@ from kohort.simulation.transactions.world import run as run_transactions
 BLOCKS = 6
 # Each block's; KOHORT_SEEDS=10 makes it ten times as many.
 TIMES = int(os.environ.get("KOHORT_SEEDS", "1"))
-GROUPS, REGIONS, TRANSACTIONS = 50 * TIMES, 80 * TIMES, 100 * TIMES
+GROUPS, REGIONS, TRANSACTIONS, STREAMS = 50 * TIMES, 80 * TIMES, 100 * TIMES, 30 * TIMES
 
 
 def fresh(count: int) -> range:
@@ -50,4 +52,11 @@ def test_no_rule_of_regions_is_broken(block: int) -> None:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_rule_of_transactions_is_broken(block: int) -> None:
     outcomes = ((seed, run_transactions(draw_transactions(seed))) for seed in fresh(TRANSACTIONS))
+    assert [(seed, each.complaint) for seed, each in outcomes if each.verdict != OK] == []
+
+
+@pytest.mark.timeout(900 * TIMES)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_rule_of_stream_applications_is_broken(block: int) -> None:
+    outcomes = ((seed, run_streams(draw_streams(seed))) for seed in fresh(STREAMS))
     assert [(seed, each.complaint) for seed, each in outcomes if each.verdict != OK] == []

@@ -1,0 +1,1 @@
+"""Simulates stream applications: instances of the product on a virtual loop, in a real group."""

@@ -1,0 +1,52 @@
+"""The assignor of a simulated instance: the product's, watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kohort.group.assignors.interface import Assignment, ClusterView
+from kohort.group.subscription import Subscription
+from kohort.simulation.world import ViolationError
+from kohort.streams.assignor import LearnerAssignor
+
+if TYPE_CHECKING:
+    from kohort.simulation.streams.process import StreamsProcess
+
+
+class SimulatedAssignor(LearnerAssignor):
+    """An assignor whose process may die before and after it makes a plan.
+
+    Attributes:
+        process: Whose it is.
+    """
+
+    process: StreamsProcess
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Say what the leader should know; what is true is written down beside it."""
+        process = self.process
+        if process.dies("join"):
+            return None
+        said = super().subscription_user_data(topics)
+        process.joined_at = process.world.engine.now
+        process.lags = process.streams_world.lags_of(process)
+        return said
+
+    def assign_with_user_data(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Make a plan, and have it checked."""
+        process, world = self.process, self.process.streams_world
+        if process.dies("lead"):
+            return {}
+        try:
+            found = super().assign_with_user_data(cluster, subscriptions)
+            world.books.planned(subscriptions, {m: each.partitions for m, each in found.items()})
+        except ViolationError:
+            raise
+        except Exception as error:
+            world.machine_failed(process.name, error)
+            raise
+        process.dies("led")
+        return found

@@ -1,0 +1,193 @@
+"""What simulated instances process: how often each record was counted, by key.
+
+A value has a byte for each record of its key, which says how often that was counted. So a state
+tells of every record whether it was lost, and how often it was processed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from kohort.client.records import ConsumerRecord
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.interface import Output, Pair
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.simulation.streams.process import StreamsProcess
+
+KEYS = tuple(f"key-{number}".encode() for number in range(5))
+INPUT, STATELESS, CHANGELOG, OUTPUT = "flights", "views", "app-counts-changelog", "totals"
+_ENOUGH = 200
+# Each record with such an offset leads to an output.
+OUTPUT_EVERY = 10
+_MOST_COUNTED = 255
+
+State = Mapping[bytes, bytes]
+
+
+def counted(state: State, key: int, first: int, end: int) -> bytes:
+    """Return how often each of the records [first, end) of a key was counted."""
+    value = state.get(KEYS[key], b"")[_place(first, key) : _place(end, key)]
+    return value.ljust(_place(end, key) - _place(first, key), b"\0")
+
+
+def _place(offset: int, key: int) -> int:
+    """Return how many records before an offset have a key."""
+    return (offset - key + len(KEYS) - 1) // len(KEYS) if offset > key else 0
+
+
+class Disk(Struct):
+    """What of one task is on the disk of one instance.
+
+    Attributes:
+        flushed: The state.
+        checkpoint: Up to where that has the changelog; None: not known.
+        user: The process that has it open; None: none.
+    """
+
+    flushed: dict[bytes, bytes] = field(default_factory=dict)
+    checkpoint: int | None = None
+    user: StreamsProcess | None = None
+
+
+class SimulatedStore:
+    """The store of one task.
+
+    Args:
+        task: The task that it belongs to.
+    """
+
+    def __init__(self, task: SimulatedTask) -> None:
+        disk = task.disk
+        known = disk is not None and disk.checkpoint is not None
+        self.state: dict[bytes, bytes] = dict(disk.flushed) if disk is not None and known else {}
+        self._task = task
+        self._changed: dict[bytes, bytes] = {}
+
+    def count(self, offset: int) -> None:
+        """Count a record."""
+        key, at = KEYS[offset % len(KEYS)], offset // len(KEYS)
+        value = bytearray(self.state.get(key, b"").ljust(at + 1, b"\0"))
+        value[at] = min(value[at] + 1, _MOST_COUNTED)
+        self.state[key] = self._changed[key] = bytes(value)
+
+    def restore(self, pairs: Iterable[Pair], /) -> None:
+        """Take over changes."""
+        for key, value in pairs:
+            self.state[key] = value or b""
+
+    def changes(self) -> Sequence[Pair]:
+        """Return what changed since the last call."""
+        changed, self._changed = self._changed, {}
+        return list(changed.items())
+
+    def flush(self) -> None:
+        """Put it on disk."""
+        task = self._task
+        task.process.step("flush")
+        if task.disk is not None and task.process.alive:
+            task.disk.flushed = dict(self.state)
+
+
+class SimulatedTask:
+    """One task.
+
+    Args:
+        process: Where it is.
+        task: Which.
+        disk: Where its state is kept; None: nowhere.
+    """
+
+    def __init__(self, process: StreamsProcess, task: Task, disk: Disk | None) -> None:
+        self.process = process
+        self.task = task
+        self.disk = disk
+        self.outputs: list[Output] = []
+        self.stores: dict[str, SimulatedStore] = {}
+        self.changelogs: dict[str, str] = {}
+        if not task.sub_topology:
+            self.stores["counts"] = SimulatedStore(self)
+            self.changelogs["counts"] = CHANGELOG
+        self._waiting: list[int] = []
+        self._positions: dict[TopicPartition, int] = {}
+
+    def add(self, _partition: TopicPartition, records: Sequence[ConsumerRecord], /) -> None:
+        """Take records."""
+        self._waiting += (each.offset for each in records)
+
+    def is_paused(self, _partition: TopicPartition, /) -> bool:
+        """Whether it has enough."""
+        return len(self._waiting) > _ENOUGH
+
+    def set_at_end(self, _partition: TopicPartition, _is_at_end: bool, /) -> None:
+        """It reads one partition only."""
+
+    async def process_some(self, budget: int, /) -> int:
+        """Process some records, which takes a while."""
+        taken, self._waiting = self._waiting[:budget], self._waiting[budget:]
+        if taken:
+            takes_ms = self.process.streams.processing_ms()
+            if takes_ms:
+                await asyncio.sleep(takes_ms / 1000)
+            for offset in taken:
+                self._process(offset)
+            self.process.step("processed")
+        return len(taken)
+
+    def _process(self, offset: int) -> None:
+        for store in self.stores.values():
+            store.count(offset)
+        place = self.place
+        self._positions[place] = offset + 1
+        if offset % OUTPUT_EVERY == 0:
+            self.outputs.append(Output(OUTPUT, str(place).encode(), str(offset).encode()))
+        self.process.streams_world.books.processed(self.process, self.task, offset)
+
+    @property
+    def place(self) -> TopicPartition:
+        """What it reads."""
+        topic = STATELESS if self.task.sub_topology else INPUT
+        return TopicPartition(topic, self.task.partition)
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Return the next offsets."""
+        return self._positions
+
+    def close(self) -> None:
+        """Let go of the disk."""
+        if self.disk is not None and self.disk.user is self.process:
+            self.disk.user = None
+
+
+class SimulatedDirectory:
+    """The directory of one task at one instance.
+
+    Args:
+        process: Who opens it.
+        task: The task.
+        disk: What is there.
+    """
+
+    def __init__(self, process: StreamsProcess, task: Task, disk: Disk) -> None:
+        self.disk = disk
+        self._process = process
+        self._task = task
+        self._place = TopicPartition(CHANGELOG, task.partition)
+
+    def read_checkpoint(self) -> Mapping[TopicPartition, int]:
+        """Return up to where the changelog is on disk."""
+        at = self.disk.checkpoint
+        return {} if at is None else {self._place: at}
+
+    def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
+        """Note that."""
+        process, at = self._process, offsets.get(self._place)
+        process.step("checkpoint")
+        if process.alive and at is not None:
+            process.streams_world.books.checkpointed(process, self._task, self.disk, at)
+            self.disk.checkpoint = at
