@@ -142,6 +142,7 @@ async def _truncated(case: Case) -> None:
 def test_a_checkpoint_behind_the_end_of_its_changelog(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(restoring, "_APPEARS_S", 0.5)
     case = Case(servers)
     folder = tmp_path / "0_0"
     folder.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from tests.streams.stubs import WAIT_S, Control, Stand, until
 from tests.streams.test_following import batch
 
 INPUT, TASK = TopicPartition("in", 0), Task(0, 0)
+CHANGELOG = TopicPartition("a-n-changelog", 0)
 
 
 def run(work: Coroutine[object, object, None]) -> None:
@@ -106,6 +107,42 @@ async def _truncated() -> None:
         await until(lambda: held.error is not None)
         assert isinstance(held.error, ChangelogTruncatedError)
         assert "kohort streams reset a" in str(held.error)
+
+
+class Noted:
+    """A directory with a checkpoint."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def read_checkpoint(self) -> Mapping[TopicPartition, int]:
+        return {CHANGELOG: self.at}
+
+    def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
+        self.at = offsets[CHANGELOG]
+
+
+def test_a_checkpoint_waits_for_a_new_leader_to_know_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new leader of a changelog may know of fewer records at first than were acknowledged."""
+    monkeypatch.setattr(restoring, "_AGAIN_S", 0.0)
+    run(_new_leader())
+
+
+async def _new_leader() -> None:
+    async with Stand(app()) as stand:
+        reader: Any = stand.restorer.consumer
+        ends = iter((3, 3, 7))
+
+        async def known(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(places, next(ends))
+
+        reader.end_offsets = known
+        work = stand.application.make_task(TASK, None)
+        replay = Replay(TASK, work, Noted(7))
+        await stand.restorer.follow(replay)
+        assert replay.positions == {CHANGELOG: 7}
 
 
 def test_nothing_left_to_replay_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:

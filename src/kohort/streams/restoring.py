@@ -161,7 +161,8 @@ class Restorer:
         """
         known = dict(replay.directory.read_checkpoint()) if replay.directory is not None else {}
         starts = await self.consumer.beginning_offsets(list(replay.stores))
-        ends = await self.consumer.end_offsets(list(replay.stores))
+        least = {each: known[each] for each in starts if each in known}
+        ends = await self._reached(list(replay.stores), least)
         for partition, start in starts.items():
             at = known.get(partition)
             if at is not None and not start <= at <= ends[partition]:
@@ -224,21 +225,28 @@ class Restorer:
             ChangelogTruncatedError: One ends before that, and does not come back.
             KafkaError: The brokers cannot be asked.
         """
-        now = asyncio.get_running_loop().time
-        until = now() + _APPEARS_S
-        while True:
-            found = await self.consumer.end_offsets(partitions) if partitions else {}
-            short = {p: end for p, end in least.items() if found.get(p, end) < end}
-            if not short:
-                return found
-            if now() > until:
-                partition, end = min(short.items())
+        found = await self._reached(partitions, least)
+        for partition, end in sorted(least.items()):
+            if found.get(partition, end) < end:
                 raise ChangelogTruncatedError(
                     f"{partition.topic}-{partition.partition} ends at offset {found[partition]},"
                     f" but its last owner committed when it ended at {end}: changes of state are"
                     " lost. Restore the topic, or reset the application: kohort streams reset"
                     f" {self._application}"
                 )
+        return found
+
+    async def _reached(
+        self, partitions: Sequence[TopicPartition], least: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the ends of changelogs, as far as they come to be within some time."""
+        now = asyncio.get_running_loop().time
+        until = now() + _APPEARS_S
+        while True:
+            found = await self.consumer.end_offsets(partitions) if partitions else {}
+            is_short = any(found.get(each, end) < end for each, end in least.items())
+            if not is_short or now() > until:
+                return found
             await asyncio.sleep(_AGAIN_S)
 
     async def finish(self, replay: Replay, ends: Mapping[TopicPartition, int]) -> None:
