@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kohort.lazy import importer
 
 if TYPE_CHECKING:
+    from kohort.client.acl_values import AclBinding, AclBindingFilter
     from kohort.client.admin import AdminClient
     from kohort.client.admin_values import (
         ConfigEntry,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 
 __all__ = [
+    "AclBinding",
+    "AclBindingFilter",
     "AdminClient",
     "AdminSettings",
     "ArrowDelivery",
@@ -65,6 +68,8 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
+        "AclBinding": ".acl_values",
+        "AclBindingFilter": ".acl_values",
         "AdminClient": ".admin",
         "ConfigEntry": ".admin_values",
         "ConfigResource": ".admin_values",

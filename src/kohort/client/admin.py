@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client import arguments
+from kohort.client.acl_values import AclBinding, AclBindingFilter
 from kohort.client.admin_values import (
     ConfigChange,
     ConfigEntry,
@@ -198,6 +199,54 @@ class AdminClient(BlockingFace):
             PartialFailureError: Settings of some resources could not be changed, and why.
         """
         self._open.run(lambda: self._client.alter_configs(changes, validate_only=validate_only))
+
+    # -------------------------------------------------------------------------------- ACLs
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Allow or deny users something (KIP-140); an ACL that there is already stays.
+
+            reads = AclBinding(
+                resource_type="topic", name="flights", principal="User:alice", operation="read"
+            )
+            admin.create_acls([reads])
+
+        Args:
+            acls: What to allow or to deny.
+
+        Raises:
+            PartialFailureError: Some could not be created, and why. Brokers without an authorizer
+                have no ACLs (SECURITY_DISABLED).
+        """
+        wanted = arguments.instances(acls, "acls", AclBinding)
+        self._open.run(lambda: self._client.create_acls(wanted))
+
+    def describe_acls(self, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
+        """Return ACLs, in order.
+
+        Args:
+            acl_filter: Which are meant; None: all.
+
+        Raises:
+            KafkaError: The user may not see ACLs, or there are none (SECURITY_DISABLED).
+        """
+        return self._open.run(lambda: self._client.describe_acls(acl_filter))
+
+    def delete_acls(
+        self, acl_filters: Iterable[AclBindingFilter]
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that filters mean.
+
+        Args:
+            acl_filters: Which are meant. A filter without anything means all.
+
+        Returns:
+            What each filter has deleted.
+
+        Raises:
+            PartialFailureError: Some filters have not deleted all that they mean, and why.
+        """
+        wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
+        return self._open.run(lambda: self._client.delete_acls(wanted))
 
     # ------------------------------------------------------------------------------ groups
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import TypeVar
 
+from kohort.client.acl_values import AclBinding, AclBindingFilter
+from kohort.client.admin_acls import create_acls, delete_acls, describe_acls
 from kohort.client.admin_configs import Changes, alter_configs, describe_configs
 from kohort.client.admin_errors import (
     ask_apart,
@@ -226,6 +228,22 @@ class AdminCore:
     ) -> None:
         """Change single settings of resources."""
         await alter_configs(self._cluster, changes, validate_only, deadline)
+
+    # -------------------------------------------------------------------------------- ACLs
+
+    async def create_acls(self, acls: Sequence[AclBinding], deadline: Deadline) -> None:
+        """Create ACLs."""
+        await create_acls(self._cluster, acls, deadline)
+
+    async def describe_acls(self, wanted: AclBindingFilter, deadline: Deadline) -> list[AclBinding]:
+        """Return the ACLs that a filter means."""
+        return await describe_acls(self._cluster, wanted, deadline)
+
+    async def delete_acls(
+        self, filters: Sequence[AclBindingFilter], deadline: Deadline
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that filters mean."""
+        return await delete_acls(self._cluster, filters, deadline)
 
     async def describe_cluster(self, deadline: Deadline) -> tuple[Node, ...]:
         """Return the brokers."""

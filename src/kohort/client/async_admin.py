@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client import arguments
+from kohort.client.acl_values import AclBinding, AclBindingFilter
 from kohort.client.admin_configs import checked_changes
 from kohort.client.admin_core import AdminCore
 from kohort.client.admin_resets import checked_resets
@@ -139,6 +140,27 @@ class AsyncAdminClient(AsyncFace):
         wanted = checked_changes(changes)
         arguments.flag(validate_only, "validate_only")
         await self._core.alter_configs(wanted, validate_only, self._deadline())
+
+    # -------------------------------------------------------------------------------- ACLs
+
+    async def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Allow or deny users something."""
+        wanted = arguments.instances(acls, "acls", AclBinding)
+        await self._core.create_acls(wanted, self._deadline())
+
+    async def describe_acls(self, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
+        """Return the ACLs that a filter means, in order; all without one."""
+        (wanted,) = arguments.instances(
+            [acl_filter or AclBindingFilter()], "acl_filter", AclBindingFilter
+        )
+        return await self._core.describe_acls(wanted, self._deadline())
+
+    async def delete_acls(
+        self, acl_filters: Iterable[AclBindingFilter]
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that filters mean."""
+        wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
+        return await self._core.delete_acls(wanted, self._deadline())
 
     # ------------------------------------------------------------------------------ groups
 
