@@ -60,7 +60,7 @@ def test_the_blocks_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_blocks_of_security() -> None:
-    consuming, producing = blocks("security")
+    consuming, producing, _ = blocks("security")
     security = Security("SASL_SSL", users={"alice": "alice-secret"})
     with EmbeddedBroker(security=security) as broker:
         ca = broker.client_settings("alice")["ssl.ca.location"]
@@ -74,3 +74,11 @@ def test_the_blocks_of_security() -> None:
         code = code.replace("sasl_mechanism=", f'ssl_ca_location="{ca}", sasl_mechanism=')
         with run(code, my_tokens=SimpleNamespace(get=unsigned))["producer"] as producer:
             assert producer.send("t", b"v").result(60).offset == 0
+
+
+def test_the_block_of_acls(capsys: pytest.CaptureFixture[str]) -> None:
+    allowing = blocks("security")[2]
+    security = Security("SASL_PLAINTEXT", users={"root": "secret"}, super_users=["root"])
+    with EmbeddedBroker(security=security) as broker:
+        run(allowing, settings=broker.client_settings("root"))
+    assert "operation='write'" in capsys.readouterr().out
