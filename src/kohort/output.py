@@ -1,4 +1,4 @@
-"""Standard output of a command, which may be closed, full, or a pipe that nobody reads."""
+"""Standard output of a command, which may be closed, full, or a pipe without a reader."""
 
 from __future__ import annotations
 

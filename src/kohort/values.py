@@ -24,7 +24,7 @@ def defaults(cls: type[Struct]) -> dict[str, object]:
     `msgspec.structs.fields` says more; it evaluates all annotations, which takes far longer.
 
     Args:
-        cls: A class without defaults that are made anew for each value.
+        cls: A class without defaults that are made for each value.
 
     Returns:
         The default of each field by its name, `msgspec.NODEFAULT` where there is none.

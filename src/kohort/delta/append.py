@@ -269,7 +269,7 @@ class TableAppend:
     ) -> bool:
         """Read the table's positions; return whether other rows should have been written.
 
-        Rows may be in it already. Or the table was made anew, and lacks some that were left out.
+        Rows may be in it already. Or the table was recreated, and lacks some that were left out.
         """
         self._read.clear()
         is_behind = False

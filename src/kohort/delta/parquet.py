@@ -187,7 +187,7 @@ def columns_with_bounds(schema: pa.Schema) -> bool | list[str]:
     """Return the columns that get bounds in the footer of a file, as `ParquetWriter` takes them.
 
     Those of floating point get none: the footer's leave NaN out, so readers pass over a file whose
-    other values all equal v when they look for what is not v.
+    other values all equal v when they look for values other than v.
     """
     import pyarrow as pa
 

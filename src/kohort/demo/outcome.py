@@ -41,7 +41,7 @@ class GroupOffset(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """Everything that is told at the end."""
+    """Everything that the demo reports at the end."""
 
     settings: DemoSettings
     verdict: Verdict

@@ -16,7 +16,7 @@ from kohort.observe.timeline import OwnershipTimeline
 from kohort.types import TopicPartition
 
 NEW_YEAR = date(2013, 1, 1)
-NOBODY = "·"
+NO_OWNER = "·"
 COLORS = ("blue", "yellow", "green")
 
 
@@ -111,7 +111,7 @@ class DemoPanel:
         row = Text(no_wrap=True)
         for second in range(max(seconds - width, 0), seconds):
             owner = timeline.owner_at(partition, timeline.start_ms + second * 1000 + 999)
-            row.append_text(self._letters.get(owner or "", Text(NOBODY, style="red")))
+            row.append_text(self._letters.get(owner or "", Text(NO_OWNER, style="red")))
         return row
 
     def _legend(self) -> RenderableType:
@@ -119,7 +119,7 @@ class DemoPanel:
         for name, letter in self._letters.items():
             parts.append_text(letter)
             parts.append(f" {name}   ", style="dim")
-        parts.append(NOBODY, style="red")
+        parts.append(NO_OWNER, style="red")
         parts.append(" no owner", style="dim")
         return parts
 

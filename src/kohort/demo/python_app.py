@@ -65,7 +65,7 @@ class _ArrowRows:
 
 
 class Application:
-    """Reads, writes, commits; in that order, unless it is told to sabotage itself.
+    """Reads, writes, commits; in that order, unless it has to sabotage itself.
 
     It is the listener of its own consumer: what it gives up it commits before.
     """
@@ -199,7 +199,7 @@ def run_in_region(worker: RegionConsumer, orders: queue.Queue[str]) -> None:
 
 
 def main() -> None:
-    """Run the application until it is told to drain, or killed."""
+    """Run the application until it has to drain, or is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
         parser.add_argument(f"--{option}", required=True)

@@ -1,8 +1,8 @@
 """A reader of the table of `kohort demo`, which polls it while the applications write.
 
 What a region shows has to be a consistent cut at every moment: of each partition the records from
-the first one on without a gap, each once, with the totals that somebody gets who was never
-disturbed. It is checked with the topic's order and the data set's own figures.
+the first one on without a gap, each once, with the totals of an undisturbed
+run. It is checked with the topic's order and the data set's own figures.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
 
 
 def main() -> None:
-    """Run the application until it is told to drain, or killed."""
+    """Run the application until it has to drain, or is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
     for option in (*names, "session-timeout-ms", "group-protocol"):

@@ -156,7 +156,7 @@ def read_table_with_spark(path: Path) -> TableFacts:
     """Read the facts with Spark SQL, in a process of its own.
 
     Raises:
-        KohortError: Spark failed; the message is the end of what it printed.
+        KohortError: Spark failed; the message is the end of its output.
     """
     command = [sys.executable, "-m", "kohort.demo.spark_verdict", "--table", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -113,7 +113,7 @@ def describe_moves(moves: tuple[Move, ...]) -> str:
     for move in moves:
         routes.setdefault((move.source, move.target), []).append(move.partition.partition)
     parts = (
-        f"{', '.join(map(str, numbers))}: {source or 'nobody'} → {target or 'nobody'}"
+        f"{', '.join(map(str, numbers))}: {source or 'no owner'} → {target or 'no owner'}"
         for (source, target), numbers in routes.items()
     )
     return "; ".join(parts) or "nothing moved"

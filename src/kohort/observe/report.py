@@ -1,4 +1,4 @@
-"""A report of what a group did, as one HTML page that needs nothing else."""
+"""The history of a group, as one HTML page that needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Who owned which partition when.
 
-A timeline is told facts, in the order they were observed: a partition has an owner from now on, or
+A timeline takes facts, in the order they were observed: a partition has an owner from now on, or
 has none. It never guesses: what happened between two observations is not filled in.
 """
 

@@ -85,8 +85,8 @@ class EventWatch:
     def _all_joined(self, event: events.GenerationStarted) -> None:
         """Release what no member has any more, because all have joined again.
 
-        Eager: each gave up everything before. Cooperative (KIP-429): what the last generation gave
-        to nobody, and until now was being given up.
+        Eager: each gave up everything before. Cooperative (KIP-429): what the last generation left
+        without an owner, and until now was being given up.
         """
         self._is_classic = True
         for partition in self.timeline.partitions:

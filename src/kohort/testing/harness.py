@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
-# So long after it was made, a broker of a cluster may say that there is no such topic.
+# So long after a topic was made, a broker of a cluster may still say that it does not exist.
 _SPREADS_S = 5.0
 _ALONE = "only an embedded broker can do that, and this is another Kafka"
 
@@ -90,7 +90,7 @@ class KafkaHarness(HarnessClients):
         """Write records with these values, in this order; returns when they are acknowledged.
 
         Raises:
-            HarnessError: There is no such topic, which this does not make, or no answer in time.
+            HarnessError: The topic does not exist (this does not make it), or no answer in time.
             KafkaError: The brokers refuse one.
         """
         self._numbers(topic)
@@ -102,7 +102,7 @@ class KafkaHarness(HarnessClients):
         """Return all committed records of a topic, partition by partition.
 
         Raises:
-            HarnessError: There is no such topic, or not all could be read in time.
+            HarnessError: The topic does not exist, or not all could be read in time.
         """
         with self._reader() as consumer:
             numbers = consumer.partitions_for_topic(topic)
@@ -155,7 +155,7 @@ class KafkaHarness(HarnessClients):
         """Delete all that is in a topic, as its retention does.
 
         Raises:
-            HarnessError: There is no such topic.
+            HarnessError: The topic does not exist.
         """
         numbers = self._numbers(topic)
         with self._admin() as admin:
@@ -165,7 +165,7 @@ class KafkaHarness(HarnessClients):
         """Flip a bit in the batch of a record, on the disk of the embedded broker.
 
         Raises:
-            HarnessError: There is no such record, or this is another Kafka.
+            HarnessError: The record does not exist, or this is another Kafka.
         """
         if self._broker is None:
             raise HarnessError(f"corrupt: {_ALONE}")
@@ -185,7 +185,7 @@ class KafkaHarness(HarnessClients):
     # ------------------------------------------------------------------------------- groups
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed; none when there is no such group."""
+        """Return the offsets that a group has committed; none when the group does not exist."""
         with self._admin() as admin:
             found = admin.list_group_offsets(group)
         return {partition: stored.offset for partition, stored in found.items()}
@@ -224,7 +224,7 @@ class KafkaHarness(HarnessClients):
                 count. Without topics: of the partitions that the group has committed.
 
         Raises:
-            HarnessError: There is no such topic.
+            HarnessError: The topic does not exist.
         """
         for topic in topics:
             self._numbers(topic)
@@ -258,7 +258,7 @@ class KafkaHarness(HarnessClients):
         self._seen(done, f"group {group} has committed all of {', '.join(topics)}", last, timeout_s)
 
     def owners(self, group: str) -> dict[TopicPartition, MemberDescription]:
-        """Return which member of a group has which partition; empty when there is no such group."""
+        """Return which member of a group has which partition; empty if the group does not exist."""
         with self._admin() as admin:
             described = described_group(admin, group)
         members = described.members if described else ()
@@ -324,7 +324,7 @@ class KafkaHarness(HarnessClients):
             client_id: What the client calls itself; empty for all members.
 
         Raises:
-            HarnessError: The group has no such member.
+            HarnessError: The group does not have this member.
         """
         described = self._group_with_members(group)
         chosen = [each.member_id for each in described.members if client_id in ("", each.client_id)]
@@ -363,7 +363,7 @@ class KafkaHarness(HarnessClients):
         """Delete what a group without members has committed, as its retention does.
 
         Raises:
-            HarnessError: There is no such group.
+            HarnessError: The group does not exist.
             KafkaError: It has members that subscribe to those topics.
         """
         with self._admin() as admin:

@@ -61,7 +61,7 @@ class ListeningApplication(Application):
         client: As of any application.
         make: Makes its listener.
         errors: Where it writes down what its polls raise.
-        log: Where it writes down what the listener is told, and calls.
+        log: Where it writes down the listener's calls, and its own.
     """
 
     def __init__(

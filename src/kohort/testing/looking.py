@@ -17,7 +17,7 @@ _END, _START = -1, -2
 
 
 def described_group(admin: AdminClient, group: str) -> GroupDescription | None:
-    """Return a group; None when there is no such group."""
+    """Return a group; None when it does not exist."""
     try:
         described = admin.describe_groups([group])[group]
     except KafkaError as error:

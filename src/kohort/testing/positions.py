@@ -158,7 +158,7 @@ class SimulatedPositions:
     def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when there is no such topic."""
+        """Return the numbers of a topic's partitions; None when the topic does not exist."""
         name = arguments.topic(topic)
         arguments.timeout_ms_or_none(timeout_ms)
         found = self._client.world.topics.present.get(name)

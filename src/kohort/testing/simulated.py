@@ -35,7 +35,7 @@ class SimulationFailedError(Portable, AssertionError):
 
     Attributes:
         scenario: The run in which it happened; `scenario.seed` is its seed.
-        verdict: Name of the rule, or the type of what was raised.
+        verdict: Name of the rule, or the type of the exception.
     """
 
     def __init__(self, scenario: Scenario, verdict: str, complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies of what goes through Kafka; needs the package hypothesis."""
+"""Hypothesis strategies for records, subscriptions and histories of groups; needs hypothesis."""
 
 from __future__ import annotations
 

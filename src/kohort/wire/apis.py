@@ -82,7 +82,7 @@ def request_class(api_key: int) -> type[Message]:
     """Return the class of the request with this API key.
 
     Raises:
-        RemoteProtocolError: No such API is known here.
+        RemoteProtocolError: The API is unknown here.
     """
     return _found(api_key, "Request")
 

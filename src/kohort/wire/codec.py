@@ -23,7 +23,7 @@ def encode(message: Message, version: int) -> bytearray:
     """Return the bytes of a message, without any header.
 
     Raises:
-        LocalProtocolError: The message has no such version, or a value does not fit its field.
+        LocalProtocolError: The message lacks this version, or a value does not fit its field.
     """
     out = bytearray()
     encode_into(out, message, version)

@@ -26,7 +26,7 @@ def encoder(cls: type[Message], version: int) -> Encoder:
     """Return the function that appends a `cls` of this version to a bytearray.
 
     Raises:
-        LocalProtocolError: There is no such version.
+        LocalProtocolError: The version does not exist.
     """
     found = _ENCODERS.get((cls, version))
     if found is None:
@@ -47,7 +47,7 @@ def decoder(cls: type[Message], version: int) -> tuple[Decoder, bool]:
         The function, and whether it takes a memoryview rather than bytes.
 
     Raises:
-        RemoteProtocolError: There is no such version.
+        RemoteProtocolError: The version does not exist.
     """
     found = _DECODERS.get((cls, version))
     if found is None:

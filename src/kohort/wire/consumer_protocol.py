@@ -24,7 +24,7 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
     """Return a subscription as the metadata of a JoinGroup protocol.
 
     Raises:
-        LocalProtocolError: There is no such version, or a value does not fit its field.
+        LocalProtocolError: The version does not exist, or a value does not fit its field.
     """
     return codec.encode_versioned(subscription, version)
 

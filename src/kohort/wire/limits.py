@@ -24,7 +24,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         max_string_bytes: A string. The classic encoding has an int16 length; Kafka refuses longer
             strings in the compact encoding as well.
         max_request_elements: Elements of all arrays of one request. Each costs a broker up to 100
-            microseconds and several hundred bytes, whatever its own size is, and everybody waits
+            microseconds and several hundred bytes, whatever its own size is, and all clients wait
             meanwhile; a request about ten thousand partitions has some ten thousand.
         max_tagged_fields: Tagged fields of one structure (KIP-482). Kafka's messages use at most
             seven; unknown ones are skipped, and this bounds the skipping.

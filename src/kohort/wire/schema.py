@@ -120,7 +120,7 @@ class Message(Struct, frozen=True, kw_only=True):
     """A structure that stands on its own: a request, a response, a header, a log record.
 
     Attributes:
-        api_key: Kafka's number of the API; -1 for what is not a request or response.
+        api_key: Kafka's number of the API; -1 for messages that are neither request nor response.
         min_version: Oldest version that can be read and written.
         max_version: Newest version that can be read and written.
         flexible_since: First version with compact lengths and tagged fields (KIP-482).

@@ -118,7 +118,7 @@ def read_owned(
         wanted_by: For each topic the last wish seen that it is part of, -1 at first.
         owner: For each partition its owner, -1 at first.
         claimed: For each partition whether anybody says it owns it, 0 at first.
-        pairs: For each partition that somebody says it owns how it was named, None at first.
+        pairs: For each partition that a member claims how it was named, None at first.
     """
     cdef PyObject* known
     cdef int64_t at, number, partition
@@ -164,7 +164,7 @@ def count_owned(
     """Return how many partitions of its class the member of each edge owns.
 
     Args:
-        owner: The owner of each partition, -1 when nobody.
+        owner: The owner of each partition, -1 for none.
         class_of: The class of each partition.
         row_of_class: The same number for classes that go to the same members.
         row_start: Where the edges of each class start, and where the last one's end.
@@ -204,7 +204,7 @@ def place(
     to different members.
 
     Args:
-        owner: The owner of each partition, -1 when nobody.
+        owner: The owner of each partition, -1 for none.
         class_of: The class of each partition.
         row_of_class: The same number for classes that go to the same members.
         row_start: Where the edges of each class start, and where the last one's end.
@@ -265,7 +265,7 @@ cdef void deal(
     const int32_t[::1] owned,
     const int32_t[::1] carried,
 ):
-    """Deal the partitions that nobody keeps, round by round, in each class by itself."""
+    """Deal the partitions that no member keeps, round by round, in each class by itself."""
     cdef Py_ssize_t classes = row_start.shape[0] - 1
     cdef int32_t[::1] left = array.clone(INT32, row_member.shape[0], False)
     # The edges of each class that still get some, those of the next round before the others.
@@ -301,7 +301,7 @@ cdef void deal(
 def withhold(
     const int32_t[::1] owner, const int8_t[::1] claimed, int32_t[::1] given
 ):
-    """Give to nobody what somebody says it owns and another one is to get (L24)."""
+    """Leave a partition without owner when one member claims it and another is to get it (L24)."""
     cdef Py_ssize_t partition
     for partition in range(given.shape[0]):
         if claimed[partition] and given[partition] != owner[partition]:

@@ -10,7 +10,7 @@ a part no two loads differ by more than one. `Flow.solve` finds a cheapest flow 
 of a part gets the part's average, rounded down or up. If there is none, then the nodes that surplus
 can still reach and the others are two parts (the cut is tight), and each is solved on its own.
 
-Cheapest: it starts with everybody keeping everything, which costs nothing, and sends what is too
+Cheapest: it starts with all members keeping everything, which costs nothing, and sends what is too
 much along shortest paths only. No cycle of negative cost ever appears, so what comes out is optimal
 and not only good (successive shortest paths; Dinic's blocking flows on the paths of one length).
 """
@@ -122,7 +122,7 @@ cdef class Flow:
                 return self.split()
 
     cdef void start(self, int32_t part) noexcept nogil:
-        """Let everybody keep everything and deal what is free; nothing of that costs too much."""
+        """Let all members keep everything and deal the free partitions; none of it costs too much."""
         cdef int64_t partitions = 0, members = 0
         cdef int32_t position, node, member
         for position in range(self.first, self.last):
@@ -168,7 +168,7 @@ cdef class Flow:
                     self.excess[other] += self.owned[edge]
 
     cdef void deal(self) noexcept nogil:
-        """Deal what nobody keeps to members that have room, so that little is left to be sent.
+        """Deal the partitions that no member keeps to members that have room, to leave little to send.
 
         Each class is spread over its members; who may have less of the classes that follow gets
         more. This decides nothing but the speed: paths correct it.
@@ -321,7 +321,7 @@ cdef class Flow:
 
     cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
         cdef int64_t cost = here + self.potential[node] - self.potential[self.sink]
-        # Where nobody is open any more, there is no arc to look at.
+        # Where no member is open any more, there is no arc to look at.
         if node == self.sink:
             return self.relax_sink(here, known) if self.open_members else known
         if node < self.classes:

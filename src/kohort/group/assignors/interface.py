@@ -123,9 +123,10 @@ class Assignor(ABC):
     def on_assignment(  # noqa: B027 - most assignors remember nothing
         self, assignment: Assignment, metadata: GroupMetadata
     ) -> None:
-        """Take note of what this member was given.
+        """Take note of the partitions that this member was given.
 
-        Runs after its listener was told what is revoked and before it is told what is added.
+        Runs after its listener was called for revoked partitions and before it is called for added
+        ones.
 
         Args:
             assignment: All its partitions, and what the leader's assignor said.

@@ -35,7 +35,7 @@ def settle_claims(
     """Return what each member really owns (KIP-792); no partition has two owners.
 
     Of several claims to a partition the one of the highest generation holds; if there are two of
-    that generation, nobody owns it (L21). A member that no longer subscribes to the topic keeps
+    that generation, it has no owner (L21). A member that no longer subscribes to the topic keeps
     nothing of it (L23), and an older claim is no better for that.
 
     Args:

@@ -20,7 +20,7 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
             the log: ids, lists of assignors, subscriptions. Kafka has no limit but that of the
             record, which then fails the whole group.
         group_member_max_bytes: Most bytes of one member; of a consumer group's its subscription.
-        offsets_retention_ms: How long positions are kept that nobody uses (KIP-211).
+        offsets_retention_ms: How long unused positions are kept (KIP-211).
         offsets_retention_check_interval_ms: How often the coordinator looks for older ones.
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
@@ -28,12 +28,12 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent.
         group_consumer_min_session_timeout_ms: Shortest such time that a group may set for itself.
         group_consumer_max_session_timeout_ms: Longest one.
-        group_consumer_heartbeat_interval_ms: How often it is told to send a heartbeat.
+        group_consumer_heartbeat_interval_ms: How often it has to send a heartbeat.
         group_consumer_min_heartbeat_interval_ms: Shortest interval that a group may set.
         group_consumer_max_heartbeat_interval_ms: Longest one.
         group_consumer_max_size: Most members of one consumer group.
         group_consumer_assignors: Names of the assignors that members may ask for; the first one is
-            used where nobody asks.
+            used where no member asks.
         group_consumer_rack_aware: Whether these, of results that are equally even and move equally
             little, take one with the most partitions in the racks of their members; Kafka's do not
             look at racks any more (KAFKA-16694).
@@ -44,7 +44,7 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
             assignment, if its rebalance timeout is not shorter (K61); Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
-            is looked up anew, though no topic was created.
+            is looked up again, though no topic was created.
         regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
             no setting for it (K50).
         group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"

@@ -238,13 +238,13 @@ class LiveKind(Generic[G]):
         return {*self._live.of(session), *self._stored.of(log)}
 
     def unload(self, shard: ShardDecision, event: Unload) -> None:
-        """C73, D1: answer whoever waits."""
+        """C73, D1: answer parked requests."""
         for group_id in sorted(self._live.of(shard.session)):
             self._run(shard, group_id, Unload, event)
 
 
 def refuse_unknown(decision: GroupDecision, arrived: RequestArrived[Message]) -> None:
-    """Refuse a request where nobody is a member."""
+    """Refuse a request to a group without members."""
     decision.why = ErrorCode.UNKNOWN_MEMBER_ID
     decision.refuse(arrived)
 

@@ -90,7 +90,7 @@ def load(shard: ShardDecision, event: LoadFinished) -> None:
 
 
 def unload(shard: ShardDecision, event: Unload) -> None:
-    """C73: answer whoever waits."""
+    """C73: answer parked requests."""
     for kind in KINDS.all:
         kind.unload(shard, event)
 

@@ -1,4 +1,4 @@
-"""What a shard of the coordinator is told."""
+"""Events of a shard of the coordinator."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class ConsumerAssignmentExpired(NamedTuple):
 
 
 class RetentionCheckDue(NamedTuple):
-    """Stored positions, and groups nobody uses, may have become too old to keep (KIP-211).
+    """Stored positions, and unused groups, may have become too old to keep (KIP-211).
 
     As a deadline it is the shard's and names no group; each group is then asked by itself.
     """

@@ -35,7 +35,7 @@ class Job(Protocol):
 class ChangedTarget(NamedTuple):
     """A member whose target is another now.
 
-    The job makes the record, for there may be thousands, and everybody waits while the shard does
+    The job makes the record, for there may be thousands, and all wait while the shard does
     something.
 
     Attributes:
@@ -54,7 +54,7 @@ class NewTarget(Struct, frozen=True):
 
     Attributes:
         changed: The members whose target is another now.
-        assignments: What each member is to have, by topic name, for whoever watches.
+        assignments: What each member is to have, by topic name, for observers.
         error: Why there is none, None when there is.
         code: For the member whose assignor it was: why there is none.
     """

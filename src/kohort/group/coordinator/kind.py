@@ -32,7 +32,7 @@ Hear: TypeAlias = Callable[[ShardDecision, object], None]
 
 
 class Fold(Protocol):
-    """Adds a record to the log state. A tombstone for what is not known is legal (B2)."""
+    """Adds a record to the log state. A tombstone for an unknown key is legal (B2)."""
 
     def __call__(self, log: L, record: GroupRecord) -> L:
         """Return the log state after the record."""
@@ -83,7 +83,7 @@ class Group(Protocol):
 
     @property
     def may_expire(self) -> bool:
-        """Whether positions that are too old, of topics nobody reads, may go now (C60)."""
+        """Whether positions that are too old, of topics without readers, may go now (C60)."""
 
     def unused_since(self, log: GroupLog) -> int | None:
         """Return the time of day when the last member went; None: count from each commit."""
@@ -148,4 +148,4 @@ class Kind(Protocol):
         """Bring a group that is in the log back to life (C72)."""
 
     def unload(self, shard: ShardDecision, event: Unload) -> None:
-        """Answer whoever waits (C73)."""
+        """Answer parked requests (C73)."""

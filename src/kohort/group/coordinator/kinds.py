@@ -59,7 +59,7 @@ class Kinds:
     def serving(
         self, session: SessionState, log: GroupLog, group_id: str, trigger: type[object]
     ) -> Serve | None:
-        """Return what takes a request or a deadline for a group; None: its kind has no such thing.
+        """Return what takes a request or a deadline for a group; None: its kind lacks it.
 
         The kind whose request came is asked first, for most requests are of the group's own kind.
         """

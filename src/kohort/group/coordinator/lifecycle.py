@@ -71,7 +71,7 @@ def _holds_something(decision: ShardDecision) -> bool:
 
 
 def go_down(decision: ShardDecision, event: Unload) -> None:
-    """C73: answer whoever waits, forget everything that is not in the log."""
+    """C73: answer parked requests, forget everything that is not in the log."""
     dispatch.unload(decision, event)
     decision.session = replace(
         decision.session, lifecycle=DOWN, deadlines=Deadlines(), topics=NO_TOPICS, parts=Map()
@@ -79,7 +79,7 @@ def go_down(decision: ShardDecision, event: Unload) -> None:
 
 
 def refuse_down(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C3: somebody else coordinates this group."""
+    """C3: another broker coordinates this group."""
     dispatch.refuse_all(decision, arrived, ErrorCode.NOT_COORDINATOR)
 
 
@@ -94,7 +94,7 @@ def is_heartbeat(_decision: ShardDecision, arrived: RequestArrived[Message]) -> 
 
 
 def accept_blindly(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C44: nobody is sent away only because the shard does not know its members yet."""
+    """C44: no member is sent away only because the shard does not know its members yet."""
     decision.reply(arrived, HeartbeatResponse(error_code=ErrorCode.NONE))
 
 

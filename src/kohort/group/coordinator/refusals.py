@@ -76,7 +76,7 @@ from kohort.wire.schema import Message, Request
 R = TypeVar("R", bound=Message)
 
 
-# KIP-430: a set of bits by AclOperation. Nobody is kept from anything here, so it is all that Kafka
+# KIP-430: a set of bits by AclOperation. Nothing is forbidden here, so it is all that Kafka
 # knows of groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 # KIP-1043: from this version on a group that does not exist is an error.

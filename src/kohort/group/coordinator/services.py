@@ -218,7 +218,7 @@ def _end(decision: GroupDecision, group_id: str) -> None:
 
 
 def offset_deletion_error(decision: GroupDecision, _deletion: OffsetDelete) -> ErrorCode | None:
-    """Why no position of a group can be deleted: it is not there, or nobody knows what it reads."""
+    """Why no position of a group can be deleted: unknown id, or unknown subscriptions."""
     return decision.existing.offset_deletion_error()
 
 
@@ -258,7 +258,7 @@ def _deleted(topic: OffsetDeleteRequestTopic, is_read: bool) -> OffsetDeleteResp
 
 
 def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
-    """C60: forget positions that are too old, of topics nobody reads; with the last one the group.
+    """C60: forget positions that are too old, of topics without readers; with the last, the group.
 
     Without members all count from when the last one went, else each from its commit.
     """
@@ -292,7 +292,7 @@ def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | N
 
 
 def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
-    """Return who is to go; before version 3 that is one member."""
+    """Return the members that are to go; before version 3 that is one."""
     if leaving.version >= _SEVERAL_SINCE:
         return leaving.request.members
     return (MemberIdentity(member_id=leaving.request.member_id),)

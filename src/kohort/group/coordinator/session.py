@@ -1,4 +1,4 @@
-"""Session state of a shard: what is not in the log, and is gone when the shard is.
+"""Session state of a shard: it is not in the log, and is gone when the shard is.
 
 And what one event does to it, while it is worked out.
 """

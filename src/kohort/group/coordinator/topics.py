@@ -28,7 +28,7 @@ class TopicView(Struct, frozen=True):
 
     @classmethod
     def of(cls, topic_id: uuid.UUID, partitions: int, rack: str | None) -> TopicView:
-        """Return a topic whose replicas are all in one rack, or nobody knows where."""
+        """Return a topic whose replicas are all in one rack, or in unknown places."""
         return cls(topic_id, partitions, (frozenset({rack}),) * partitions if rack else ())
 
 

@@ -1,4 +1,4 @@
-"""What a member is told."""
+"""Events of a member."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Polled(Struct, frozen=True):
 
 
 class RejoinAsked(Struct, frozen=True):
-    """Somebody wants a rebalance (KIP-568): the application, or the leader when topics changed."""
+    """The application wants a rebalance (KIP-568), or the leader does when topics changed."""
 
     reason: str
 
@@ -53,7 +53,7 @@ class Closing(Struct, frozen=True):
     """The application is done.
 
     Attributes:
-        operation: Whether the group is told (KIP-1092).
+        operation: Whether to tell the group (KIP-1092).
     """
 
     operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
@@ -188,7 +188,7 @@ class HeartbeatAnswered(Struct, frozen=True):
 
 
 class StaleReport(Struct, frozen=True):
-    """An answer or result that nobody waits for any more."""
+    """An answer or result that is no longer waited for."""
 
     token: int
 

@@ -155,7 +155,7 @@ def _moves(job: AssignmentJob, partition: TopicPartition, member: str, owner: st
     if partition in job.subscriptions[member].owned:
         text += f" (the claim of {member} is of {claimed_generation(job.subscriptions[member])})"
     return (
-        f"{text}, which the cooperative protocol forbids: it must be given to nobody until its"
+        f"{text}, which the cooperative protocol forbids: no member may get it until its"
         " owner has given it up. `without_moving` takes such partitions out"
     )
 
@@ -167,7 +167,7 @@ def _name(partition: TopicPartition) -> str:
 def unknown_claims(job: AssignmentJob, cluster: ClusterView) -> frozenset[TopicPartition]:
     """Return partitions that members own and that the leader does not know (KIP-429).
 
-    Its metadata may be older than that of the leader before it: it should ask anew before it takes
+    Its metadata may be older than that of the leader before it: it should ask again before it takes
     them away from their owners.
     """
     claimed = frozenset().union(*(entry.owned for entry in job.subscriptions.values()))

@@ -60,5 +60,5 @@ def end(decision: MemberDecision[S], event: LookupFailed) -> tuple[int, str]:
 
 
 def note_lookup_failed(decision: MemberDecision[S], _event: object = None) -> None:
-    """Nobody needs the coordinator now."""
+    """Nothing needs the coordinator now."""
     decision.session = replace(decision.session, looking_up=False)

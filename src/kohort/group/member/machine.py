@@ -210,7 +210,7 @@ class MemberMachine(ABC, Generic[S, D]):
         """Note that a request has its answer, or will get none.
 
         Returns:
-            What was remembered of it; None: nobody waits for an answer.
+            What was remembered of it; None: no answer is waited for.
         """
         session = decision.session
         if (sent := session.heartbeat) is not None and sent.token == token:

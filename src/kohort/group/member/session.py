@@ -85,7 +85,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def holds_its_place(self) -> bool:
-        """Whether nobody else is given what it owns before it has let go."""
+        """Whether no other member gets its partitions before it has let go."""
         return self.is_member
 
 
@@ -93,7 +93,7 @@ def revoked_or_lost(session: Session) -> Ownership:
     """Return what happens to partitions that the application gives up now.
 
     They are *revoked* while the member has its place in the group: the coordinator gives them to
-    nobody before it has let go, so the application can still commit. They are *lost* once it was
+    no other before it has let go, so the application can still commit. They are *lost* once it was
     removed, has left or has failed: another member may read them already, and a commit would be
     refused. A classic member asks once more when the call has ended: what the application was told
     to give up has become lost if the member was removed meanwhile.

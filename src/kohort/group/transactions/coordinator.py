@@ -8,7 +8,7 @@ A shell drives it as it drives a shard of groups:
     write(effects.markers)                       # then decide(MarkersWritten(...))
     send(effects.error, effects.producer)
 
-What is decided is in the log before a partition is told: a coordinator that comes back finds there
+A decision is in the log before a partition learns it: a coordinator that comes back finds there
 which markers are missing (`unended`).
 """
 

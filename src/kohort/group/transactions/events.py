@@ -1,4 +1,4 @@
-"""What a transaction coordinator is told, and what it wants done."""
+"""Events of a transaction coordinator, and what it wants done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Producer(Struct, frozen=True):
 
 
 class InitProducer(Struct, frozen=True, kw_only=True):
-    """A producer begins, or begins anew after an error (InitProducerId).
+    """A producer begins, or begins again after an error (InitProducerId).
 
     Attributes:
         transactional_id: Its name.

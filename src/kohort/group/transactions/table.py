@@ -53,7 +53,7 @@ class TransactionDecision(Struct):
         wall_ms: Time of day in milliseconds since 1970.
         deadlines: As they will be.
         error: The answer.
-        producer: What the producer is told to be.
+        producer: The identity that the producer gets.
         markers: What is to be written.
         why: Why a request is refused, once a row has found out.
     """
@@ -197,7 +197,7 @@ def _begun(known: Transaction, init: InitProducer) -> Transaction:
 
 
 def renew(decision: TransactionDecision, init: InitProducer) -> None:
-    """Fence whoever was this producer until now; a number whose epochs are used up is replaced."""
+    """Fence the holder of this producer id; a number whose epochs are used up is replaced."""
     known = decision.transaction
     rotates = known.is_exhausted
     begun = replace(

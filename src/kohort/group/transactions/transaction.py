@@ -18,7 +18,7 @@ from kohort.wire.messages.transaction_records import (
 
 NO_EPOCH = -1
 MAX_EPOCH = 0x7FFF
-"""The last epoch fences whoever has the one before, and is given to nobody."""
+"""The last epoch fences the holder of the one before, and no producer gets it."""
 
 
 class TransactionState(State):
@@ -49,7 +49,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     Attributes:
         transactional_id: Its name.
-        state: How far its transaction is; DEAD: there is no such producer.
+        state: How far its transaction is; DEAD: the producer is unknown.
         producer_id: Its number.
         epoch: Its epoch: a later one fences the earlier ones.
         last_epoch: The epoch before the last InitProducerId, of which the same request may come

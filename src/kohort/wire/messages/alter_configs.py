@@ -33,7 +33,7 @@ class ReplacedConfigsResource(Struct, frozen=True, kw_only=True):
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
 class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True, kw_only=True):
-    """Replace the settings of resources; what is not named goes back to its default."""
+    """Replace the settings of resources; the others go back to their defaults."""
 
     resources: tuple[ReplacedConfigsResource, ...]
     validate_only: Bool

@@ -53,7 +53,7 @@ class JoinGroupResponseMember(Struct, frozen=True, kw_only=True):
 
 @message(api_key=11, versions=(0, 9), flexible_since=6)
 class JoinGroupResponse(Message, frozen=True, kw_only=True):
-    """The new generation; only the leader is told the members."""
+    """The new generation; only the leader gets the list of members."""
 
     throttle_time_ms: Annotated[Int32, since(2), IGNORABLE] = 0
     error_code: Int16

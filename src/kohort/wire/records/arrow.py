@@ -75,7 +75,7 @@ class Decoded(NamedTuple):
     """What came of it.
 
     Attributes:
-        batch: The rows, in the order of what was fetched.
+        batch: The rows, in the order of the fetched batches.
         next_offsets: For each `Fetched`, the offset to go on from. It is past control records and
             past offsets that compaction removed, so it may exceed the last row's by more than one.
         clipped: Where rows have the nearest timestamp that fits instead of the record's, which is

@@ -204,7 +204,7 @@ def with_base_offset(
         leader_epoch: Leader epoch of the partition.
         log_append_time: Milliseconds since the epoch when the topic has
             `message.timestamp.type=LogAppendTime`, else None. Only this touches bytes that the
-            CRC covers, so only this computes it anew.
+            CRC covers, so only this computes it again.
     """
     out = bytearray(batch)
     _OFFSET.pack_into(out, 0, base_offset)

@@ -25,7 +25,7 @@ class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
         self.records.append(group_record(self.group, assignments, self.wall_ms))
 
     def ended(self) -> None:
-        """C57, C60: nobody comes back with an id that was given out."""
+        """C57, C60: no member comes back with an id that was given out."""
         for member_id in self.group.pending:
             self.cancel(PendingExpired(self.group.group_id, member_id))
         self.enter(GroupState.DEAD)

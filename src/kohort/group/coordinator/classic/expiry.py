@@ -31,7 +31,7 @@ def is_parked(decision: ClassicDecision, expired: SessionExpired) -> bool:
 
 
 def spare(_decision: ClassicDecision, _expired: SessionExpired) -> None:
-    """C17, C43: the session starts anew when the parked request is answered."""
+    """C17, C43: the session starts again when the parked request is answered."""
 
 
 def expire_member(decision: ClassicDecision, expired: SessionExpired) -> None:
@@ -41,7 +41,7 @@ def expire_member(decision: ClassicDecision, expired: SessionExpired) -> None:
 
 
 def expire_pending(decision: ClassicDecision, expired: PendingExpired) -> None:
-    """C15: whoever was told this id is not waited for any longer."""
+    """C15: the rebalance no longer waits for the client that got this id."""
     decision.group = decision.group.without_member(expired.member_id)
 
 
@@ -57,7 +57,7 @@ def expire_join(decision: ClassicDecision, _expired: JoinExpired) -> None:
 
 
 def expire_initial_delay(decision: ClassicDecision, _expired: InitialDelayExpired) -> None:
-    """C20: enough waited, or somebody came and it pays to wait a little more."""
+    """C20: enough waited, or a member came and it pays to wait a little more."""
     rebalance.extend_or_end_initial_delay(decision)
 
 
@@ -73,7 +73,7 @@ def expire_sync(decision: ClassicDecision, _expired: SyncExpired) -> None:
 
 
 def release(decision: ClassicDecision, _unload: Unload) -> None:
-    """C73: who waits for an answer is told to look for the new coordinator."""
+    """C73: answer parked requests that the coordinator is another one now."""
     group = decision.group
     for member_id in sorted({*group.joining, *group.syncing}):
         rebalance.refuse_parked(decision, member_id, ErrorCode.NOT_COORDINATOR)
@@ -86,7 +86,7 @@ def is_too_large(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
 
 
 def restart_sessions(decision: ClassicDecision, _loaded: LoadFinished) -> None:
-    """C72: nobody knows when the members were last heard of: count from now."""
+    """C72: the last heartbeats of the members are unknown: count from now."""
     for member in decision.group.sorted_members():
         rebalance.restart_session(decision, member)
 
@@ -98,7 +98,7 @@ def was_never_led(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
 
 
 def begin_again(decision: ClassicDecision, loaded: LoadFinished) -> None:
-    """K47: nobody has taken over yet what the consumers had."""
+    """K47: no member has taken over yet what the consumers had."""
     restart_sessions(decision, loaded)
     rebalance.prepare(decision, Cause.COORDINATOR_UNLOADED, "")
 

@@ -1,4 +1,4 @@
-"""A classic group while it lives: members, who is parked where, which state.
+"""A classic group while it lives: its members, their parked requests, its state.
 
 All values. A method that changes something returns the changed group; maps are persistent, so that
 costs O(log n) whatever the size of the group.
@@ -111,7 +111,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         syncing: Members whose SyncGroup is parked.
         unsynced: Members of this generation that have not asked for their assignment (C42).
         initial: Whether the running rebalance is the first one, out of Empty (C20).
-        member_added: Whether somebody was added since the initial delay was last set (C20).
+        member_added: Whether a member was added since the initial delay was last set (C20).
         delay_left_ms: How much longer the initial delay may be extended (C20).
         last_delay_ms: The delay that is running (C20).
     """
@@ -137,7 +137,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Whether everybody's join is parked and nobody was told to come back with its id (C16)."""
+        """Whether all joins are parked and no client is to come back with its id (C16)."""
         return len(self.joining) == len(self.members) and not self.pending
 
     @property
@@ -198,8 +198,8 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
     ) -> ErrorCode | None:
         """C50, C51: what a fenced member commits must not count (it may not own the partitions).
 
-        A commit that claims no generation is of a tool, or of a consumer without a group. Whoever
-        assigns partitions by hand still may store positions under a group's name.
+        A commit that claims no generation is of a tool, or of a consumer that assigns partitions by
+        hand. Both may store positions under a group's name.
         """
         request = commit.request
         generation = request.generation_id_or_member_epoch
@@ -225,7 +225,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return generation_error(self, request.member_id, request.group_instance_id, generation)
 
     def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """C55: everybody is told the positions of a classic group."""
+        """C55: any client may fetch the positions of a classic group."""
         return None
 
     def deletion_error(self) -> ErrorCode | None:
@@ -235,7 +235,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return None if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """C56: where the members are not consumers, nobody knows which positions they need."""
+        """C56: where the members are not consumers, it is unknown which positions they need."""
         if self.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         in_use = self.state is not GroupState.EMPTY and self.protocol_type != PROTOCOL_TYPE
@@ -339,7 +339,7 @@ def _recount(
     return support
 
 
-# ------------------------------------------------------------------------------ who is the sender
+# --------------------------------------------------------------------------------- the sender
 
 
 def member_error(
@@ -383,14 +383,14 @@ def is_consistent(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 def candidates(group: ClassicGroup) -> frozenset[str]:
     """Return the assignors that every member knows."""
-    everybody = len(group.members)
-    return frozenset(name for name, count in group.support.items() if count == everybody)
+    total = len(group.members)
+    return frozenset(name for name, count in group.support.items() if count == total)
 
 
 def choose(group: ClassicGroup) -> str:
     """Return the assignor with most votes (C24).
 
-    Each member votes for the first of its list that everybody knows. Kafka leaves open who wins a
+    Each member votes for the first of its list that all members know. Kafka leaves open who wins a
     tie; here it is the name that sorts first, so that the same group always chooses the same.
     """
     known = candidates(group)

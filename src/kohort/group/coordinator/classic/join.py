@@ -66,12 +66,12 @@ def session_timeout_error(decision: ClassicDecision, join: Join) -> ErrorCode | 
 
 
 def member_id_error(_decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C11: no such group, so no such member; it joins again as a new one."""
+    """C11: neither the group nor the member exists; it joins again as a new one."""
     return ErrorCode.UNKNOWN_MEMBER_ID if join.request.member_id else None
 
 
 def create_group(decision: ClassicDecision, _join: Join) -> None:
-    """C11: the first join makes the group, and the log is told, so that it is found again."""
+    """C11: the first join makes the group and writes it to the log, so that it is found again."""
     decision.enter(GroupState.EMPTY)
     decision.write_group({})
 
@@ -109,7 +109,7 @@ def is_full(decision: ClassicDecision, join: Join) -> bool:
 
 
 def refuse_full(decision: ClassicDecision, join: Join) -> None:
-    """C14: the one too many is out, and nobody waits for it, as Kafka does until time is up."""
+    """C14: the one too many is out; Kafka would wait for it until time is up."""
     member_id = join.request.member_id
     _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
     if member_id in decision.group.members:

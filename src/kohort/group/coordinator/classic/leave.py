@@ -15,7 +15,7 @@ from kohort.wire.messages.membership import MemberIdentity
 def leave(decision: ClassicDecision, leaving: Leave) -> None:
     """C47: take out who belongs to the group, then see once what that means for it.
 
-    That somebody is not in it, or that there is no group, is an error of each, not of the call.
+    A member that is not in it, or a missing group, is an error of each member, not of the call.
     """
     leavers = services.leavers(leaving)
     results = [(identity, _take_out(decision, identity)) for identity in leavers]

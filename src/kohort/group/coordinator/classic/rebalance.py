@@ -1,4 +1,4 @@
-"""The two phases of a rebalance: everybody joins, then everybody gets an assignment."""
+"""The two phases of a rebalance: all members join, then all get an assignment."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str
     if initial:
         _start_initial_delay(decision)
     elif decision.group.all_joined or not decision.group.members:
-        complete(decision)  # there is nobody whose time-out could be waited for
+        complete(decision)  # there is no member whose time-out could be waited for
     else:
-        # C21: the slowest member decides how long everybody waits.
+        # C21: the slowest member decides how long all wait.
         decision.start(JoinExpired(decision.group.group_id), decision.group.rebalance_timeout_ms)
 
 
 def _send_back_syncing(decision: ClassicDecision) -> None:
     """C26: who waits for an assignment of the old generation has to join again.
 
-    Its session may have run out while it waited (C17): nobody else would watch over it now.
+    Its session may have run out while it waited (C17): nothing else would watch over it now.
     """
     for member_id, parked in sorted(decision.group.syncing.items()):
         decision.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
@@ -76,7 +76,7 @@ def _start_initial_delay(decision: ClassicDecision) -> None:
 
 
 def extend_or_end_initial_delay(decision: ClassicDecision) -> None:
-    """C20: wait a little more if somebody came in the meantime, but not beyond the timeout."""
+    """C20: wait a little more if a member came in the meantime, but not beyond the timeout."""
     group = decision.group
     if not group.member_added or not group.delay_left_ms:
         complete(decision)
@@ -124,7 +124,7 @@ def _drop_absent(decision: ClassicDecision) -> None:
 
 
 def _become_empty(decision: ClassicDecision) -> None:
-    """C23: a generation without members; the log is told, so that a reload finds it empty."""
+    """C23: a generation without members, written to the log: a reload finds the group empty."""
     decision.group = replace(
         decision.group,
         generation=decision.group.generation + 1,
@@ -137,11 +137,11 @@ def _become_empty(decision: ClassicDecision) -> None:
 
 
 def _begin_generation(decision: ClassicDecision) -> None:
-    """C23: answer every parked join; only the leader is told who the members are."""
+    """C23: answer every parked join; only the leader gets the list of members."""
     group = decision.group
     leader = group.leader
     if leader is None or leader not in group.joining:
-        leader = min(group.joining)  # C22: the leader has to be somebody who is there
+        leader = min(group.joining)  # C22: the leader has to be a member that joined
     group = replace(
         group,
         generation=group.generation + 1,
@@ -171,7 +171,7 @@ def _begin_generation(decision: ClassicDecision) -> None:
 
 
 def _settle_members(decision: ClassicDecision, member_ids: list[str]) -> None:
-    """Start the session of everybody whose join was answered; nobody is new any more (C17)."""
+    """Start the sessions of all members whose joins were answered; none is new any more (C17)."""
     members = decision.group.members
     with members.mutate() as settled:
         for member_id in member_ids:
@@ -221,7 +221,7 @@ def remove_member(
 ) -> None:
     """Take a member, or an id that was only given out, out of the group.
 
-    A request of it that is parked is answered UNKNOWN_MEMBER_ID: whoever sent it joins as new.
+    A request of it that is parked is answered UNKNOWN_MEMBER_ID: its sender joins as new.
     """
     group_id = decision.group.group_id
     known = member_id in decision.group.members

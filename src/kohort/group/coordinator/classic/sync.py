@@ -67,7 +67,7 @@ def park(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def assign(decision: ClassicDecision, sync: Sync) -> None:
-    """C41: write the leader's assignment to the log, then tell everybody who waits for it."""
+    """C41: write the leader's assignment to the log, then answer all members that wait for it."""
     park(decision, sync)
     group = decision.group
     given = {entry.member_id: entry.assignment for entry in sync.request.assignments}
@@ -93,7 +93,7 @@ def tell_assignment(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def _note_synced(decision: ClassicDecision, member_id: str) -> None:
-    """C42: when the last one has asked, nobody is waited for any more."""
+    """C42: when the last one has asked, the wait is over."""
     group = decision.group
     if member_id not in group.unsynced:
         return

@@ -44,7 +44,7 @@ STABLE = GroupState.STABLE
 EXISTS = (EMPTY, PREPARING, COMPLETING, STABLE)
 HAS_MEMBERS = (PREPARING, COMPLETING, STABLE)
 ANY = (DEAD, *EXISTS)
-# A rebalance that finds everybody there goes through PREPARING at once.
+# A rebalance that finds all members there goes through PREPARING at once.
 REBALANCE = (PREPARING, COMPLETING, EMPTY)
 ENDED = (COMPLETING, EMPTY)
 

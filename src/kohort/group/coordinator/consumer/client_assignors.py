@@ -1,8 +1,8 @@
-"""Assignors that run in a member (KIP-848, K60, K61): which one is used, and who is asked.
+"""Assignors that run in a member (KIP-848, K60, K61): which one is used, and by which member.
 
 When a new epoch needs a target assignment, and all members know an assignor of their own, one of
 them is asked for it in the answer to its heartbeat. It asks back for the group (prepare), computes,
-and sends the result (install). Nobody waits for it: every member goes on with the target as it was.
+and sends the result (install). No member waits for it: each goes on with the target as it was.
 Whatever goes wrong, the coordinator's own assignor makes the target instead. The two requests are
 in `member_target`.
 """
@@ -63,8 +63,8 @@ def chosen(decision: ConsumerDecision) -> str | None:
     protocol each member votes for the first such one of its list; equal votes: the first by name.
     """
     group = decision.existing
-    everybody = len(group.members)
-    known = [name for name, count in sorted(group.client_assignors.items()) if count == everybody]
+    total = len(group.members)
+    known = [name for name, count in sorted(group.client_assignors.items()) if count == total]
     if not known or _is_too_large(decision):
         return None
     usable = {name for name in known if able(decision, name)}
@@ -178,7 +178,7 @@ def _note(decision: ConsumerDecision, run: Computation, member: Member | None = 
 
 
 def forget(decision: ConsumerDecision) -> None:
-    """Ask nobody any more."""
+    """Ask no member any more."""
     computing = decision.session.computing.delete(decision.group_id)
     decision.session = replace(decision.session, computing=computing)
     decision.cancel(ConsumerAssignmentExpired(decision.group_id))

@@ -1,7 +1,7 @@
 """Settings that a consumer group has of its own, over those of the broker (KIP-848, K57).
 
-They are for the group's name: nobody needs to be a member, and they outlive the group. Whoever
-sends the next heartbeat meets them.
+They are for the group's name: they need no member, and they outlive the group. They
+hold from the next heartbeat on.
 """
 
 from __future__ import annotations

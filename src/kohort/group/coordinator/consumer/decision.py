@@ -111,7 +111,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     # ------------------------------------------------------------------------------- the epoch
 
     def bump_epoch(self, cause: Cause, member_id: str, metadata_hash: int | None = None) -> None:
-        """Begin a new epoch of the group: its target assignment has to be made anew (K10)."""
+        """Begin a new epoch of the group: its target assignment has to be made again (K10)."""
         group = self.existing
         value = self.topics.metadata_hash(group.topics) if metadata_hash is None else metadata_hash
         self.write([log_records.epoch_record(group.group_id, group.epoch + 1, value)])

@@ -1,7 +1,7 @@
 """Consumer groups in the log: from records to the group they add up to (K55).
 
 What a record says of its key replaces what was known of that key, and nothing else. A tombstone for
-what is not known is legal: the log may have been compacted (B2).
+a tombstone for an unknown key is legal: the log may have been compacted (B2).
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if epoch == member.epoch else ErrorCode.ILLEGAL_GENERATION
 
     def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """K37: a member is told positions in its epoch; a request without a member is answered."""
+        """K37: a member gets positions in its epoch; a request without a member is answered."""
         if request.member_id is None and request.member_epoch < 0:
             return None
         member = self.members.get(request.member_id or "")
@@ -290,7 +290,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def may_expire(self) -> bool:
-        """K37: positions of topics that nobody subscribes to expire at any time."""
+        """K37: positions of topics without subscribers expire at any time."""
         return True
 
     def unused_since(self, _log: GroupLog) -> int | None:

@@ -92,8 +92,8 @@ def waits_already(
 ) -> bool:
     """K11: whose earlier request waits for a target asks again because its connection broke.
 
-    It waits on with this one. An answer to the earlier one could move the member when nobody hears
-    it any more, and after this one was answered: then nobody would ever tell it what it has.
+    It waits on with this one. An answer to the earlier one could move the member when it is no
+    longer heard, and after this one was answered: then the member would never learn what it has.
     """
     run = decision.session.targets.get(decision.group_id)
     waiting = run.waiting if run else None
@@ -185,7 +185,7 @@ def take_note(
     if decision.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
         bump = True
     seen = decision.session.seen.get(group_id)
-    # While an expression is not resolved nobody knows the group's topics; then they are compared.
+    # While an expression is not resolved the group's topics are unknown; then they are compared.
     changed = seen != decision.topics.version and not regex.is_unresolved(decision.existing)
     if bump or changed:
         cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED
@@ -240,7 +240,7 @@ def reconcile(
 ) -> Member:
     """K12: write the member's next step; return the member after it.
 
-    A classic member has no rebalance timeout here: it is told to join again, in time (K46).
+    A classic member has no rebalance timeout here: it has to join again, in time (K46).
     """
     group = decision.existing
     if not resubscribed and member.is_reconciled_to(group.assignment_epoch):

@@ -1,7 +1,7 @@
 """Slow work of the coordinator: described here, done by the shell wherever it likes.
 
 A job is a value with all it needs, so it may run in any thread. What comes of it goes back to the
-shard as `JobDone`; by then the group may have moved on, and a job that nobody waits for any more is
+shard as `JobDone`; by then the group may have moved on, and a job that is no longer waited for is
 passed over.
 """
 

@@ -230,7 +230,7 @@ class ConsumerKind:
         _done(self._passage, _start_sessions)(shard, group_id, event)
 
     def unload(self, shard: ShardDecision, _event: Unload) -> None:
-        """C73: whoever waits for a job asks another coordinator."""
+        """C73: requests that wait for a job go to another coordinator."""
         session = SESSION.of(shard.session)
         waiting: list[RequestArrived[Message]] = []
         waiting += [

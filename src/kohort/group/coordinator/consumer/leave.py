@@ -36,7 +36,7 @@ def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     """K31: a member goes, or says that it will be back.
 
     Raises:
-        Refused: There is no such group or member.
+        Refused: The group or the member does not exist.
     """
     request = arrived.request
     if decision.group is None:
@@ -95,7 +95,7 @@ def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause
 def _forget_regexes(
     decision: ConsumerDecision, before: ConsumerGroup, members: Collection[Member]
 ) -> None:
-    """K50: nobody has these expressions any more."""
+    """K50: no member has these expressions any more."""
     for regex in sorted({member.regex for member in members if member.regex}):
         if decision.group is None or regex not in decision.group.regex_subscribers:
             decision.write([regex_tombstone(before.group_id, regex)])

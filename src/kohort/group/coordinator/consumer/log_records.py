@@ -33,7 +33,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> GroupRecord:
 
 
 def member_record(group_id: str, member: Member) -> GroupRecord:
-    """Return the record of what a member asks for."""
+    """Return the record of a member's wishes."""
     return GroupRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -52,7 +52,7 @@ def member_record(group_id: str, member: Member) -> GroupRecord:
 
 
 def current_record(group_id: str, member: Member) -> GroupRecord:
-    """Return the record of what a member has."""
+    """Return the record of a member's assignment."""
     return GroupRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -68,7 +68,7 @@ def current_record(group_id: str, member: Member) -> GroupRecord:
 def target_record(
     group_id: str, member_id: str, target: Target, word: AssignmentMetadata | None = None
 ) -> GroupRecord:
-    """Return the record of what a member is to have, and what its assignor is to be told."""
+    """Return the record of a member's target, and of the metadata for its assignor."""
     return GroupRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -94,7 +94,7 @@ def assignment_epoch_record(group_id: str, epoch: int, wall_ms: int) -> GroupRec
 def regex_record(
     group_id: str, regex: str, topics: Iterable[str], version: int, wall_ms: int
 ) -> GroupRecord:
-    """Return the record of what a regular expression stands for."""
+    """Return the record of the topics of a regular expression."""
     return GroupRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(

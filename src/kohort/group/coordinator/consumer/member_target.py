@@ -1,4 +1,4 @@
-"""The target that a member makes (K61): what it is told, and what becomes of what it sends back."""
+"""The target that a member makes (K61): what it gets, and what becomes of its result."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def installed(decision: ConsumerDecision, token: int, made: NewTarget) -> None:
 def _checked(
     group: ConsumerGroup, topics: TopicsImage, members: Iterable[InstalledMember]
 ) -> Mapping[str, InstalledMember]:
-    """Refuse who is not a member, what is not wanted or not there, and what is given twice."""
+    """Refuse strangers, and partitions that are not wanted, missing or given twice."""
     given: dict[str, InstalledMember] = {}
     taken: dict[uuid.UUID, set[int]] = {}
     for entry in members:

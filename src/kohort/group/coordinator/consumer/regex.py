@@ -2,9 +2,9 @@
 
 The syntax is RE2's, and which library knows it is the shell's business: it says with the request
 whether a text is an expression at all. What it stands for a job finds out, and no heartbeat waits
-for that: it is answered with what is known, as Kafka does. So nobody is answered out of turn, nor
+for that: it is answered with what is known, as Kafka does. So no answer is out of turn, nor
 can an older subscription come after a newer one. What is found is written to the log, and looked up
-anew when topics were created, but not more often than the settings say.
+again when topics were created, but not more often than the settings say.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def is_unresolved(group: ConsumerGroup) -> bool:
 
 
 def refresh(decision: ConsumerDecision) -> None:
-    """Resolve the group's expressions anew if it is time to (KAFKA-18961)."""
+    """Resolve the group's expressions again if it is time to (KAFKA-18961)."""
     group, config = decision.existing, decision.config
     if not group.regex_subscribers or group.group_id in decision.session.resolving:
         return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
     age_ms = None if last is None else decision.wall_ms - last
-    # A time of day that was set back by more, or that of another broker, holds nobody up.
+    # A time of day that was set back by more, or that of another broker, delays nothing.
     if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)

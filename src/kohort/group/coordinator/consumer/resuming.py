@@ -66,7 +66,7 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
 
 
 def job_done(decision: ConsumerDecision, done: JobDone) -> ConsumerDecision:
-    """Take the result of a job; one that nobody waits for any more is passed over."""
+    """Take the result of a job, unless it is no longer waited for."""
     match done.result:
         case NewTarget() as made:
             return _target_made(decision, done.token, made)

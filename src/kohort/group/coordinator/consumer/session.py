@@ -64,7 +64,7 @@ class Computation(Struct, frozen=True):
     Attributes:
         epoch: The epoch it is for.
         assignor: Name of the assignor.
-        member_id: Who was asked; None: nobody capable has sent a heartbeat yet.
+        member_id: Who was asked; None: no capable member has sent a heartbeat yet.
         prepared: The group as the member was told it, None before it asked.
         topics: The topics as it was told them.
         token: The job that looks at what it made, 0 before.
@@ -85,7 +85,7 @@ class ConsumerSession(Struct, frozen=True):
         seen: The version of the topics that each group was last held against (K14).
         targets: Target assignments that are being made, by group.
         resting: Until when a group whose last target took long gets no other one.
-        resolving: The job that resolves the expressions of a group anew, at most one each.
+        resolving: The job that resolves the expressions of a group again, at most one each.
         computing: Target assignments that a member is to make, by group.
         installing: Assignments that members made, by the job that looks at each.
         unreliable: Members of each group that were asked for one and gave none.
@@ -102,7 +102,7 @@ class ConsumerSession(Struct, frozen=True):
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
-        """Forget a group that is gone; its jobs find nobody, nor the next group of its name."""
+        """Forget a group that is gone; its jobs find neither it nor the next group of its name."""
         return replace(
             self,
             seen=_without(self.seen, group_id),

@@ -1,4 +1,4 @@
-"""The target assignment: when it is made, of what, and what comes of it (K11; KIP-1263).
+"""The target assignment: when it is made, its inputs, and its effects (K11; KIP-1263).
 
 It is made by a job. The heartbeat that found it to be due waits for it, as it does in Kafka; all
 others are answered at once, with the target as it was.

@@ -84,7 +84,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """K6: a full group takes nobody new.
+    """K6: a full group takes no new member.
 
     Raises:
         Refused: GROUP_MAX_SIZE_REACHED.
@@ -128,12 +128,12 @@ def _is_part(reported: Reported, member: Member) -> bool:
 
 
 def unknown_group(group_id: str) -> Refused:
-    """K6: there is no such group of this protocol."""
+    """K6: the group does not exist, or has another protocol."""
     return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:
-    """K6: there is no such member."""
+    """K6: the member does not exist."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
     )

@@ -16,7 +16,7 @@ def is_parked(decision: DraftDecision, expired: SessionExpired) -> bool:
 
 
 def spare(_decision: DraftDecision, _expired: SessionExpired) -> None:
-    """Its session starts anew when its join is answered."""
+    """Its session starts again when its join is answered."""
 
 
 def expire_consumer(decision: DraftDecision, expired: SessionExpired) -> None:
@@ -40,13 +40,13 @@ def expire_join(decision: DraftDecision, _expired: JoinExpired) -> None:
 
 
 def is_affected(decision: DraftDecision, _event: object) -> bool:
-    """Whether a topic that somebody wants has other partitions than were shared out."""
+    """Whether a subscribed topic has other partitions than were shared out."""
     stored = STORED.of(decision.log).get(decision.group.group_id)
     return stored is not None and dict(stored.topics) != rebalance.present_topics(decision)
 
 
 def call_everybody(decision: DraftDecision, _event: object) -> None:
-    """D14: share them out anew."""
+    """D14: share them out again."""
     rebalance.prepare(decision, Cause.TOPICS_CHANGED)
 
 
@@ -58,18 +58,18 @@ def pass_over(_decision: DraftDecision, _event: object) -> None:
 
 
 def restart_sessions(decision: DraftDecision, _loaded: LoadFinished) -> None:
-    """D2, D12: nobody knows when the consumers were last heard of: count from now."""
+    """D2, D12: the last heartbeats of the consumers are unknown: count from now."""
     for consumer in decision.group.sorted_consumers():
         rebalance.restart_session(decision, consumer)
 
 
 def restart_and_call(decision: DraftDecision, loaded: LoadFinished) -> None:
-    """D14: a topic has changed while nobody coordinated the group."""
+    """D14: a topic has changed while the group had no coordinator."""
     restart_sessions(decision, loaded)
     call_everybody(decision, loaded)
 
 
 def release(decision: DraftDecision, _unload: Unload) -> None:
-    """D1: who waits for an answer is told to look for the new coordinator."""
+    """D1: answer parked requests that the coordinator is another one now."""
     rebalance.answer_all(decision, ErrorCode.NOT_COORDINATOR)
     decision.enter(DraftState.NONE)

@@ -120,7 +120,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that somebody wants to read."""
+        """All topics with a subscriber."""
         return frozenset(topic for each in self.consumers.values() for topic in each.topics)
 
     def sorted_consumers(self) -> list[Consumer]:
@@ -159,7 +159,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
     ) -> ErrorCode | None:
         """D6, D7: with the id of a consumer that has missed no rebalance, and only while steady.
 
-        If it has missed one, others may own its partitions now. Where nobody is, a tool may reset
+        If it has missed one, others may own its partitions now. Without members, a tool may reset
         the positions.
         """
         request, state = commit.request, self.state
@@ -181,7 +181,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return None if current else ErrorCode.ILLEGAL_GENERATION
 
     def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """Everybody is told the positions of a draft group."""
+        """Any client may fetch the positions of a draft group."""
         return None
 
     def deletion_error(self) -> ErrorCode | None:
@@ -236,7 +236,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def _shown_state(self) -> str:
-        """Tools know a group that nobody is in by this name."""
+        """Tools know a group without members by this name."""
         return "Empty" if self.state is DraftState.NONE else self.state.value
 
 

@@ -52,7 +52,7 @@ def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """D3, D11: it names an id that is not in the group; nobody else is disturbed.
+    """D3, D11: it names an id that is not in the group; the others are not disturbed.
 
     The sender may join again as a new consumer.
     """
@@ -73,7 +73,7 @@ def room_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def is_new(_decision: DraftDecision, join: Join) -> bool:
-    """D10: whoever has no id is assumed to be newly started."""
+    """D10: a consumer without an id is assumed to be newly started."""
     return not join.request.consumer_id
 
 

@@ -1,4 +1,4 @@
-"""A rebalance: everybody is called, everybody joins, the coordinator assigns (D4, D5, D9)."""
+"""A rebalance: all are called, all join, the coordinator assigns (D4, D5, D9)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def go_on(decision: DraftDecision) -> None:
 
 
 def _end(decision: DraftDecision) -> None:
-    """D15: the log keeps the generation and the sequence of a group that nobody is in."""
+    """D15: the log keeps the generation and the sequence of a group without members."""
     decision.enter(NONE)
     assignor = decision.config.draft_assignor
     decision.records.append(fold.group_record(decision.group, assignor, {}, {}))
@@ -65,7 +65,7 @@ def _end(decision: DraftDecision) -> None:
 
 
 def _begin_generation(decision: DraftDecision) -> None:
-    """D5, D9: the next generation, an id for whoever has none, and the assignment as a job."""
+    """D5, D9: the next generation, ids for consumers without one, the assignment as a job."""
     known = decision.group.consumers
     group = decision.group = decision.group.with_ids()
     for consumer in group.sorted_consumers():
@@ -122,14 +122,14 @@ def is_failed(_decision: DraftDecision, done: DraftJobDone) -> bool:
 
 
 def give_up(decision: DraftDecision, _done: DraftJobDone) -> None:
-    """The assignor raised: nobody can be told anything better than to go."""
+    """The assignor raised: all members have to go."""
     answer_all(decision, ErrorCode.UNKNOWN_SERVER_ERROR)
     decision.enter(PREPARE)
     decision.start(JoinExpired(decision.group.group_id), decision.group.longest_session_ms)
 
 
 def become_steady(decision: DraftDecision, done: DraftJobDone) -> None:
-    """D6, D7: write the generation down, then tell everybody who it is and what it owns."""
+    """D6, D7: write the generation down, then tell each consumer its id and its partitions."""
     group, owned = decision.group, done.owned or {}
     record = fold.group_record(group, done.job.assignor, done.job.topics, owned)
     decision.records.append(record)

@@ -33,7 +33,7 @@ STEADY = DraftState.STEADY
 
 HAS_CONSUMERS = (PREPARE, REBALANCING, STEADY)
 ANY = (NONE, *HAS_CONSUMERS)
-# A rebalance that finds everybody there goes through PREPARE at once, and ends the group where the
+# A rebalance that finds all there goes through PREPARE at once, and ends the group where the
 # last consumer is gone.
 REBALANCE = (PREPARE, REBALANCING, NONE)
 

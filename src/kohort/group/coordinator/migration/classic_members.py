@@ -1,6 +1,6 @@
 """Members that speak the classic protocol in a consumer group (K45, K46).
 
-They join and sync as ever, but nobody leads: what they get is what the coordinator's target says,
+They join and sync as ever, but without a leader: they get what the coordinator's target says,
 and their generation is their member epoch. They cannot be told that something changes except by
 being asked to join again, so that is what a heartbeat says until they have all they are to have.
 """
@@ -107,9 +107,9 @@ def _check(decision: ConsumerDecision, arrived: Join) -> None:
 
 def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
     """K45: all classic members must know one assignor: they may be among themselves again."""
-    known, everybody = group.classic_support, group.classic_members
+    known, total = group.classic_support, group.classic_members
     return request.protocol_type == PROTOCOL_TYPE and any(
-        known.get(protocol.name, 0) == everybody for protocol in request.protocols
+        known.get(protocol.name, 0) == total for protocol in request.protocols
     )
 
 
@@ -117,7 +117,7 @@ def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
     """S1: whether the sender has partitions by an id that is no member's any more.
 
     Others may have them by now, so it has to hear that it lost them, as from a classic group.
-    (Kafka takes it for a new member, whose commits then count until it is told what to give up.)
+    (Kafka takes it for a new member, whose commits then count until it learns what to give up.)
     """
     if not request.member_id or request.member_id in group.members:
         return False
@@ -209,7 +209,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
         own_name,
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # A member that has to give partitions up is told first what it keeps; else it would never know.
+    # A member that has to give partitions up first learns what it keeps; else it would never know.
     if (
         _epoch_to_reach(group) > member.epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS

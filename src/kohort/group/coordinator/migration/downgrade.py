@@ -32,7 +32,7 @@ from kohort.wire.schema import Message, Request
 def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:
     """K47: turn the group into a classic one if those who stay are all classic members.
 
-    A rebalance begins at once, for somebody has to take over what the others had.
+    A rebalance begins at once, for a member has to take over what the others had.
 
     Returns:
         False: it stays what it is, and nothing was done.
@@ -71,10 +71,10 @@ def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
 def after_replacing(
     decision: ConsumerDecision, joined: Member, generation: int, *, resubscribed: bool
 ) -> None:
-    """K47: turn the group into a classic one, in which everybody has its target already.
+    """K47: turn the group into a classic one, in which all members have their targets already.
 
     That needs no rebalance. Unless the member that joined wants something else than the one it
-    replaces, or somebody has not got all of its target yet: a classic member is told only what
+    replaces, or a member has not got all of its target yet: a classic member learns only what
     it is given in a rebalance. (Kafka lets the latter wait for the next one.)
     """
     group = decision.existing
@@ -127,7 +127,7 @@ def _assignments(
     """What each member has, in the version that it reads.
 
     Not what it is to have, which Kafka writes: should the group be upgraded again before its
-    rebalance is over, then what somebody has not given up yet must not count as free.
+    rebalance is over, then a partition that is not given up yet must not count as free.
     """
     return {
         member.member_id: embedded.assignment_bytes(
@@ -186,7 +186,7 @@ def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> Classic
 
 
 def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
-    """Forget the consumer group, and whoever waits for a target that it will not have."""
+    """Forget the consumer group, and requests that wait for a target that it will not have."""
     group = decision.existing
     before = group.state.value
     _release(decision)

@@ -80,17 +80,17 @@ def _refused(group_id: str, reason: str) -> Refused:
 
 
 def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member]:
-    """K41: each member has what it was given last, and is told to join again where that changes.
+    """K41: each member has what it was given last, and has to join again where that changes.
 
     That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
     already says so when it joins. And one that was not given what it had keeps that, too, until it
     joins without it.
     """
     stored = STORED.of(decision.log).get(classic.group_id)
-    everybody = classic.sorted_members()
+    joined = classic.sorted_members()
     try:
-        said = [_subscription(classic, each) for each in everybody]
-        given = [_given(decision, stored, each, classic.generation) for each in everybody]
+        said = [_subscription(classic, each) for each in joined]
+        given = [_given(decision, stored, each, classic.generation) for each in joined]
     except RemoteProtocolError as error:
         reason = f"the embedded consumer protocol is malformed: {error}"
         raise _refused(classic.group_id, reason) from error
@@ -98,9 +98,7 @@ def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member
     claims = [embedded.by_id(each.owned_partitions, decision.topics) for each in said]
     return [
         _member(classic, member, subscription, assigned, _still_held(claim, taken, classic))
-        for member, subscription, assigned, claim in zip(
-            everybody, said, given, claims, strict=True
-        )
+        for member, subscription, assigned, claim in zip(joined, said, given, claims, strict=True)
     ]
 
 
@@ -124,7 +122,7 @@ def _flat(owned: Owned) -> set[tuple[uuid.UUID, int]]:
 def _still_held(
     claim: embedded.Partitions, taken: AbstractSet[tuple[uuid.UUID, int]], classic: ClassicGroup
 ) -> Owned:
-    """S4: what a member had when it joined last, and nobody was given since.
+    """S4: what a member had when it joined last, and no other was given since.
 
     A cooperative member first learns from the assignment what it is to give up, and has given it up
     when it joins again (KIP-429): until then it is not free, though no assignment has it any more.
@@ -170,7 +168,7 @@ def _member(
 
 
 def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
-    """Forget the classic group: whoever waits for its rebalance joins again (K41)."""
+    """Forget the classic group: members that wait for its rebalance join again (K41)."""
     group_id = classic.group_id
     old = classic_decision(decision, classic)
     for member_id in sorted({*classic.joining, *classic.syncing}):
@@ -189,7 +187,7 @@ def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
 
 
 def _write(decision: ConsumerDecision, classic: ClassicGroup, members: list[Member]) -> None:
-    """K41: the group, with an assignment for the epoch it begins in: what everybody has.
+    """K41: the group, with an assignment for the epoch it begins in: that of all members.
 
     A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
     does one whose second round is owed, in which others get what a member is giving up.

@@ -114,13 +114,13 @@ def is_failed(_decision: ClassicMemberDecision, done: JobDone) -> bool:
 
 
 def cannot_speak(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """An assignor raised when it was asked: the application is told, and the member tries again."""
+    """An assignor raised when it was asked: tell the application, and try again."""
     decision.raised.append(KohortError(done.error))
     join.try_again_later(decision, "an assignor failed")
 
 
 def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """The assignor raised: the application is told, and the group tries again."""
+    """The assignor raised: tell the application, and let the group try again."""
     assignor = decision.session.assignor
     decision.raised.append(KohortError(f"assignor {assignor} failed: {done.error}"))
     join.try_again_later(decision, "the assignor failed")
@@ -130,9 +130,9 @@ def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
 
 
 def is_outdated(decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:
-    """L11: whether it answers somebody that we are not any more.
+    """L11: whether it answers an id or generation that we no longer have.
 
-    A heartbeat cannot: who becomes somebody else does not wait for its answer.
+    A heartbeat cannot: a member that changes its id does not wait for its answer.
     """
     session = decision.session
     return answer.sent != CommitIdentity(session.member_id, session.generation)

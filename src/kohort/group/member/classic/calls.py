@@ -47,7 +47,7 @@ def comes_back(decision: ClassicMemberDecision, _call: Subscribed) -> bool:
 
 
 def subscribe_afterwards(decision: ClassicMemberDecision, call: Subscribed) -> None:
-    """Leave first, then join as somebody new."""
+    """Leave first, then join as a new member."""
     note_topics(decision, call)
     decision.session = replace(decision.session, after_leaving=MemberState.UNJOINED)
 
@@ -125,7 +125,7 @@ def greet_coordinator(decision: ClassicMemberDecision, _event: CoordinatorKnown)
 
 
 def note_no_coordinator(decision: ClassicMemberDecision, _event: CoordinatorLost) -> None:
-    """Nobody needs it now."""
+    """Nothing needs it now."""
     decision.session = replace(decision.session, coordinator_known=False)
 
 
@@ -149,14 +149,14 @@ def give_up_lookup(decision: ClassicMemberDecision, event: LookupFailed) -> None
 
 
 def retry(decision: ClassicMemberDecision, _event: object) -> None:
-    """The wait is over, or there is somebody to join."""
+    """The wait is over, or there is a coordinator to join."""
     join.rejoin(decision, decision.session.reason)
 
 
 def beat(decision: ClassicMemberDecision, _event: HeartbeatDue) -> None:
     """L9: one heartbeat at a time, as long as we are a member.
 
-    Who is late once does not stay behind the others of the group, who began when it did.
+    A member that is late once does not stay behind the others, which began when it did.
     """
     session = decision.session
     if not session.is_member:

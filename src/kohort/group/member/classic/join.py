@@ -76,7 +76,7 @@ def still_owed(decision: ClassicMemberDecision) -> str | None:
 
     A dynamic member's return is a rebalance. A static one may come back quietly (KIP-345), and then
     the rebalance that it was about to ask for is still to come: what it gave up for others in the
-    first round of a cooperative rebalance would be nobody's (KIP-429). Java's client forgets it.
+    first round of a cooperative rebalance would have no owner (KIP-429). Java's client forgets it.
     """
     return decision.session.rejoin if decision.config.group_instance_id is not None else None
 
@@ -196,7 +196,7 @@ def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> N
 
 
 def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L8: as leader watch what everybody subscribes to, and share it out unless told not to."""
+    """L8: as leader watch all subscriptions, and share partitions out unless told not to."""
     subscriptions = subscriptions_of(answer.members)
     topics = frozenset().union(*(entry.topics for entry in subscriptions.values()))
     decision.session = replace(decision.session, group_topics=topics)
@@ -242,7 +242,7 @@ def _send_sync(
 
 
 def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
-    """L5: what we were given. The application first gives up what moves to somebody else."""
+    """L5: what we were given. The application first gives up what moves to another member."""
     decision.session = replace(decision.session, request=None)
     try:
         partitions, user_data = decode_assignment(answer.assignment)
@@ -259,7 +259,7 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
     decision.enter(MemberState.ASSIGNING)
     moving = decision.session.owned - partitions
     if moving:
-        # KIP-429: whoever is to have them gets them in the rebalance after this one.
+        # KIP-429: their new owners get them in the rebalance after this one.
         reason = decision.session.rejoin or "need to revoke partitions and re-join"
         decision.session = replace(decision.session, rejoin=reason)
         decision.call(Ownership.REVOKED, moving)
@@ -268,7 +268,7 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
 
 
 def take_up(decision: ClassicMemberDecision) -> None:
-    """L5: what was added; the application is told even when that is nothing."""
+    """L5: what was added; the listener is called even when that is nothing."""
     assignment, owned = decision.session.assignment, decision.session.owned
     assert assignment is not None
     decision.session = replace(decision.session, owned=assignment.partitions, assignment=None)

@@ -110,7 +110,7 @@ def go_on(decision: ClassicMemberDecision, _done: object = None) -> None:
 
 
 def _may_leave(decision: ClassicMemberDecision) -> bool:
-    """Whether there is somebody to say good-bye to, and something to say."""
+    """Whether there is a coordinator to say good-bye to, and something to say."""
     session = decision.session
     return bool(session.member_id) and session.coordinator_known and _wants_to_leave(decision)
 
@@ -118,7 +118,7 @@ def _may_leave(decision: ClassicMemberDecision) -> bool:
 def _wants_to_leave(decision: ClassicMemberDecision) -> bool:
     """C33: a static member does not leave, so that it can come back to what it had.
 
-    Unless it is told otherwise as it closes; a dynamic one can be told to be silent (KIP-1092).
+    Unless the closing application says otherwise; it can keep a dynamic one silent (KIP-1092).
     """
     operation = decision.session.operation
     if decision.config.group_instance_id is None:
@@ -164,7 +164,7 @@ def finish(decision: ClassicMemberDecision, _answer: object = None) -> None:
 
 
 def start_joining(decision: ClassicMemberDecision, _call: object = None) -> None:
-    """Join as somebody new."""
+    """Join as a new member."""
     decision.enter(MemberState.UNJOINED)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
     join.rejoin(decision, "")

@@ -103,7 +103,7 @@ def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 
 def tell_and_try_again(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L36: a topic may not be read; somebody may allow it while we wait."""
+    """L36: a topic may not be read; an administrator may allow it while we wait."""
     decision.raised.append(KafkaError(answer.error_code, answer.error_message or ""))
     rhythm.beat_later(decision)
 

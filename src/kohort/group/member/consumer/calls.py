@@ -80,7 +80,7 @@ def note_coordinator(decision: ConsumerMemberDecision, event: CoordinatorKnown) 
 
 
 def forget_coordinator(decision: ConsumerMemberDecision, _event: object) -> None:
-    """The coordinator is not where it was; to the next one everything is said anew (L31)."""
+    """The coordinator is not where it was; the next one gets everything again (L31)."""
     decision.session = replace(decision.session, coordinator_known=False, sent=None)
 
 

@@ -104,7 +104,7 @@ def has_failed(decision: ConsumerMemberDecision, done: JobDone) -> bool:
 
 
 def ask_later(decision: ConsumerMemberDecision, done: JobDone) -> None:
-    """An assignor raised: the application is told, and it is asked again after a wait (KIP-580)."""
+    """An assignor raised: tell the application, and ask again after a wait (KIP-580)."""
     decision.raised.append(KohortError(done.error))
     decision.session = replace(decision.session, asking=None, unasked=True)
     rhythm.beat_soon(decision)
@@ -297,7 +297,7 @@ def compute(
     given: dict[str, Assignment] = {}
     for _ in range(_ROUNDS):
         made = assignor.assign_with_user_data(cluster, subscriptions)
-        # who is not a member is left to the coordinator to refuse
+        # the coordinator refuses those that are not members
         given = {each: made.get(each, _NOTHING) for each in {*job.subscriptions, *made}}
         after = {
             each: replace(entry, owned=given[each].partitions)

@@ -83,7 +83,7 @@ def _take_leave(decision: ConsumerMemberDecision) -> None:
 
 
 def _may_leave(decision: ConsumerMemberDecision) -> bool:
-    """Whether there is somebody to say good-bye to, and the application wants that (KIP-1092)."""
+    """Whether there is a coordinator to leave, and the application wants that (KIP-1092)."""
     session = decision.session
     stays = session.closing is GroupMembershipOperation.REMAIN_IN_GROUP
     is_silent = stays and decision.config.group_instance_id is None
@@ -91,13 +91,13 @@ def _may_leave(decision: ConsumerMemberDecision) -> bool:
 
 
 def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
-    """L37: once. A static member comes back, unless it is told to leave for good (L35)."""
+    """L37: once. A static member comes back, unless it has to leave for good (L35)."""
     is_static = decision.config.group_instance_id is not None
     for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
     decision.beat(leave_request(decision.config, decision.session, epoch))
     if decision.session.after_leaving is MemberState.STALE:
-        finish(decision)  # nobody waits for the answer
+        finish(decision)  # without a wait for the answer
 
 
 def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:

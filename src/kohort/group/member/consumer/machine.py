@@ -93,7 +93,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now: not those that the application is told about (L32)."""
+        """Partitions that may be read now: not those in a running call of the listener (L32)."""
         session = self.session
         if not session.is_member:
             return frozenset()
@@ -144,7 +144,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         if sent.generation < NOT_JOINED:
             return self._good_bye_over(sent)
         if sent.generation != self.session.epoch:
-            return StaleReport(sent.token)  # it answers somebody that we are not any more
+            return StaleReport(sent.token)  # it answers an id or epoch that we no longer have
         return response
 
     def _failed(self, sent: Sent, event: RequestFailed) -> object:

@@ -29,7 +29,7 @@ def is_news(session: MemberSession, assignment: Assignment | None) -> bool:
 
 
 def note_target(decision: ConsumerMemberDecision, assignment: Assignment | None) -> None:
-    """Take note of what the coordinator gives; None: what it gave last still holds."""
+    """Take note of a target assignment; None: the last one still holds."""
     if assignment is not None:
         decision.session = replace(decision.session, target=_partitions(assignment))
 
@@ -74,7 +74,7 @@ def go_on(decision: ConsumerMemberDecision) -> None:
 def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
     """Take what is new, as far as its names are known; the rest waits for them (L32).
 
-    The application is told even when that is nothing, so that it sees the end of each change.
+    The listener is called even when that is nothing, so that it sees the end of each change.
     """
     session = decision.session
     added = _takeable(session)

@@ -2,8 +2,8 @@
 
 A member hears of a change with its next heartbeat only, and a change is over when the last member
 has heard of it. So the members whose hosts show the same wall clock beat at the same moments, which
-are some fixed time after those of another group. Whose clock is wrong beats at other moments, as if
-there were no such rule.
+are some fixed time after those of another group. A host with a wrong clock beats at other moments,
+as without this rule.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
 
     Args:
         decision: The member; its interval is known.
-        moments: At how many common moments more may follow of what it was given now; 0 when that
-            is nothing new.
+        moments: At how many common moments more of this change may follow; 0 without a change.
     """
     session = decision.session
     common_ms = _until_common_moment(decision)

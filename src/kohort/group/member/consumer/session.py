@@ -71,7 +71,7 @@ class GoodByeAnswered(Struct, frozen=True):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition as the coordinator names it; a topic that was deleted and made anew differs."""
+    """A partition as the coordinator names it; a topic that was deleted and recreated differs."""
 
     topic_id: UUID
     partition: int
@@ -180,7 +180,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> Partitions:
-        """What the coordinator is told that this member owns.
+        """The partitions that this member reports as owned.
 
         It includes what was given and not taken yet: the coordinator must not give to others what
         the application may be reading a moment later.

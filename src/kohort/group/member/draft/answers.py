@@ -91,10 +91,10 @@ def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> No
 
 
 def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
-    """D3: whether it answers somebody that we are not any more, or will not be in a moment.
+    """D3: whether it answers an id that we no longer have, or will not have in a moment.
 
-    A join on its way under the same id will say who we are. A heartbeat cannot be outdated: who
-    becomes somebody else does not wait for its answer.
+    A join on its way under the same id will say who we are. A heartbeat cannot be outdated: a
+    consumer that changes its id does not wait for its answer.
     """
     session = decision.session
     is_same = answer.sent == CommitIdentity(session.member_id, session.generation)

@@ -58,7 +58,7 @@ def subscribe_afterwards(decision: DraftMemberDecision, call: Subscribed) -> Non
 
 
 def note_poll(decision: DraftMemberDecision, _call: Polled) -> None:
-    """D25: the application is alive; after a long silence the coordinator is told at once."""
+    """D25: the application is alive; after a long silence tell the coordinator at once."""
     was_silent = is_silent(decision)
     decision.session = replace(decision.session, polled_at=decision.now)
     if was_silent and decision.runs(HEARTBEAT_DUE):
