@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from kohort.group.events import Ownership
 from kohort.group.subscription import NO_GENERATION, Subscription
 from kohort.simulation.ledger import GROUP
 from kohort.simulation.streams.process import StreamsProcess
@@ -95,12 +96,23 @@ class Books:
         """Return what the changelog of a task says."""
         return self.world.brokers.log(TopicPartition(CHANGELOG, task.partition)).state
 
+    def is_member(self, process: StreamsProcess) -> bool:
+        """Whether the group has a process as a member, and that has not fallen out meanwhile.
+
+        It need not be in the newest generation: what it keeps it processes during a rebalance.
+        """
+        world, machine = self.world, process.machine
+        view = world.view()
+        members = view.members if view is not None else world.ledger.members(GROUP)
+        has_lost = any(each.change is Ownership.LOST for each in process.streams.callbacks)
+        return machine.generation_id >= 0 and machine.member_id in members and not has_lost
+
     def owners(self, task: Task, *roles: Role) -> list[StreamsProcess]:
-        """Return the members of the present generation that have a task in one of some roles."""
+        """Return the members of the group that have a task in one of some roles."""
         found = []
         for process in self.world.processes():
             held = held_by(process, task)
-            if held is not None and held.role in roles and self.world.is_current(process):
+            if held is not None and held.role in roles and self.is_member(process):
                 found.append(process)
         return found
 
@@ -171,7 +183,7 @@ class Books:
         if last is not None and offset != last + 1:
             self.world.fail("T2", f"{process.name} processes {offset} of {task} after {last}")
         book.last[key] = offset
-        if not self.world.is_current(process):
+        if not self.is_member(process):
             return
         if offset < min(book.next, book.repeats_from):
             rule = "T3" if offset < book.committed else "T2"
@@ -182,7 +194,7 @@ class Books:
         """An owner begins to process a task."""
         task, held = event.task, held_by(process, event.task)
         book = self.book(task)
-        if not self.world.is_current(process) or held is None:
+        if not self.is_member(process) or held is None:
             return
         others = [each.name for each in self.owners(task, Role.RUNNING) if each is not process]
         if others:
@@ -200,7 +212,7 @@ class Books:
     def released(self, process: StreamsProcess, task: Task) -> None:
         """An owner has said that it has released a task."""
         book, held = self.book(task), held_by(process, task)
-        if held is None or not self.world.is_current(process):
+        if held is None or not self.is_member(process):
             return
         if self.owners(task, Role.RUNNING):
             return  # it said so late

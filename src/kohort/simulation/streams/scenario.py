@@ -86,6 +86,7 @@ class StreamsScenario(Struct, frozen=True, kw_only=True):
         commit_interval_ms: As in `StreamSettings`, and so the next one.
         checkpoint_interval_ms: Time between checkpoints of what is followed.
         has_disks: Whether state outlives a process.
+        replays_per_s: How many changelog records an instance replays per second; 0: any number.
     """
 
     group: Scenario
@@ -99,6 +100,7 @@ class StreamsScenario(Struct, frozen=True, kw_only=True):
     commit_interval_ms: int = 1_000
     checkpoint_interval_ms: int = 10_000
     has_disks: bool = True
+    replays_per_s: int = 0
 
     @property
     def seed(self) -> int:
@@ -150,6 +152,7 @@ def draw(seed: int) -> StreamsScenario:
         commit_interval_ms=chance.choice((300, 1_000, 1_000, 5_000)),
         checkpoint_interval_ms=chance.choice((2_000, 10_000)),
         has_disks=chance.happens(0.7),
+        replays_per_s=chance.choice((0, 0, 50, 200)),
     )
 
 

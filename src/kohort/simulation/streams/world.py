@@ -93,7 +93,9 @@ class StreamsWorld(World):
 
     def replay_rate(self, process: StreamsProcess) -> int | None:
         """Return how many records a process replays per second; None: any number."""
-        return process.replays_per_s if self.engine.now < process.slow_until else None
+        if self.engine.now < process.slow_until:
+            return process.replays_per_s
+        return self.plan.replays_per_s or None
 
     def stored(self, name: str) -> list[Task]:
         """Return the tasks that have state on the disk of an instance."""
