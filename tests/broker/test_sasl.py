@@ -133,7 +133,7 @@ def test_what_does_not_go_together_is_refused(given: dict[str, object], told: st
 
 
 def test_other_machines_reach_only_what_demands_authentication() -> None:
-    with pytest.raises(ConfigError, match="demands no authentication"):
+    with pytest.raises(ConfigError, match="requires no authentication"):
         BrokerConfig(host="0.0.0.0", security=Security("SSL"))
     BrokerConfig(host="0.0.0.0", security=Security("SSL", client_certificates=True))
     BrokerConfig(host="0.0.0.0", security=Security("SASL_SSL", users=USERS))

@@ -169,7 +169,7 @@ async def test_what_a_listener_raises_is_logged_when_nobody_waits(
     consumer = await member(bootstrap, topic, "classic", Told(ValueError("no")))
     await cut(consumer.close, 1)
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=20)
-    assert "could not be closed well: no" in caplog.text
+    assert "could not be closed cleanly: no" in caplog.text
     assert alone()
 
 

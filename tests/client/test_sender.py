@@ -152,7 +152,7 @@ async def test_a_table_whose_sending_is_cancelled_is_given_up(
         assert 0 < added < 500
         lost = f"{500 - added} of 500 rows for t were not added, the others are sent: send_arrow"
         assert f"{lost} was ended by CancelledError" in caplog.text
-    assert "of a send_arrow that was interrupted: 0 of 500 rows were delivered" in caplog.text
+    assert "send_arrow was interrupted: 0 of 500 rows were delivered" in caplog.text
 
 
 @pytest.mark.parametrize("waits_in_a_thread", [False, True])

@@ -148,8 +148,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         guarded = self.security is not None and self.security.authenticates
         if not (self.allow_remote or guarded or is_loopback(self.host)):
             raise ConfigError(
-                f"host={self.host!r} can be reached from other machines, and this broker demands "
-                "no authentication; demand it by security=, or allow that all the same: "
+                f"host={self.host!r} can be reached from other machines, and this broker requires "
+                "no authentication; require it with security=, or allow such clients: "
                 "--allow-remote on the command line, allow_remote=True in Python"
             )
         if not 0 <= self.port <= 65535:

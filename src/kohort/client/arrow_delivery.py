@@ -121,7 +121,7 @@ class _Logged:
 
     def set_exception(self, exception: Exception, /) -> None:
         """Log why it was not delivered."""
-        log.warning("of a send_arrow that was interrupted: %s", exception)
+        log.warning("send_arrow was interrupted: %s", exception)
 
     def done(self) -> bool:
         """Whether it was cancelled."""

@@ -141,8 +141,8 @@ def _warn_of_short_polls(config: ConsumerConfig) -> None:
     if config.max_poll_interval_ms <= config.heartbeat_interval_ms:
         log.warning(
             "group %s: max.poll.interval.ms (%d ms) is not above heartbeat.interval.ms (%d ms): a"
-            " group of such members waits no longer for one to join a rebalance, and one that hears"
-            " of it later is removed and loses its partitions. Lower heartbeat.interval.ms, or"
+            " rebalance of such a group waits no longer for members to join, and one that learns of"
+            " it later is removed and loses its partitions. Lower heartbeat.interval.ms, or"
             " raise max.poll.interval.ms",
             config.group_id,
             config.max_poll_interval_ms,

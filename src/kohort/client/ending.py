@@ -99,4 +99,6 @@ class Ending:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._waiting and not task.cancelled() and task.exception() is not None:
-            log.warning("%s could not be closed well: %s", self._what, in_words(task.exception()))
+            log.warning(
+                "%s could not be closed cleanly: %s", self._what, in_words(task.exception())
+            )

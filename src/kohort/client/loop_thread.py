@@ -338,7 +338,7 @@ class LoopThread:
             running.post(running.stop)
             if not self.join(deadline.left_s()):
                 log.warning(
-                    "%s goes on after close: something blocks it, event_listener maybe", self
+                    "%s still runs after close: something blocks it, perhaps event_listener", self
                 )
         self._is_over = True
 
@@ -374,7 +374,7 @@ class LoopThread:
         def said(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 log.warning(
-                    "%s was not closed, and could not end well: %s",
+                    "%s was not closed, and could not end cleanly: %s",
                     self,
                     in_words(task.exception()),
                 )

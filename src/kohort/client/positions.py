@@ -159,7 +159,7 @@ class Positions:
             )
         else:
             log.warning(
-                "%s does not have offset %d any more: going on at %s. Offsets %d to %d, up to %d"
+                "%s does not have offset %d any more: continuing at %s. Offsets %d to %d, up to %d"
                 " records, are not read: %s",
                 *(place, before, policy, before, offset - 1, offset - before),
                 "they were deleted before"

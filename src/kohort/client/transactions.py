@@ -188,7 +188,7 @@ class Transactions:
             await self._end_what_is_open(deadline)
         except KohortError as error:
             log.warning(
-                "transactional id %s: the transaction could not be ended: %s; if it is open still,"
+                "transactional id %s: the transaction could not be ended: %s; if it is still open,"
                 " the broker aborts it after transaction.timeout.ms",
                 self._id,
                 error,

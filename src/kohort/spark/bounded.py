@@ -86,7 +86,7 @@ def _what_is_missing(start: int, end: int, first: int, last: int) -> str:
 def _report(what: str, is_loss: bool, fails: bool) -> None:
     remedy = "Set failOnDataLoss=false to read what there is"
     if not fails:
-        log.warning("%s; failOnDataLoss is false, so what there is is read", what)
+        log.warning("%s; failOnDataLoss is false, so the existing part is read", what)
     elif is_loss:
         raise DataLossError(f"{what}. {remedy}")
     else:
