@@ -16,6 +16,7 @@ from kohort.region.machines.controller import ControllerConfig, ControllerMachin
 from kohort.region.machines.describing import told_differences
 from kohort.region.machines.records import RegionSettings
 from kohort.region.names import problem_of
+from kohort.region.sinks import identity_of
 from kohort.region.worker import first
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Candidate:
             settings = self._agreed(known)
             opened = (self._region, control.topic_id, known.shown)
             await asyncio.to_thread(self._publisher.open, *opened)
+            self._wanted["sink"] = await asyncio.to_thread(identity_of, self._publisher)
+            settings = self._agreed(known)
             controlling = self._controlling(control, settings)
             control.on_state(self._check)
             control.on_state(controlling.folded)

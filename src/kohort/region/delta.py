@@ -30,7 +30,7 @@ from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
 from kohort.region.rows import table_of
-from kohort.region.sinks import check_shown
+from kohort.region.sinks import check_shown, missing_list
 from kohort.region.storing import one_line, storing
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class DeltaPublisher:
         self.check(shown)
         if self._exists():
             self._check_table(self._table())
+
+    def identity(self) -> tuple[str, str]:
+        """Return the id of the table, empty if there is none yet, and its URI."""
+        known = str(self._table().metadata().id) if self._exists() else ""
+        return known, self._storage.uri
 
     def _note_region(self, region: str, region_id: str) -> None:
         self._region = region
@@ -481,7 +486,7 @@ def _content(place: FileSystem, name: str) -> bytes:
         with place.open_input_stream(name) as stream:
             return bytes(stream.read())
     except OSError as error:
-        raise SinkError(f"the list of an operator's files is missing: {error}") from error
+        raise SinkError(missing_list(error)) from error
 
 
 def _digest(content: bytes) -> str:

@@ -142,6 +142,28 @@ class SharedSink(RegionSink, Protocol):
         """Remove files of tasks that will never become visible."""
 
 
+def identity_of(publisher: Publisher) -> str:
+    """Return what tells an output from others, and where it is; empty: that cannot be told.
+
+    One directory or table has many names: paths through links, mounts, URIs. So each output has a
+    number of its own.
+
+    Args:
+        publisher: One that was opened; it may have a method `identity` that returns both texts.
+    """
+    identity: Callable[[], tuple[str, str]] | None = getattr(publisher, "identity", None)
+    number, place = ("", "") if identity is None else identity()
+    return f"{number} {place}"[:_IDENTITY_MAX] if number else ""
+
+
+def missing_list(error: OSError) -> str:
+    """Say that an operator's list of files is not where it has to be."""
+    return (
+        f"the list of an operator's files is missing: {error}. If that operator has another sink, "
+        "give all processes of the region the same"
+    )
+
+
 def check_shown(place: object, found: int, shown: int) -> None:
     """Refuse output that went back.
 
@@ -161,6 +183,7 @@ def check_shown(place: object, found: int, shown: int) -> None:
 # ------------------------------------------------------------------------ a directory of Parquet
 
 _MANIFESTS = "_region"
+_IDENTITY_MAX = 1_000
 _OWNER = "region.json"
 
 
@@ -190,10 +213,10 @@ class ParquetDirectory:
         with storing(self.path):
             for each in (self.path / "data", self.path / _MANIFESTS):
                 each.mkdir(parents=True, exist_ok=True)
-            is_new = _create(place, owner)
+            is_new = _create(place, {**owner, "output": uuid.uuid4().hex})
         if not is_new:
             found = json.loads(place.read_text())
-            if found != owner:
+            if not owner.items() <= found.items():
                 raise SinkError(
                     f"{self.path} holds the output of region {found.get('region')!r} with control "
                     f"topic {found.get('id')}, this is region {region!r} with {region_id}: its "
@@ -207,6 +230,11 @@ class ParquetDirectory:
         if shown and not self._manifest(shown).is_file():
             older = (int(each.stem) for each in self._listed() if int(each.stem) < shown)
             check_shown(self.path, max(older, default=0), shown)
+
+    def identity(self) -> tuple[str, str]:
+        """Return the number that the directory got when it was made, and its path."""
+        owner = json.loads((self.path / _MANIFESTS / _OWNER).read_text())
+        return owner.get("output", ""), str(self.path)
 
     def _manifest(self, checkpoint: int) -> Path:
         return self.path / _MANIFESTS / f"{checkpoint:012d}.json"
@@ -254,7 +282,7 @@ class ParquetDirectory:
         try:
             listed = place.read_bytes()
         except OSError as error:
-            raise SinkError(f"the list of an operator's files is missing: {error}") from error
+            raise SinkError(missing_list(error)) from error
         if _digest(listed) != digest:
             raise SinkError(f"{place} was changed after it had been handed over")
         files: list[dict[str, Any]] = json.loads(listed)

@@ -35,11 +35,12 @@ from kohort.region.settings import (
     merge_timeout_ms,
     poll_interval_ms,
 )
-from kohort.region.sinks import CutWriter, RegionSink
+from kohort.region.sinks import CutWriter, RegionSink, identity_of
 from kohort.region.source import warn_of_missing
 from kohort.region.starts import StartPosition
 from kohort.region.states import StateTopic
 from kohort.region.work import Inbox, Report
+from kohort.values import replace
 
 T = TypeVar("T")
 
@@ -141,6 +142,9 @@ class Worker:
             opened = (config.region, control.topic_id, known.shown)
             await asyncio.to_thread(_load_arrow)
             await asyncio.to_thread(self._sink.open, *opened)
+            sink = await asyncio.to_thread(identity_of, self._sink)
+            config = replace(config, settings=replace(config.settings, sink=sink))
+            self._config = config
             operating = self._operator(control, states, consumer)
             controlling = self._candidate(control)
             if self._is_closing:

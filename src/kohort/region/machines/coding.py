@@ -30,7 +30,7 @@ from kohort.region.machines.records import (
     writer_of,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Version of the records. It grows whenever an older reader would fold a log differently."""
 
 KEY_BYTES_MAX = 2_000
@@ -156,7 +156,8 @@ def plain(value: object) -> _Json:
         case Mapping():
             return [[*_plain_key(each), value[each]] for each in sorted(value)]
         case RegionSettings():
-            return asdict(value)
+            said = asdict(value)
+            return said if value.sink else {k: each for k, each in said.items() if k != "sink"}
         case _:
             return value
 
@@ -284,14 +285,15 @@ def counts_of(said: _Json) -> Map[str, int]:
 def settings_of(said: _Json) -> RegionSettings:
     """Return settings; raises `TypeError` or `ValueError`."""
     names = set(RegionSettings.__struct_fields__)
-    if not isinstance(said, dict) or said.keys() != names:
+    if not isinstance(said, dict) or {*said, "sink"} != names:
         raise TypeError("not the settings of a region")
+    sink = _long(said.pop("sink", ""))
     mode = said.pop("mode")
     if mode not in (PERIODIC, OPERATOR_DRIVEN):
         raise ValueError(f"no mode is called {str(mode)[:40]!r}")
     group_id = name_of(said.pop("group_id"))
     numbers = {name: natural(number) for name, number in said.items()}
-    return RegionSettings(group_id=group_id, mode=str(mode), **numbers)
+    return RegionSettings(group_id=group_id, mode=str(mode), sink=sink, **numbers)
 
 
 def _wish(said: _Json) -> str:

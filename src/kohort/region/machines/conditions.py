@@ -59,7 +59,7 @@ def told(record: RegionRecord) -> str:
 
 def is_first_or_equal(state: RegionState, record: RegionSettled) -> str:
     """The settings are those of the region, or the first ones."""
-    if state.settings is None or state.settings == record.settings:
+    if state.settings is None or state.settings.fits(record.settings):
         return ""
     return (
         f"{record.writer} is of a region with other settings: {record.settings},"

@@ -108,6 +108,11 @@ def publishing_problem(state: RegionState) -> str:
     )
 
 
+def _is_one_output(here: object, there: str) -> bool:
+    one, other = str(here).partition(" ")[0], there.partition(" ")[0]
+    return not one or not other or one == other
+
+
 def told_differences(given: Mapping[str, object], region: RegionSettings) -> str:
     """Say how settings differ from a region's, and what to do; empty: they do not.
 
@@ -119,7 +124,7 @@ def told_differences(given: Mapping[str, object], region: RegionSettings) -> str
     differing = [
         f"{name} is {value} here and {there[name]} in the region"
         for name, value in given.items()
-        if value != there[name]
+        if value != there[name] and not (name == "sink" and _is_one_output(value, region.sink))
     ]
     if not differing:
         return ""

@@ -134,8 +134,9 @@ class Rule(Struct, frozen=True):
 
 
 def settle(folding: _Folding, record: RegionSettled) -> None:
-    """The region gets its settings."""
-    folding.set(settings=record.settings)
+    """The region gets its settings; where its output is may become known later."""
+    known = folding.state.settings or record.settings
+    folding.set(settings=replace(known, sink=known.sink or record.settings.sink))
 
 
 def register(folding: _Folding, record: Registered) -> None:

@@ -297,7 +297,7 @@ def _why_evicted(decision: OperatorDecision) -> str:
 def differs(decision: OperatorDecision, _event: object) -> bool:
     """Whether the region is another one than this operator was made for."""
     settings = decision.folded.settings
-    return settings is not None and settings != decision.config.settings
+    return settings is not None and not settings.fits(decision.config.settings)
 
 
 def refuse(decision: OperatorDecision, _event: object) -> None:

@@ -54,7 +54,7 @@ def register(decision: OperatorDecision, _event: object) -> None:
     """Be known; who comes first also says what the region is."""
     config, folded = decision.config, decision.folded
     records: list[RegionRecord] = []
-    if folded.settings is None:
+    if folded.settings is None or (config.settings.sink and not folded.settings.sink):
         records.append(RegionSettled(str(config.id), config.settings))
     records.append(
         Registered(config.id, folded.offset, config.host, config.process, config.client_id)

@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
+from kohort.values import replace
+
 
 class RegionPartition(NamedTuple):
     """A partition of one life of a topic: a topic that is made anew has other partitions."""
@@ -56,6 +58,8 @@ class RegionSettings(Struct, frozen=True, kw_only=True):
         reset_timeout_ms: How long a reset may take before those it waits for are evicted.
         max_resets: Resets in a row, without a checkpoint between, after which only a forced one
             goes on.
+        sink: What the output is told from other outputs by, then a space and where the first
+            process found it; empty: not known. Added in format 3.
     """
 
     group_id: str
@@ -64,6 +68,14 @@ class RegionSettings(Struct, frozen=True, kw_only=True):
     drain_timeout_ms: int = 10_000
     reset_timeout_ms: int = 30_000
     max_resets: int = 10
+    sink: str = ""
+
+    def fits(self, other: RegionSettings) -> bool:
+        """Return whether both may be of one region; an output may be known under several names."""
+        mine, theirs = self.sink.partition(" ")[0], other.sink.partition(" ")[0]
+        if mine and theirs and mine != theirs:
+            return False
+        return replace(self, sink="") == replace(other, sink="")
 
 
 class RegionSettled(Struct, frozen=True):
