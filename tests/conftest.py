@@ -42,7 +42,7 @@ settings.load_profile("same")
 OPTIONAL = {"sphinx": "kohort[docs]", "fastapi": "kohort[dev]"}
 
 # What may be absent: tests use a fixture of that name, or are in a folder that `tiers` names.
-PARTS = ("real_kafka", "spark", "javac", "chromium", "delta_spark", *OPTIONAL)
+PARTS = ("real_kafka", "spark", "javac", "chromium", "delta_spark", "kerberos", *OPTIONAL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

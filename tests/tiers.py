@@ -30,6 +30,7 @@ CLASSIC = ("eager", "cooperative")
 FOLDERS = {
     SYSTEM / "kafka": "real_kafka",
     SYSTEM / "kafka" / "assignors": "javac",
+    SYSTEM / "kafka" / "kerberos": "kerberos",
     SYSTEM / "spark": "spark",
     SYSTEM / "browser": "chromium",
 }

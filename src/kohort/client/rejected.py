@@ -8,8 +8,8 @@ from functools import cache
 log = logging.getLogger("kohort.client")
 
 _KERBEROS = (
-    "Kerberos is not supported; sasl.mechanism can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or"
-    " OAUTHBEARER"
+    "it is not supported; set principal and keyTab of Krb5LoginModule in sasl.jaas.config, or use"
+    " the ticket cache of kinit"
 )
 _OWN_CONTEXT = "it is not supported; make an ssl.SSLContext as you want it, and give ssl_context"
 _TOKENS = (
@@ -70,6 +70,10 @@ _WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",
         "sasl.login.refresh.buffer.seconds",

@@ -33,7 +33,7 @@ from kohort.wire.messages.sasl import (
 )
 from kohort.wire.schema import Message, Request
 
-_Asking = Generator[Step, object, SaslAuthenticateResponse]
+Asking = Generator[Step, object, SaslAuthenticateResponse]
 _NONCE_BYTES = 24
 
 
@@ -51,8 +51,8 @@ class Plain:
 
     def exchange(self) -> Exchange:
         """Begin the exchange of one connection."""
-        yield from _handshake("PLAIN")
-        answer = yield from _authenticate(self._message, f"PLAIN as user {self._user!r}")
+        yield from handshake("PLAIN")
+        answer = yield from authenticate(self._message, f"PLAIN as user {self._user!r}")
         return answer.session_lifetime_ms
 
 
@@ -88,14 +88,14 @@ class ScramAuthenticator:
         """Begin the exchange of one connection."""
         what = f"{self._mechanism} as user {self._user!r}"
         scram = Scram(self._mechanism, self._user, self._nonce(), is_token=self._is_token)
-        yield from _handshake(self._mechanism)
-        answer = yield from _authenticate(scram.first(), what)
+        yield from handshake(self._mechanism)
+        answer = yield from authenticate(scram.first(), what)
         with _believed():
             salting = scram.challenged(bytes(answer.auth_bytes))
         if self._hashed is None or self._hashed[0] != salting:
             hashed = yield Work(lambda: salting.hashed(self._password))
             self._hashed = salting, cast("bytes", hashed)
-        answer = yield from _authenticate(scram.proof(self._hashed[1]), what)
+        answer = yield from authenticate(scram.proof(self._hashed[1]), what)
         with _believed():
             scram.verify(bytes(answer.auth_bytes))
         return answer.session_lifetime_ms
@@ -124,13 +124,13 @@ class OAuthBearer:
     def exchange(self) -> Exchange:
         """Begin the exchange of one connection."""
         token = _legal_token((yield self._work))
-        yield from _handshake("OAUTHBEARER")
+        yield from handshake("OAUTHBEARER")
         message = f"n,,\x01auth=Bearer {token}{self._extensions}\x01\x01".encode()
-        answer = yield from _authenticate(message, self._name)
+        answer = yield from authenticate(message, self._name)
         if answer.auth_bytes:
             # RFC 7628: the server says why, the client answers, and only then the server refuses.
             why = _refusal(bytes(answer.auth_bytes))
-            yield from _authenticate(b"\x01", f"{self._name} ({why})")
+            yield from authenticate(b"\x01", f"{self._name} ({why})")
             raise AuthenticationError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 f"{self._name}: the token is refused: {why}",
@@ -147,7 +147,12 @@ def _believed() -> Iterator[None]:
         raise AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
 
 
-def _handshake(mechanism: str) -> Generator[Step, object, None]:
+def handshake(mechanism: str) -> Generator[Step, object, None]:
+    """Agree on a mechanism.
+
+    Raises:
+        AuthenticationError: The listener does not have it.
+    """
     request = cast("Request[Message]", SaslHandshakeRequest(mechanism=mechanism))
     answer = cast("SaslHandshakeResponse", (yield request))
     if not answer.error_code:
@@ -165,7 +170,16 @@ def _handshake(mechanism: str) -> Generator[Step, object, None]:
     raise _refused(answer.error_code, f"SASL with {mechanism}")
 
 
-def _authenticate(data: bytes, what: str) -> _Asking:
+def authenticate(data: bytes, what: str) -> Asking:
+    """Send bytes of a mechanism, and return the broker's answer.
+
+    Args:
+        data: The bytes.
+        what: The mechanism and the user, for people.
+
+    Raises:
+        AuthenticationError: The broker refuses them.
+    """
     request = cast("Request[Message]", SaslAuthenticateRequest(auth_bytes=data))
     answer = cast("SaslAuthenticateResponse", (yield request))
     if answer.error_code:

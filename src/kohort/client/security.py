@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kohort.client.auth import Authenticator, NoAuthentication
+from kohort.client.auth import Authenticator, ByHost, NoAuthentication
 from kohort.client.config import ClientConfig
 from kohort.client.msk_iam import IAM, IamTokens
 from kohort.client.proxy import Proxy
@@ -25,6 +25,11 @@ class Security(Struct, frozen=True):
     tls: Tls | None
     authenticator: Authenticator
     proxy: Proxy | None = None
+
+    def at(self, host: str) -> Authenticator:
+        """Return how a connection to a host authenticates."""
+        found = self.authenticator
+        return found.at(host) if isinstance(found, ByHost) else found
 
     def __repr__(self) -> str:
         """Show the kinds, and nothing that is secret."""
@@ -61,6 +66,10 @@ def _authenticator(config: ClientConfig) -> Authenticator:
         token = endpoint.token if endpoint else called(provider) if provider else None
         assert token is not None  # the settings are checked
         return OAuthBearer(token, config.oauth_extensions())
+    if config.mechanism == "GSSAPI":
+        from kohort.client.kerberos import Kerberos
+
+        return Kerberos(config)
     if config.mechanism == IAM:
         tokens = IamTokens(config, [host for host, _ in config.addresses()])
         return OAuthBearer(tokens.token, {}, IAM)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kohort.client.contradictions import dotted
 from kohort.client.jaas import JaasEntry, parse_jaas
+from kohort.client.kerberos_options import KERBEROS, check_kerberos, service_of
 from kohort.client.msk_iam import IAM, check_iam
 from kohort.client.proxy import Proxy
 from kohort.errors import ConfigError
@@ -29,7 +30,7 @@ TokenProvider: TypeAlias = Callable[[], Token] | TokenSource
 """Returns a token, or something to await for one; as a function, or as a method `token`."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", IAM)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", IAM, KERBEROS)
 SECRETS = frozenset(
     {
         "ssl_truststore_password",
@@ -55,12 +56,12 @@ ALIASES = {
     "sasl_oauthbearer_client_credentials_client_secret": "sasl_oauthbearer_client_secret",
 }
 
-_NOT_BUILT = {"GSSAPI": "Kerberos is not supported"}
 _MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "IAMLoginModule": (IAM,),
+    "Krb5LoginModule": (KERBEROS,),
 }
 # Anyone who reads what these send can use it.
 _READABLE = ("PLAIN", "OAUTHBEARER", IAM)
@@ -90,7 +91,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             certificate; "" does not, so that anyone with a trusted certificate can pose as a
             broker.
         ssl_enabled_protocols: Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set.
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "AWS_MSK_IAM".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER",
+            "AWS_MSK_IAM" or "GSSAPI", which is Kerberos.
         sasl_username: Name of the user (PLAIN, SCRAM).
         sasl_password: Password of the user (PLAIN, SCRAM).
         sasl_jaas_config: Both, or those of another mechanism, as Java's clients have them.
@@ -105,6 +107,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         sasl_oauthbearer_extensions: Extensions for the broker (KIP-342), "name=value,name=value".
         sasl_aws_region: Region of an MSK cluster (AWS_MSK_IAM); if not set, the hosts of
             `bootstrap_servers` tell.
+        sasl_kerberos_service_name: First part of the brokers' principals (GSSAPI); "kafka" if not
+            set.
         https_ca_location: PEM file or folder to trust at the token endpoint; the system's if not
             set.
         proxy_url: Proxy to connect through, "socks5://user:password@host:port" or "http://...";
@@ -140,6 +144,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_extensions: str | None = None
     sasl_aws_region: str | None = None
+    sasl_kerberos_service_name: str | None = None
     https_ca_location: str | None = None
     proxy_url: str | None = None
 
@@ -253,8 +258,6 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         known = f"supported are {', '.join(MECHANISMS)}"
         if not mechanism:
             raise ConfigError(f"sasl.mechanism is needed with {self.security_protocol}: {known}")
-        if mechanism in _NOT_BUILT:
-            raise ConfigError(f"sasl.mechanism={mechanism}: {_NOT_BUILT[mechanism]}; {known}")
         if mechanism not in MECHANISMS:
             raise ConfigError(f"sasl.mechanism is not known; {known}")
         is_in_the_clear = mechanism in _READABLE and not self.uses_tls
@@ -268,6 +271,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         self._check_jaas()
         if mechanism != IAM and self.sasl_aws_region is not None:
             raise ConfigError(f"sasl.aws.region is for sasl.mechanism={IAM}")
+        if mechanism != KERBEROS and self.sasl_kerberos_service_name is not None:
+            raise ConfigError(f"sasl.kerberos.service.name is for sasl.mechanism={KERBEROS}")
         if mechanism == "OAUTHBEARER":
             self._check_oauth()
             return
@@ -276,6 +281,10 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         if mechanism == IAM:
             self._refuse_user()
             check_iam(self._jaas_options(), self.sasl_aws_region, hosts)
+        elif mechanism == KERBEROS:
+            self._refuse_user()
+            check_kerberos(self._jaas_options())
+            self.kerberos_service()
         else:
             self._check_user()
 
@@ -318,6 +327,14 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             )
         if "\0" in username + password:
             raise ConfigError("sasl.username and sasl.password cannot have the character NUL")
+
+    def kerberos_service(self) -> str:
+        """Return the first part of the brokers' principals.
+
+        Raises:
+            ConfigError: It is given twice, and differs, or is none.
+        """
+        return service_of(self._jaas_options(), self.sasl_kerberos_service_name)
 
     def oauth_client(self) -> tuple[str, str, str]:
         """Return client id, client secret and scope for the token endpoint; empty where not set."""

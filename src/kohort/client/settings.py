@@ -68,7 +68,9 @@ class SecuritySettings(TypedDict, total=False):
     """Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set. Default: None."""
 
     sasl_mechanism: str | None
-    """"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "AWS_MSK_IAM". Default: None."""
+    """"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM" or "GSSAPI", which is
+    Kerberos. Default: None.
+    """
 
     sasl_username: str | None
     """Name of the user (PLAIN, SCRAM). Default: None."""
@@ -108,6 +110,9 @@ class SecuritySettings(TypedDict, total=False):
     """Region of an MSK cluster (AWS_MSK_IAM); if not set, the hosts of `bootstrap_servers` tell.
     Default: None.
     """
+
+    sasl_kerberos_service_name: str | None
+    """First part of the brokers' principals (GSSAPI); "kafka" if not set. Default: None."""
 
     https_ca_location: str | None
     """PEM file or folder to trust at the token endpoint; the system's if not set. Default: None."""

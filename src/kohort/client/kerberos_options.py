@@ -1,0 +1,60 @@
+"""Settings of Kerberos: options of Java's Krb5LoginModule, and the name of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kohort.errors import ConfigError
+
+KERBEROS: Final = "GSSAPI"
+_TAKEN: Final = frozenset(
+    {"keyTab", "principal", "serviceName", "ticketCache", "useKeyTab", "useTicketCache"}
+)
+# What Java's module does otherwise, and what this client does in any case or has no use for.
+_WITHOUT_EFFECT: Final = frozenset(
+    {"debug", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT", "storeKey"}
+)
+
+
+def check_kerberos(options: Mapping[str, str]) -> None:
+    """Check the options of `Krb5LoginModule`.
+
+    Raises:
+        ConfigError: They do not fit together, or would have no effect.
+    """
+    for name in options:
+        if name not in _TAKEN | _WITHOUT_EFFECT:
+            known = ", ".join(sorted(_TAKEN))
+            raise ConfigError(
+                f"sasl.jaas.config: Krb5LoginModule takes {known} here, and not {name:.40}"
+            )
+    uses_keys = options.get("useKeyTab", "").lower() == "true"
+    if uses_keys and not options.get("keyTab"):
+        raise ConfigError("sasl.jaas.config: useKeyTab=true needs keyTab")
+    if "keyTab" in options and not uses_keys:
+        raise ConfigError("sasl.jaas.config: keyTab has no effect without useKeyTab=true")
+    if "ticketCache" in options and options.get("useTicketCache", "").lower() != "true":
+        raise ConfigError("sasl.jaas.config: ticketCache has no effect without useTicketCache=true")
+    if "ticketCache" in options and uses_keys:
+        raise ConfigError("sasl.jaas.config: ticketCache and keyTab exclude each other")
+
+
+def service_of(options: Mapping[str, str], given: str | None) -> str:
+    """Return the first part of the brokers' principals.
+
+    Args:
+        options: Those of `Krb5LoginModule`.
+        given: The setting `sasl.kerberos.service.name`.
+
+    Raises:
+        ConfigError: Both are given, and differ, or it is none.
+    """
+    found = options.get("serviceName", given)
+    if None not in (found, given) and found != given:
+        raise ConfigError(
+            "sasl.kerberos.service.name and serviceName in sasl.jaas.config exclude each other"
+        )
+    if found is not None and (not found or "@" in found or "/" in found):
+        raise ConfigError("sasl.kerberos.service.name is the first part of a principal, as kafka")
+    return found or "kafka"
