@@ -38,6 +38,7 @@ def page(tmp_path: Path) -> Iterator[Terminals]:
         yield page
 
 
+@pytest.mark.counts_records
 def test_two_consumers_share_and_one_takes_over(page: Terminals) -> None:
     page.prints(SEND)
     page.prints(READ)
@@ -56,6 +57,7 @@ def test_two_consumers_share_and_one_takes_over(page: Terminals) -> None:
             watch.shows(after("newest first"))
 
 
+@pytest.mark.counts_records
 def test_a_region_keeps_its_totals(page: Terminals) -> None:
     for _ in range(4):
         page.prints(SEND)

@@ -48,8 +48,8 @@ def printed_by(command: str) -> list[str]:
 
 
 def after(words: str) -> str:
-    """The `text` block that follows these words."""
-    (below,) = TEXT.split(words)[1:]
+    """The `text` block that follows these words, wherever their line ends."""
+    (_, below) = re.split(re.escape(words).replace(r"\ ", r"\s+"), TEXT)
     return below.split("```text\n")[1].split("```\n")[0]
 
 

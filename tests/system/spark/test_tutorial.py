@@ -14,7 +14,7 @@ CREATE = "kohort topics create flights -b localhost:9092 --partitions 4"
 SEND = "python producer.py 12"
 
 # Three starts of a JVM, one after the other.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.counts_records]
 
 
 @pytest.fixture
