@@ -24,11 +24,12 @@ from kohort.errors import AuthenticationError, BrokerUnavailableError, ConfigErr
 from kohort.extras import MissingExtraError
 
 KEY_ID, SECRET = "AKIAPLANTED", "planted-secret-of-aws"
+REGION_NAME = "eu-north-1"
 PACKAGE = "software.amazon.msk.auth.iam"
 MODULE = f"{PACKAGE}.IAMLoginModule required"
 HOST = "b-1.flights.abc123.c2.kafka.eu-west-1.amazonaws.com"
 IAM: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
-REGION = {**IAM, "sasl_aws_region": "eu-north-1"}
+REGION = {**IAM, "sasl_aws_region": REGION_NAME}
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,7 @@ class Validator:
         if found is None:
             raise RefusedError("no token")
         key_id, region, is_signed = signed_by(found[1].decode())
-        if not is_signed or region != "eu-north-1":
+        if not is_signed or region != REGION_NAME:
             raise RefusedError("Access denied")
         self.user = key_id
         return b""
@@ -98,7 +99,7 @@ def settings_for(broker: EmbeddedBroker) -> dict[str, str]:
         "sasl.mechanism": "AWS_MSK_IAM",
         "sasl.jaas.config": f"{MODULE};",
         "sasl.client.callback.handler.class": f"{PACKAGE}.IAMClientCallbackHandler",
-        "sasl.aws.region": "eu-north-1",
+        "sasl.aws.region": REGION_NAME,
     }  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def test_a_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     jaas = f'{MODULE} awsRoleArn="arn:aws:iam::1:role/r" awsRoleSessionName="s";'
     config = make(AdminConfig, {**REGION, "sasl_jaas_config": jaas})
     assert IamTokens(config, []).token() == "token"
-    assert asked == [("eu-north-1", "arn:aws:iam::1:role/r", "s")]
+    assert asked == [(REGION_NAME, "arn:aws:iam::1:role/r", "s")]
 
 
 @pytest.mark.parametrize(
