@@ -10,11 +10,26 @@ from typing import Any
 import pytest
 
 from kohort.client import AdminClient
-from kohort.region import ParquetDirectory, RegionStateError, SourceError
+from kohort.client.admin_values import ConfigResource
+from kohort.region import (
+    ControlTopicError,
+    ParquetDirectory,
+    RegionStateError,
+    SourceError,
+    policies,
+)
 from kohort.region.machines.events import Close, Revoked
 from kohort.types import TopicPartition
 from tests.region.harness import P, Region
-from tests.region.regions import eventually, produce, running, running_sum, visible, worker
+from tests.region.regions import (
+    Running,
+    eventually,
+    produce,
+    running,
+    running_sum,
+    visible,
+    worker,
+)
 
 
 def test_an_end_without_a_last_checkpoint_is_told() -> None:
@@ -122,3 +137,40 @@ def test_a_state_topic_that_was_deleted_is_named(
     assert isinstance(one.error, RegionStateError)
     assert f"{states} or records of it were deleted" in str(one.error)
     assert visible(tmp_path) == 400
+
+
+@pytest.mark.parametrize("suffix", ["", "-state"])
+def test_a_topic_that_is_no_longer_compacted_is_told_while_workers_go_on(
+    address: str,
+    topic: str,
+    tmp_path: Path,
+    suffix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(policies, "_EVERY_S", 0.05)
+    caplog.set_level(logging.INFO, "kohort.region")
+    changed = f"__kohort-region-region-{topic}{suffix}"
+    resource = ConfigResource("topic", changed)
+    produce(address, topic, 4, 400)
+    with (
+        AdminClient(bootstrap_servers=address) as admin,
+        running(worker(address, topic, ParquetDirectory(tmp_path))) as (one,),
+    ):
+        eventually(lambda: visible(tmp_path) == 400, "all is visible")
+        admin.alter_configs({resource: {"cleanup.policy": "delete"}})
+        told = f"{changed} has cleanup.policy=delete now, and must have compact"
+        eventually(lambda: told in caplog.text, "it is told")
+        produce(address, topic, 4, 400, first=400)
+        eventually(lambda: visible(tmp_path) == 800, "it goes on")
+        refused = Running(worker(address, topic, ParquetDirectory(tmp_path), "two"))
+        refused.join()
+        admin.alter_configs({resource: {"cleanup.policy": "compact"}})
+        right = f"{changed} has cleanup.policy=compact again"
+        eventually(lambda: right in caplog.text, "it is told that it is right again")
+    assert one.error is None
+    assert isinstance(refused.error, ControlTopicError)
+    assert "cleanup.policy=delete" in str(refused.error)
+    (warning,) = [each for each in caplog.records if told in each.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert "Set cleanup.policy=compact again" in warning.getMessage()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from kohort.client import AsyncConsumer, AsyncProducer, ConsumerRecord
@@ -22,6 +23,7 @@ from kohort.region.machines.facts import Fact
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import RegionRecord, Trimmed
 from kohort.region.machines.state import RegionState
+from kohort.region.policies import COMPACTED, keeps_all, watch_policies
 from kohort.region.settings import (
     ClientSettings,
     Patience,
@@ -38,8 +40,11 @@ _LOST = (
     "the positions and states of the region are gone with it. Start a region of another name, with "
     "an output of its own"
 )
+# Brokers refuse records of a process whose clock is an hour ahead, unless theirs counts.
+BROKERS_CLOCK: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
 _CONFIGS: Mapping[str, str] = {
-    "cleanup.policy": "compact",
+    **BROKERS_CLOCK,
+    "cleanup.policy": COMPACTED,
     "max.message.bytes": str(VALUE_BYTES_MAX + 1_000_000),
 }
 _POLL_MS = 1_000
@@ -99,7 +104,7 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
             f"{topic} has {count} partitions and must have one: the order of a region's records "
             "is the order of one log. Delete it and let kohort make it"
         )
-    if "delete" in policy or "compact" not in policy:
+    if not keeps_all(policy):
         raise ControlTopicError(
             f"{topic} has cleanup.policy={policy} and must have compact: the state of a region "
             "would be deleted. If somebody has changed it, set it again. If the region worked "
@@ -255,6 +260,8 @@ class ControlLog:
             RegionError: The log cannot be folded.
             KafkaError: It cannot be read, and waiting does not help.
         """
+        topics = (self.topic, state_topic(self.region))
+        watching = asyncio.create_task(watch_policies(self.region, self._settings, topics))
         try:
             await self._follow()
         except Exception as error:
@@ -262,6 +269,10 @@ class ControlLog:
             self._identified.set()
             self._advanced.set()
             raise
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
 
     async def _follow(self) -> None:
         consumer = self._opened()
@@ -294,6 +305,12 @@ class ControlLog:
 
     def _named(self, error: KafkaError) -> KohortError:
         """Return the error of a control topic that is not the one that was opened any more."""
+        if error.code == ErrorCode.INVALID_TIMESTAMP:
+            return ControlTopicError(
+                f"{self.topic} takes no record of this process, whose clock is too far from the "
+                f"brokers' ({error}). Set the clock of this machine, or give the topic "
+                "message.timestamp.type=LogAppendTime, as topics have that this version makes"
+            )
         if error.code not in _GONE:
             return error
         return ControlTopicError(

@@ -13,7 +13,7 @@ from kohort.client import AsyncConsumer, AsyncProducer
 from kohort.client.admin_values import NewTopic
 from kohort.client.async_admin import AsyncAdminClient
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
-from kohort.region.control_log import check_topic, close_soon, state_topic
+from kohort.region.control_log import BROKERS_CLOCK, check_topic, close_soon, state_topic
 from kohort.region.errors import RegionStateError, StateLimitError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.settings import (
@@ -141,7 +141,7 @@ class StateTopic:
             ControlTopicError: It has several partitions, or is not compacted.
             KafkaError: The brokers refuse.
         """
-        configs = {"cleanup.policy": "compact"}
+        configs = {**BROKERS_CLOCK, "cleanup.policy": "compact"}
         topic = NewTopic(self.topic, 1, self._replication_factor, configs)
         async with AsyncAdminClient(**admin_settings(self._settings)) as admin:
             if self.topic not in await admin.list_topics():
