@@ -144,7 +144,7 @@ def members_are_taken_out_of_their_group(
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()))
         member = admin.describe_groups([group])[group].members[0].member_id
-        with pytest.raises(PartialFailureError, match=r"UNKNOWN_MEMBER_ID: .* has no such member"):
+        with pytest.raises(PartialFailureError, match=r"UNKNOWN_MEMBER_ID: .* does not have"):
             admin.remove_group_members(group, ["nobody"])
         with pytest.raises(PartialFailureError) as failed:
             admin.remove_group_members(group, ["nobody", member], "for a test")

@@ -75,7 +75,7 @@ def test_a_setting_without_its_protocol_is_refused(name: str) -> None:
         ({"security_protocol": "TLS"}, "can be PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security_protocol": "SASL_SSL"}, "sasl.mechanism is needed"),
         ({**PLAIN, "sasl_mechanism": "CRAM-MD5"}, "not known; supported are"),
-        ({**PLAIN, "security_protocol": "SASL_PLAINTEXT"}, "would send the password readable"),
+        ({**PLAIN, "security_protocol": "SASL_PLAINTEXT"}, "would send the password in plain text"),
         ({**PLAIN, "sasl_password": ""}, "there is no password"),
         ({**PLAIN, "sasl_username": None}, "there is no username"),
         ({**PLAIN, "sasl_password": "a\0b"}, "NUL"),

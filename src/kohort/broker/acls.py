@@ -19,7 +19,7 @@ from kohort.broker.log.storage import Storage
 from kohort.errors import ConfigError
 
 ANONYMOUS = "User:ANONYMOUS"
-EVERYBODY = "User:*"
+ALL_USERS = "User:*"
 EVERY = "*"
 """Any host; as the name of a literal resource, any resource."""
 
@@ -105,7 +105,7 @@ class Acl(Struct, frozen=True, order=True):
     host: str = EVERY
 
     def problem(self) -> str | None:
-        """Return why there can be no such ACL, None if there can."""
+        """Return why the ACL cannot exist, None if it can."""
         if self.is_vague:
             return "an ACL names one kind of resource, operation, pattern and permission"
         if not self.name:
@@ -135,7 +135,7 @@ class Acl(Struct, frozen=True, order=True):
 
     def is_for(self, principal: str, host: str) -> bool:
         """Whether it is about a principal at a host."""
-        return self.principal in (principal, EVERYBODY) and self.host in (host, EVERY)
+        return self.principal in (principal, ALL_USERS) and self.host in (host, EVERY)
 
     def includes(self, operation: Operation) -> bool:
         """Whether it is about an operation; what is allowed may imply others."""
@@ -318,7 +318,7 @@ def checked(acls: Iterable[Acl]) -> list[Acl]:
     """Return ACLs if there can be such.
 
     Raises:
-        ConfigError: There can be no such ACL; says why.
+        ConfigError: An ACL cannot exist; says why.
     """
     found = list(acls)
     for acl in found:

@@ -163,7 +163,7 @@ class _Moment:
         gate = queue.SimpleQueue[None]()
         try:
             self._gates.add(gate)
-            if not self.has_come:  # else nobody opens a gate that came after it
+            if not self.has_come:  # else a gate that came after it stays shut
                 gate.get()
         finally:
             self._gates.discard(gate)

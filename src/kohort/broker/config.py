@@ -27,7 +27,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     Attributes:
         host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
         port: Port to listen on; 0 takes a free one.
-        allow_remote: Permit an address that other machines reach although nobody has to log in; see
+        allow_remote: Permit an address that other machines reach although no login is needed; see
             `security`.
         advertised: `HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in
             brackets. By default what is listened on; where that is every address of the machine,
@@ -86,7 +86,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
             assignment; then the broker makes it. Kafka asks no member.
         group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
-            is looked up anew, though no topic was created.
+            is looked up again, though no topic was created.
         group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
             to the consumer protocol, "downgrade" back to the classic one, "bidirectional" or
             "disabled".

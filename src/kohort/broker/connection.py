@@ -178,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
             served += 1
             try:
                 answer = self._serve(self._waiting.popleft(), self.host)
-            except Exception as error:  # noqa: BLE001  # it is told, and ends this connection only
+            except Exception as error:  # noqa: BLE001  # it is logged, and ends this connection only
                 self._refuse(error)
                 return
             if isinstance(answer, Awaitable):

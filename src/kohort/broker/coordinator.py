@@ -47,14 +47,14 @@ from kohort.wire.schema import Message, Request
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
-# C7: what a client is told when the log could not take the records of its request.
+# C7: the answer to a client when the log could not take the records of its request.
 _APPEND_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _LOAD_RECORDS_PER_STEP = 500
 _LOAD_AGAIN_MS = 1_000
-# Of a check of what is too old, or of a new target: many records, each right by itself.
+# Of a check for expired entries, or of a new target: many records, each right by itself.
 _BYTES_PER_BATCH = 256 * 1024
 _NEVER = 1 << 63
 _NOTHING_AHEAD = jobs.EncodedAhead()
@@ -260,7 +260,7 @@ class GroupCoordinator:
                 loop.call_soon_threadsafe(take, *future.result())
 
         def take(result: jobs.Result, ahead: jobs.EncodedAhead) -> None:
-            if self.shards[number] is shard:  # else it was loaded anew, and knows of no job
+            if self.shards[number] is shard:  # else it was loaded again, and knows of no job
                 self._job_done(number, job, result, ahead)
 
         self._worker.submit(work).add_done_callback(done)

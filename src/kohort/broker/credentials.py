@@ -101,7 +101,7 @@ class Credentials:
         return hmac.compare_digest(self._digest(password), expected) and known is not None
 
     def scram(self, user: str, mechanism: str) -> tuple[ScramCredential, bool]:
-        """Return a credential, and whether it is one that somebody can have proof of.
+        """Return a credential, and whether a client can have proof of it.
 
         An unknown user gets one that no password fits, the same each time.
         """

@@ -95,7 +95,7 @@ def _answer(request: Message, version: int, code: ErrorCode) -> Message:
 
 
 def _denied(cls: type[S], like: object, version: int, code: ErrorCode) -> S:
-    """Make an answer, or a part of one, of what it answers."""
+    """Make an answer, or a part of one, from the request that it answers."""
     given = defaults(cls)
     values = {
         spec.name: _value(spec, given[spec.name] is NODEFAULT, like, version, code)

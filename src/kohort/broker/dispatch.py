@@ -152,7 +152,7 @@ def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
 def api_versions(
     broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
 ) -> ApiVersionsResponse:
-    """Say what is served; what is not named here is not served."""
+    """Name all requests that are served."""
     return _versions(broker.config.protocols, broker.config.transaction_version)
 
 

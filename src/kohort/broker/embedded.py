@@ -33,8 +33,8 @@ _FORKED = "this broker runs in the parent process: a forked child can only conne
 class EmbeddedBroker:
     """A Kafka-compatible broker in this process, for tests, demos and development.
 
-    As a context manager it runs on a thread of its own; as an async context manager on the loop of
-    whoever enters it.
+    As a context manager it runs on a thread of its own; as an async context manager on the
+    running loop.
 
     Attributes:
         config: Its settings.
@@ -80,7 +80,7 @@ class EmbeddedBroker:
             mechanism: The SASL mechanism; None: the last one that is enabled.
 
         Raises:
-            ConfigError: There is no such user.
+            ConfigError: The user does not exist.
             LocalProtocolError: The broker does not run.
         """
         security = self.config.security

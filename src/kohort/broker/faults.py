@@ -1,4 +1,4 @@
-"""Faults that an embedded broker is told to have, so that programs can be tested against them.
+"""Faults that an embedded broker makes on demand, so that programs can be tested against them.
 
 Each fault is for some requests: of an API, of a client, about a topic or a group; from the first of
 them or a later one, for one of them or several.

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 # Objects, and collections of the next younger generation, between two collections.
 _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
 # How long the thread that makes a target assignment may go on when the loop has something to do.
-# The loop asks for its turn anew after every answer that it sends.
+# The loop asks for its turn again after every answer that it sends.
 _SWITCH_S = 0.0002
 # Settings whose values are text, though their default is none.
 _TEXTS = frozenset({"advertised"})

@@ -42,7 +42,7 @@ _NONCE_BYTES = 24
 
 
 class RefusedError(Exception):
-    """Why somebody may not log in; the text is for the client."""
+    """Why a login is refused; the text is for the client."""
 
 
 # ------------------------------------------------------------------------------------- mechanisms
@@ -133,7 +133,7 @@ class Scram:
 
 
 class Bearer:
-    """OAUTHBEARER (RFC 7628), with tokens that nobody has signed."""
+    """OAUTHBEARER (RFC 7628), with unsigned tokens."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -159,7 +159,7 @@ class Bearer:
 
 
 def _claims(token: str) -> dict[str, Any] | None:
-    """Return what a token says that is not signed, None if it is no such token."""
+    """Return the claims of an unsigned token, None if it is not one."""
     try:
         head, body, _ = token.split(".")
         header, claims = (json.loads(_decoded(part)) for part in (head, body))

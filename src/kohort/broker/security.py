@@ -122,7 +122,7 @@ class Security:
 
     @property
     def authenticates(self) -> bool:
-        """Whether nobody gets in without a password, a token or a certificate."""
+        """Whether each client needs a password, a token or a certificate."""
         return bool(self.mechanisms) or self._wants_certificates
 
     def context(self) -> ssl.SSLContext | None:
@@ -165,7 +165,7 @@ class Security:
             mechanism: The SASL mechanism; None: the last one that is enabled.
 
         Raises:
-            ConfigError: There is no such user.
+            ConfigError: The user does not exist.
         """
         found: dict[str, str] = {"security.protocol": self.protocol}
         if self.has_tls and self._keystore is None:
@@ -213,7 +213,7 @@ class Security:
         """Write files with which clients connect, for their owner's eyes only.
 
         For each user there is `NAME.properties` for Java's clients and for `--command-config`, and
-        `NAME.conf` for librdkafka's; where nobody logs in, NAME is "client".
+        `NAME.conf` for librdkafka's; without logins, NAME is "client".
 
         Raises:
             ConfigError: They cannot be written.

@@ -34,8 +34,8 @@ _HOUSEKEEPING_S = 5.0
 # Kafka's log.retention.check.interval.ms. Sooner, records that bear a date of long ago, as those of
 # replays and tests do, would be removed before they are read.
 _RETENTION_CHECK_S = 300.0
-# From the shard to the socket it is three or four futures, and each takes a turn of the loop. Who
-# is parked when the broker stops would else see a closed connection instead of its answer (C73).
+# From the shard to the socket it is three or four futures, and each takes a turn of the loop. A
+# request that is parked when the broker stops would else see a closed connection (C73).
 _TURNS_OF_AN_ANSWER = 10
 _TURNS_OF_ACCEPTING = 3
 _GROUP_RECORD_MAX = 16 * 1024 * 1024
@@ -270,7 +270,7 @@ def _credentials(security: Security | None, data: DataDirectory) -> Credentials:
 
 
 def _acls(security: Security | None, data: DataDirectory) -> Acls | None:
-    """Return who may do what in this directory, None where everybody may do everything."""
+    """Return who may do what in this directory, None where every client may do everything."""
     if security is None or security.super_users is None:
         return None
     principals = (f"User:{name}" for name in security.super_users)

@@ -19,7 +19,7 @@ class BrokerSettings(TypedDict, total=False):
     """Port to listen on; 0 takes a free one. Default: 0."""
 
     allow_remote: bool
-    """Permit an address that other machines reach although nobody has to log in; see `security`.
+    """Permit an address that other machines reach although no login is needed; see `security`.
     Default: False.
     """
 
@@ -172,7 +172,7 @@ class BrokerSettings(TypedDict, total=False):
     """
 
     group_consumer_regex_refresh_interval_ms: int
-    """Age at which what a regular expression stands for is looked up anew, though no topic was
+    """Age at which what a regular expression stands for is looked up again, though no topic was
     created. Default: 600_000.
     """
 

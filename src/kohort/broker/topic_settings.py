@@ -1,7 +1,7 @@
 """What a topic may set: Kafka's names, types and ranges.
 
-Everything that Kafka 4.3 knows is taken, kept and shown, so that whoever makes a topic there can
-make it here. What this broker acts on is in `log.config`; the rest changes nothing.
+Everything that Kafka 4.3 knows is taken, kept and shown, so that a topic can be made here with
+the same settings. What this broker acts on is in `log.config`; the rest changes nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ SETTINGS: Mapping[str, TopicSetting] = {
     "remote.storage.enable": _NO,
     "retention.bytes": _long(_LONG_RANGE[0]),
     "retention.ms": _long(-1),
-    # Kafka's least is 1 MiB since 4.1; tests of what happens at a segment's end want small ones.
+    # Kafka's least is 1 MiB since 4.1; tests of the end of a segment want small ones.
     "segment.bytes": _int(14),
     "segment.index.bytes": _int(4),
     "segment.jitter.ms": _long(0),

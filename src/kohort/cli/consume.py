@@ -58,7 +58,8 @@ FormatText = Annotated[
     ),
 ]
 JsonLines = Annotated[
-    bool, typer.Option("--json", help="Lines of JSON; what is not UTF-8 is base64, marked so.")
+    bool,
+    typer.Option("--json", help="Lines of JSON; bytes that are not UTF-8 are base64, marked so."),
 ]
 KeyDelimiter = Annotated[
     str | None, typer.Option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, then this.")

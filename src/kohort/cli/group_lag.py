@@ -162,7 +162,7 @@ def _described(
 
 
 def told(lags: Lags) -> list[str]:
-    """Return what is not known, in lines for a person."""
+    """Return what could not be looked up, in lines for a person."""
     failed = [f"the lag of {name} is not known: {why}" for name, why in lags.failed.items()]
     return failed + [f"the ends of some partitions are not known: {each}" for each in lags.unknown]
 

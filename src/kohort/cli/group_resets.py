@@ -126,8 +126,8 @@ def reset_offsets(
 ) -> None:
     """Set a group's committed offsets; it must have no members.
 
-    An offset that a partition does not have becomes its first or its end, which is told. If one of
-    the partitions is not there, nothing is changed.
+    An offset outside a partition becomes its first or its end offset, with a line on standard
+    error. If one of the partitions does not exist, nothing is changed.
 
     Exit code 0: done, or shown with --dry-run or --export; 1: refused, and why; 3: only shown.
 
@@ -187,7 +187,7 @@ def _reset(
 
 
 def _noted(reset: OffsetReset, below: int | None) -> OffsetReset:
-    """Return where a partition is reset to; an offset below 0, which no broker takes, is told."""
+    """Return where a partition is reset to; warn of an offset below 0, which no broker takes."""
     if below is None:
         return reset
     return replace(reset, note=f"offset {below} is before the first, {reset.offset}")

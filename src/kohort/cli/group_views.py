@@ -33,7 +33,7 @@ class Position(Struct, frozen=True):
     Attributes:
         partition: The partition.
         committed: What the group has committed, None when it has nothing.
-        end: Offset after the last record; None when nobody could tell.
+        end: Offset after the last record; None if no broker answered.
         owner: The member that has the partition, if one has.
     """
 

@@ -70,7 +70,7 @@ class Changes:
             self._note(now, f"{last.state} -> {described.state}")
 
     def missing(self, group: str, now: float) -> None:
-        """Learn that there is no such group: not yet, or no longer."""
+        """Learn that the group does not exist: not yet, or no longer."""
         self._answered(now)
         if not self._is_missing:
             self._note(now, f"there is no group {group} {'any more' if self._last else 'yet'}")

@@ -269,7 +269,7 @@ def _send_one(
 
 
 def _told(deliveries: _Deliveries, wrong: str, by: int | None) -> int:
-    """Say what is not as it should be; return the exit code."""
+    """Report what went wrong; return the exit code."""
     delivered = deliveries.sent - deliveries.failed
     if deliveries.failed:
         count = f"not delivered: {deliveries.failed} of {deliveries.sent} record(s)"

@@ -64,7 +64,8 @@ def status(
     operators are named with client id and host. So are topics that do not exist, and how many
     forced resets there were in the last hour.
 
-    Exit code 0: it is processing; 3: it waits for somebody, or more than 5 complete checkpoints
+    Exit code 0: it is processing; 3: it waits for an operator, or more than 5 complete
+    checkpoints
     are not visible; 4: it gave up or nothing runs.
     """
     settings = client_settings(bootstrap_servers, command_config)
@@ -296,7 +297,7 @@ def ui(
         ) from error
     settings = client_settings(bootstrap_servers, command_config)
     token = token_of(host, token_file)
-    asyncio.run(look(region, settings))  # a region that is not there is told at once
+    asyncio.run(look(region, settings))  # an error at once if the region is missing
     serving = Serving(region, settings, host, port, token)
     typer.echo(f"region {region}: {serving.address}")
     try:
@@ -461,7 +462,7 @@ def _shown_sight(region: str, sight: Sight) -> Group:
 
     lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]
     if sight.problem:
-        lines.append(f"WARNING: who is in the group is not known: {sight.problem}")
+        lines.append(f"WARNING: the members of the group are unknown: {sight.problem}")
     lines += [f"WARNING: {told_missing(each)}" for each in sight.missing_topics]
     problem = publishing_problem(sight.state)
     if problem:

@@ -22,7 +22,7 @@ from kohort.simulation.fleet import Summary
 from kohort.simulation.running import Outcome
 from kohort.simulation.what_if import Measured
 
-NOBODY = "·"
+NO_OWNER = "·"
 COLORS = ("blue", "yellow", "green", "magenta", "cyan", "red")
 _TRACE_LINES = 40
 _MARGIN = 24
@@ -191,12 +191,12 @@ def ownership(timeline: OwnershipTimeline, until_ms: int, width: int) -> Rendera
         row = Text(no_wrap=True)
         for at in range(step // 2, until_ms, step):
             owner = timeline.owner_at(partition, at)
-            row.append_text(letters.get(owner or "", Text(NOBODY, style="red")))
+            row.append_text(letters.get(owner or "", Text(NO_OWNER, style="red")))
         grid.add_row(Text(f"{partition.topic}-{partition.partition}", style="dim"), row)
     legend = Text(f"one column {duration(step)}   ", style="dim")
     for owner, letter in letters.items():
         legend.append_text(letter).append(f" {owner}   ")
-    return Group(grid, legend.append(NOBODY, style="red").append(" no owner"))
+    return Group(grid, legend.append(NO_OWNER, style="red").append(" no owner"))
 
 
 def outcome_as_dict(outcome: Outcome) -> dict[str, object]:

@@ -29,7 +29,7 @@ def seeds(
     """Run seeds; return the exit code, 1 when a rule was broken.
 
     Args:
-        choice: What is not left to the seed.
+        choice: What the seed does not decide.
         numbers: The seeds.
         total: How many there are; 0: unknown.
         keep: Folder for the scenarios that fail; None: the first one ends it all.

@@ -135,7 +135,7 @@ def reset(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have an application begin anew: delete its offsets, changelogs and other own topics.
+    """Let an application begin again: delete its offsets, changelogs and other own topics.
 
     Its input is read again from the start; what it wrote stays. All instances have to be stopped.
     Exit code 0: it is reset; 1: it is not, and why; 3: only shown what would be deleted.
@@ -257,7 +257,7 @@ def _unable(members: Iterable[MemberStatus]) -> list[Text]:
 
 
 def _unavailable(found: ApplicationStatus, record: AnyTaskRecord) -> str | None:
-    """Return for how long nobody processed a task; of an owner that crashed, since when."""
+    """Return for how long a task was not processed; of an owner that crashed, since when."""
     row = _task(record.task, record)
     ms, after = row["unavailable_ms"], row["after"]
     if row["what"] == "started" and record.member not in {m.member_id for m in found.members}:

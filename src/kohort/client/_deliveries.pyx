@@ -2,7 +2,7 @@
 """What became of a batch, and of each record in it.
 
 The outcome is stored once, for the batch. A record knows its place in the batch and computes its
-own outcome when somebody asks, so a record that nobody asks about costs nothing.
+own outcome on demand, so a record whose outcome is not asked for costs nothing.
 
 The interpreter's lock is the only lock here: between a look at `known` and what follows from it no
 Python code runs.
@@ -165,7 +165,7 @@ cdef class Delivery:
             future: The future.
 
         Returns:
-            False when the state lacks an outcome which is known by now: make it anew.
+            False when the state lacks an outcome which is known by now: make it again.
         """
         cdef Fate fate
         entry = (self, future)

@@ -9,10 +9,10 @@ when it is first taken. One that must be sent again goes back to the head of its
 there on one batch at a time is in flight until none of them is left. A batch that the broker calls
 out of order while an earlier one is undecided is only early. When the first undecided one is called
 so, something before it never arrived: if that is known (a batch was given up), nothing after it can
-have been written either, so the rest is numbered anew under the next epoch; if not, the broker has
+have been written either, so the rest is renumbered under the next epoch; if not, the broker has
 lost what it acknowledged. A batch that is too large for the broker is divided (KIP-126): its parts
 take its place in the order and share its sequence numbers, so what comes after it keeps its own.
-Batches for a topic that was made anew wait until all that left for the topic before are decided
+Batches for a topic that was recreated wait until all that left for the topic before are decided
 (KIP-516): those are refused, and would else come behind what was sent after them.
 """
 
@@ -111,7 +111,7 @@ class Accumulator:
     Args:
         max_in_flight: Batches of one partition that may be in flight.
         delivery_timeout_ms: How old a batch may become before it is given up.
-        renumbers: Whether what comes behind a gap may be numbered anew. In a transaction it may
+        renumbers: Whether what comes behind a gap may be renumbered. In a transaction it may
             not: the epoch is the coordinator's, and the transaction is aborted anyway.
 
     Attributes:
@@ -322,7 +322,7 @@ class Accumulator:
         return next((each.trouble for each in earlier if each.trouble is not None), None)
 
     def renumber(self, batch: Batch) -> bool:
-        """Number a batch in flight and all behind it anew, if one before it was given up.
+        """Renumber a batch in flight and all behind it, if one before it was given up.
 
         Returns:
             False when none was, or no epoch is left.

@@ -137,7 +137,7 @@ class AdminClient(BlockingFace):
 
         Raises:
             KafkaError: There was no answer in time, or the brokers have said for 5 seconds that
-                there is no such topic or partition.
+                the topic or the partition does not exist.
             PartialFailureError: So it is with some of the partitions.
         """
         return self._open.run(lambda: self._client.list_offsets(targets))
@@ -301,7 +301,7 @@ class AdminClient(BlockingFace):
 
         Raises:
             PartialFailureError: Some are no members (any more).
-            KafkaError: There is no such group, or the broker refuses.
+            KafkaError: The group does not exist, or the broker refuses.
         """
         wanted = arguments.texts(member_ids, "member_ids")
         self._open.run(lambda: self._client.remove_group_members(group_id, wanted, reason))
@@ -390,7 +390,7 @@ class AdminClient(BlockingFace):
 
         Raises:
             PartialFailureError: Members subscribe to some of the topics: their offsets stay.
-            KafkaError: There is no such group, or its members are not consumers.
+            KafkaError: The group does not exist, or its members are not consumers.
         """
         wanted = arguments.partitions(partitions)
         self._open.run(lambda: self._client.delete_group_offsets(wanted, group_id))

@@ -63,7 +63,7 @@ def checked_changes(value: object) -> Changes:
     """Check changes of settings by resource; see `AdminClient.alter_configs`.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: An operation is unknown.
     """
     given = mapping(value, "changes")

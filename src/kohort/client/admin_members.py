@@ -1,4 +1,4 @@
-"""Members that are taken out of their group by somebody else (KIP-345, KIP-848)."""
+"""Members that an administrator removes from their group (KIP-345, KIP-848)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ async def remove_members(
         KafkaError: The broker refuses.
     """
     known = {each.member_id: each for each in group.members}
-    unknown = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no such member")
+    unknown = KafkaError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} does not have this member"
+    )
     results: dict[str, KohortError | None] = {}
     consumers: list[str] = []
     classic: list[MemberDescription] = []

@@ -28,7 +28,7 @@ def checked_resets(value: object) -> Resets:
     """Check where partitions are to be read from; see `AdminClient.reset_group_offsets`.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: A time has no time zone, or an offset is negative.
     """
     given = arguments.mapping(value, "offset_specs")

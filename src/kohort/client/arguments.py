@@ -1,4 +1,4 @@
-"""Checks of what public calls are given, made where it enters.
+"""Checks of the arguments of public calls, made where they enter.
 
 A wrong argument is refused in the caller's own frame, with its name, its value and what was
 expected. Further in it would fail on the client's loop, in a task that all callers share.
@@ -168,7 +168,7 @@ def partition(value: object, argument: str = "partition") -> TopicPartition:
     """Check a partition; any tuple of a topic's name and a number will do, as kafka-python's.
 
     Raises:
-        TypeError: It is no such tuple.
+        TypeError: It is not such a tuple.
         ValueError: The name or the number is not one that Kafka allows.
     """
     if not isinstance(value, tuple) or len(value) != 2:
@@ -219,7 +219,7 @@ def offsets(value: object, argument: str = "offsets") -> dict[TopicPartition, Of
     """Check what is to be stored as committed: offsets by partition, with or without metadata.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: An offset is negative, or a partition not one that Kafka allows.
     """
     return _by_partition(value, argument, _stored)
@@ -243,7 +243,7 @@ def timestamps(value: object, argument: str = "timestamps") -> dict[TopicPartiti
     """Check times by partition, in milliseconds since the epoch.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: A time is negative, or a partition not one that Kafka allows.
     """
     return _by_partition(value, argument, timestamp_ms)
@@ -253,7 +253,7 @@ def targets(value: object, argument: str = "targets") -> dict[TopicPartition, in
     """Check times by partition, or Kafka's numbers for particular records (-1 to -6).
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: A number is below -6, or a partition not one that Kafka allows.
     """
     return _by_partition(value, argument, lambda each, where: whole(each, where, -6, _MOST_OFFSET))
@@ -263,7 +263,7 @@ def starts(value: object, argument: str) -> dict[TopicPartition, int]:
     """Check the first offsets that stay, by partition; -1 is the end.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: A number is below -1, or a partition not one that Kafka allows.
     """
     return _by_partition(value, argument, lambda each, where: whole(each, where, -1, _MOST_OFFSET))
@@ -273,7 +273,7 @@ def counts(value: object, argument: str) -> dict[str, int]:
     """Check numbers of partitions, by topic.
 
     Raises:
-        TypeError: It is no such mapping.
+        TypeError: It is not such a mapping.
         ValueError: A number is below 1.
     """
     return {

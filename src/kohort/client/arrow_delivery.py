@@ -79,7 +79,7 @@ class ArrowDeliveryError(KohortError):
     def __init__(
         self, delivered: ArrowDelivery, failures: Mapping[int, RowsFailure], rows: pa.Int64Array
     ) -> None:
-        """Make the error of what was delivered and what was not."""
+        """Make the error from the records that were delivered and those that were not."""
         self.delivered = delivered
         self.failures = dict(failures)
         self.rows = rows
@@ -114,7 +114,7 @@ class ArrowDeliveryFuture(CalledFuture[ArrowDelivery]):
 
 
 class _Logged:
-    """Takes the fate of a table that nobody waits for."""
+    """Takes the outcome of a table whose future was dropped."""
 
     def set_result(self, result: ArrowDelivery, /) -> None:
         """Take where it went."""
@@ -148,7 +148,7 @@ class ArrowFate:
         self._failed_rows: list[pa.Int64Array] = []
 
     def leave(self) -> None:
-        """Take note that nobody has the future: the log gets what it would have failed with."""
+        """Take note that the future was dropped: the log gets the error that it would have had."""
         self._future = _Logged()
 
     def add(self) -> None:

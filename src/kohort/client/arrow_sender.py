@@ -54,7 +54,7 @@ class ArrowSend:
         future: Completed when the fate of all rows is known.
 
     Raises:
-        KafkaError: There is no such partition, or a record is too large.
+        KafkaError: The partition does not exist, or a record is too large.
         TypeError: It is no table, or a column is of a type that it may not have.
         ValueError: A column is unknown or an array malformed.
     """

@@ -74,7 +74,7 @@ class OneAside(Generic[T]):
 
 
 def _drop(done: asyncio.Future[T]) -> None:
-    """Take what nobody waits for any more: Python warns of what is left lying."""
+    """Take a result whose waiter has gone: Python warns of errors that are never looked at."""
     if done.cancelled() or done.exception() is not None:
         return
     result = done.result()

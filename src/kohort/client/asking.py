@@ -22,7 +22,7 @@ async def ask_broker(cluster: Cluster, node: int, request: Request[R], deadline:
         deadline: When to give up.
 
     Raises:
-        KafkaError: There is no such broker, or time is up; its cause says what kept the call.
+        KafkaError: The broker is unknown, or time is up; its cause says what kept the call.
     """
     pause = cluster.retry_backoff()
     async with cluster.within(deadline, f"{type(request).__name__} to broker {node}"):

@@ -440,13 +440,13 @@ class AsyncConsumer(AsyncGroupCalls):
         """Commit if that is automatic, leave the group and close the connections.
 
         What the last `poll` or step of a loop handed out is committed if this task got it, or one
-        that has ended well, and no exception is being handled: else nobody knows how far the
+        that has ended well, and no exception is being handled: else it is unknown how far the
         application came. An exception that was caught before cannot be seen. When the call is
         cancelled, this goes on behind it, and the next call takes over where it is.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
-            operation: Whether the group is told that the member leaves (KIP-1092).
+            operation: Whether the member tells the group that it leaves (KIP-1092).
         """
         await self.end(DIRECT, self._last.undone(), timeout_s, operation)
 

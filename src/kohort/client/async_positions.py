@@ -157,7 +157,7 @@ class AsyncPositions(AsyncFace):
     async def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when there is no such topic.
+        """Return the numbers of a topic's partitions; None when the topic does not exist.
 
         Asking does not create the topic.
         """

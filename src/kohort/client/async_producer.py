@@ -107,8 +107,8 @@ class AsyncProducer(AsyncFace):
             A future of where it went; it fails when the record was not delivered.
 
         Raises:
-            KafkaError: There is no such topic or partition, the record is too large, or no broker
-                or no memory was there within `max_block_ms`.
+            KafkaError: The topic or partition does not exist, the record is too large, or no
+                broker or no memory was there within `max_block_ms`.
             TypeError: Key or value are not bytes and there is no serializer, or another argument
                 has a type that does not fit.
             ValueError: A number is out of its range.
@@ -144,8 +144,8 @@ class AsyncProducer(AsyncFace):
             for `max_block_ms`.
 
         Raises:
-            KafkaError: There is no such topic or partition, a record is too large, or no broker or
-                no memory was there within `max_block_ms`. Nothing was sent.
+            KafkaError: The topic or partition does not exist, a record is too large, or no broker
+                or no memory was there within `max_block_ms`. Nothing was sent.
             TypeError: It is no table, or a column is of a type that it may not have.
             ValueError: A column is unknown, an array is malformed, or a value is out of range.
         """
@@ -354,7 +354,7 @@ class AsyncProducer(AsyncFace):
             await flush(self._sender, self._late, deadline_of(timeout), timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
-        """Send everything, then close; what is not acknowledged in time fails.
+        """Send everything, then close; records that are not acknowledged in time fail.
 
         Args:
             timeout: Seconds to wait at most.

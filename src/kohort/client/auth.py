@@ -24,7 +24,7 @@ class Work(Struct, frozen=True):
     on_loop: Callable[[], Awaitable[object]] | None = None
 
     def __repr__(self) -> str:
-        """Show nothing of what is captured, which may be a secret."""
+        """Show no captured value, which may be a secret."""
         return "Work()"
 
 

@@ -85,7 +85,7 @@ class AutoCommit:
     async def _try(self) -> bool:
         """Commit once; return whether that is settled.
 
-        Each attempt looks at the positions anew: a partition that was given up in the meantime
+        Each attempt looks at the positions again: a partition that was given up in the meantime
         belongs to another member, which may be further.
         """
         membership = self._committer.membership
@@ -103,7 +103,7 @@ class AutoCommit:
             await self._committer.commit_quietly(offsets, self._leaving())
 
     def leave_behind(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit what the application reads no further by its own choice; nobody waits for it."""
+        """Commit what the application reads no further by its own choice, in the background."""
         if self._config.enable_auto_commit:
             offsets = self._consumed(partitions)
             task = asyncio.create_task(self._committer.commit_quietly(offsets, self._leaving()))

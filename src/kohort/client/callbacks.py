@@ -67,7 +67,7 @@ class Callbacks:
         coordinator: Of the group; has the metrics of calls.
         committer: Forgets what is known of commits for partitions that were given up.
         auto_commit: Commits before partitions are given up.
-        listening: Is told of the listener's calls.
+        listening: Notes the listener's calls.
         on_done: Called after each change of the partitions.
 
     Attributes:

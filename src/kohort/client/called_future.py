@@ -69,8 +69,8 @@ class CalledFuture(Future[T]):
             TypeError: Always.
         """
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled or copied: it is told in the process that"
-            " sends. Hand over its result instead"
+            f"a {type(self).__name__} cannot be pickled or copied: its outcome arrives in the"
+            " process that sends. Hand over its result instead"
         )
 
     def cancel(self) -> bool:

@@ -119,12 +119,12 @@ class Cluster(TriedAgain):
     # ----------------------------------------------------------------------------- metadata
 
     def request_refresh(self) -> None:
-        """Have the metadata fetched anew soon, in the background."""
+        """Have the metadata fetched again soon, in the background."""
         if not self._closed:
             self._keeper.request()
 
     async def refresh(self, deadline: Deadline) -> ClusterMetadata:
-        """Fetch the metadata anew, trying until the deadline.
+        """Fetch the metadata again, trying until the deadline.
 
         Raises:
             BrokerUnavailableError: No broker answered; it names addresses and causes.
@@ -243,7 +243,7 @@ class Cluster(TriedAgain):
         at_most: int | None = None,
         call: Deadline | None = None,
     ) -> R:
-        """Send a request to one broker and return its answer; `call` is told when that is lost.
+        """Send a request to one broker and return its answer; `call` notes when that is lost.
 
         Raises:
             KafkaError: The broker cannot be reached (retriable), or there was no answer in time.

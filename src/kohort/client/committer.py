@@ -56,7 +56,7 @@ _LOOK_MS = 1_000
 
 
 def cancelled_commit() -> LocalProtocolError:
-    """Return what is told of a commit that its caller does not wait for any longer."""
+    """Return the error of a commit that its caller does not wait for any longer."""
     return LocalProtocolError(
         "the commit was cancelled before it was answered; the broker may have stored it all the"
         " same, so commit again"
@@ -67,10 +67,10 @@ class _Work(Struct):
     """One commit.
 
     Attributes:
-        left: What is not stored yet.
+        left: Offsets that are to be stored.
         ids: Ids of the topics, as they were when the commit began.
         number: Commits count up; of two the one with the higher number was asked for later.
-        gone: What is not stored because it does not exist any more, and why.
+        gone: Offsets whose partition does not exist any more, and why.
         refused: What the broker does not take, and the code that it gave for that partition alone.
     """
 
@@ -454,4 +454,4 @@ def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | 
         return "the topic does not exist" if is_gone else ""
     if before and topic.topic_id.int and topic.topic_id != before:
         return _made_anew(before, topic.topic_id)
-    return "" if partition.partition in topic.partitions else "there is no such partition"
+    return "" if partition.partition in topic.partitions else "the partition does not exist"

@@ -74,7 +74,7 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
         reconnect_backoff_max_ms: Longest such pause; if not set, at least the first.
         socket_connection_setup_timeout_ms: How long connecting may take; `request_timeout_ms` at
             most.
-        metadata_max_age_ms: After this time the brokers are asked for metadata anew.
+        metadata_max_age_ms: After this time the client asks for metadata again.
         max_in_flight_requests_per_connection: Unanswered requests on one connection.
         connections_max_idle_ms: A connection that was not used for so long is closed, and not used
             again: a balancer on the way may have forgotten it.
@@ -146,7 +146,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         fetch_max_wait_ms: Or after this time.
         fetch_max_bytes: Most bytes of one answer, and about what a consumer holds in advance.
         max_partition_fetch_bytes: Most bytes of one partition in one answer.
-        check_crcs: Whether to check the CRC of what was fetched.
+        check_crcs: Whether to check the CRC of fetched batches.
         client_rack: Where the client runs, for assignors that care (KIP-881).
         allow_auto_create_topics: Whether asking for a topic may create it.
         exclude_internal_topics: Whether a pattern leaves out topics that Kafka keeps for itself.
@@ -313,8 +313,8 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     def largest_batch(self) -> int:
         """Bytes of a batch at most, while records wait; see `batch_size`.
 
-        With `acks=0` nobody says that a batch is larger than its topic takes, so that it could be
-        split: then no batch grows.
+        With `acks=0` the broker does not say that a batch is larger than its topic takes, and it
+        cannot be split: then no batch grows.
         """
         growth = _GROWTH if self.required_acks else 1
         return min(self.max_request_size, growth * self.batch_size)

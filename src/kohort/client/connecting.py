@@ -128,7 +128,7 @@ async def _open(
         sock = await _socket(host, port, attempt)
         attempt.phase = _SILENT if tls is None else _UNSECURED
         await asyncio.get_running_loop().create_connection(lambda: protocol, sock=sock)
-    except (OSError, ValueError) as error:  # ValueError: TLS takes no such host name
+    except (OSError, ValueError) as error:  # ValueError: TLS refuses the host name
         raise BrokerUnavailableError(f"{attempt.address}: {_reason(error)}") from error
 
 

@@ -396,7 +396,7 @@ class Consumer(GroupCalls):
     def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when there is no such topic."""
+        """Return the numbers of a topic's partitions; None when the topic does not exist."""
         return self._thread.run(lambda: self._async.partitions_for_topic(topic, timeout_ms))
 
     def topic_metadata(
@@ -418,12 +418,12 @@ class Consumer(GroupCalls):
         """Commit if that is automatic, leave the group and close the connections.
 
         What the last `poll` or step of a loop handed out is committed if this thread got it, or one
-        that has ended, and no exception is being handled: else nobody knows how far the
+        that has ended, and no exception is being handled: else it is unknown how far the
         application came. An exception that was caught before cannot be seen.
 
         Args:
             timeout_s: How long leaving may take; after that the connections are closed anyway.
-            operation: Whether the group is told that the member leaves (KIP-1092).
+            operation: Whether the member tells the group that it leaves (KIP-1092).
 
         Any number of threads may call it. In the handler of a signal it ends the poll that the
         signal interrupted, which then raises LocalProtocolError, and it counts a record that is

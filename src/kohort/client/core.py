@@ -434,7 +434,7 @@ class ConsumerCore:
         Args:
             deadline: How long leaving may take.
             caller: Makes callbacks.
-            operation: Whether the group is told.
+            operation: Whether to tell the group.
             undone: Says why the application may not be done with all that it was given; then only
                 what it was done with before its last poll is committed.
         """

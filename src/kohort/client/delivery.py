@@ -59,7 +59,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Completable(Protocol[T_contra]):
-    """What is told of the fate of a record, or of a table: a future."""
+    """What gets the outcome of a record, or of a table: a future."""
 
     def set_result(self, result: T_contra, /) -> None:
         """Take where it went."""
@@ -112,8 +112,8 @@ def is_telling() -> bool:
 def leave_if_forked(error: BaseException | None = None) -> None:
     """End this process if a callback in the client's thread has forked, and this is the child.
 
-    It would go on in the parent's loop, on the parent's sockets. What the child owes to nobody but
-    the parent, as the hooks of `atexit`, is not run.
+    It would go on in the parent's loop, on the parent's sockets. What the child owes to the parent
+    alone, as the hooks of `atexit`, is not run.
 
     Args:
         error: What the callback raised; None when it returned.

@@ -41,7 +41,7 @@ class Ending:
         return self._task is not None and self._task.done()
 
     def refuse(self) -> None:
-        """Keep a client that closes from beginning anything anew.
+        """Keep a client that closes from beginning anything new.
 
         Raises:
             LocalProtocolError: It was started.

@@ -1,8 +1,8 @@
 """What a broker remembers of a consumer's fetches, so that only what changed is sent (KIP-227).
 
 The first fetch names every partition and opens a session. Those after it name what was added, what
-is read from another offset, and what is not wanted any more; the answers leave out the partitions
-that have nothing new. A broker that keeps no sessions answers with session 0, and is told all each
+is read from another offset, and what is no longer wanted; the answers leave out the partitions
+that have nothing new. A broker that keeps no sessions answers with session 0, and gets all each
 time.
 """
 
@@ -100,7 +100,7 @@ class FetchSession:
             self._id, self._epoch = _NONE, _BEGIN
 
     def failed(self, error: KohortError) -> bool:
-        """Begin anew; return whether to do so at once: only the session was lost."""
+        """Begin again; return whether to do so at once: only the session was lost."""
         code = error.code if isinstance(error, KafkaError) else None
         was_open = self._epoch != _BEGIN
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:

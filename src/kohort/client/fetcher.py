@@ -359,7 +359,7 @@ class Fetcher:
         self._cluster.troubles.note(("fetch", where), str(error), text)
 
     def _note_refusal(self, asked: Asked, code: int) -> None:
-        """Tell of a refusal that lasts; what metadata show as well is told with them."""
+        """Tell of a refusal that lasts, unless the metadata show it as well and tell of it."""
         asked.state.refusals += 1
         if asked.state.refusals < _REFUSALS or code in SHOWN_BY_METADATA:
             return

@@ -26,7 +26,7 @@ class MetadataKeeper:
         refresh: Asks once.
         present: Returns the last answer.
         lacks_something: Whether something that is wanted is not in it.
-        troubles: Where what should not happen is told.
+        troubles: Where problems are reported.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MetadataKeeper:
             self.task = asyncio.create_task(self._run())
 
     def request(self, *, at_once: bool = False) -> None:
-        """Have the metadata fetched anew soon.
+        """Have the metadata fetched again soon.
 
         Args:
             at_once: Something else is wanted: what was asked before does not hold it up.
@@ -80,7 +80,7 @@ class MetadataKeeper:
                 pause.reset()
 
     async def _try(self) -> None:
-        """Ask once. Whatever has failed is asked again: nobody else would start this anew."""
+        """Ask once. Whatever has failed is asked again: nothing else would start this again."""
         try:
             await self._refresh()
         except KohortError as error:

@@ -25,12 +25,12 @@ _MOST_CONSUMERS = 8
 
 _IS_HANDLED = "an exception is being handled"
 _LEAVES_WITH = "an exception ends the with block"
-_NOBODY = "nobody has closed the consumer"
+_LEFT_OPEN = "the consumer was not closed"
 
 
 def nobody_closes() -> str:
-    """Say why nothing more counts as done when nobody has closed a consumer."""
-    return _NOBODY
+    """Say why nothing more counts as done when a consumer was not closed."""
+    return _LEFT_OPEN
 
 
 def _handled() -> str:
@@ -123,13 +123,13 @@ class _Poller:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        # Not `exception()`: asyncio would no longer tell that nobody has asked for it.
+        # Not `exception()`: asyncio would no longer warn that it was never retrieved.
         failure = task._exception  # noqa: SLF001  # as above
         self._ended_well = failure is None and not task.cancelled()
 
     def undone(self) -> str | None:
         task = self.task()
-        if task is not None and task.done():  # whoever waits for it may go on before the callback
+        if task is not None and task.done():  # its waiter may go on before the callback
             self._ended(task)
         if self._ended_well:
             return None

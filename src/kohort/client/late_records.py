@@ -70,7 +70,7 @@ class LateRecords:
         return sum(map(len, self._queues.values()))
 
     async def passed_on(self) -> None:
-        """Wait until nothing of what is here now waits any longer."""
+        """Wait until nothing that is here now waits any longer."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 

@@ -1,4 +1,4 @@
-"""Consumers that nobody closes: they leave their group, also when their loop has ended."""
+"""Consumers that are not closed: they leave their group, also when their loop has ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATIENCE_S = 2.0
 
 
 def farewell(core: ConsumerCore | None) -> Farewell | None:
-    """Return what the loop of a consumer does when nobody closes it; None: nothing."""
+    """Return what the loop of a consumer does when it is not closed; None: nothing."""
     if core is None or core.ending.is_over:
         return None
     return partial(_say, core)

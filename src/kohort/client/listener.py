@@ -1,4 +1,4 @@
-"""What an application is told about its partitions."""
+"""What an application learns about its partitions."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ What happens once is decided by `dict.setdefault`, threads wait on `queue.Simple
 may interrupt its `get`.
 
 A handler may raise as well, and then not even a `finally` is sure to be reached. So the start is
-made in a thread of its own, which no handler interrupts; and whoever waits for the close of another
-thread looks whether that is still in there.
+made in a thread of its own, which no handler interrupts; and a thread that waits for the close of
+another one looks whether that is still in there.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class LoopThread:
         return running
 
     def check(self) -> None:
-        """Refuse what a forked child or the loop itself may not do; what is not there yet starts.
+        """Refuse what a forked child or the loop itself may not do; start the loop if it has not.
 
         Raises:
             LocalProtocolError: As `run`.

@@ -131,7 +131,7 @@ class Traffic:
         self._requests.record(size, now)
 
     def answered(self, now: float) -> None:
-        """Take note of an answer, and of what `received` has grown by."""
+        """Take note of an answer, and of the growth of `received`."""
         self._answers.record(1, now)
         self._incoming.record(self.received - self._noted, now)
         self._noted = self.received

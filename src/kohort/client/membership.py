@@ -1,8 +1,8 @@
 """Runs a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
 
 The machine's calls into the application wait in `callbacks` until a poll takes them. What only one
-of the group protocols needs is in `classic_membership` and `consumer_membership`; what is not used
-is not imported, for a member that starts faster is missed for less time.
+of the group protocols needs is in `classic_membership` and `consumer_membership`. Only the one that
+is used is imported: a member that starts faster is missed for less time.
 """
 
 from __future__ import annotations

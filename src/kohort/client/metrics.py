@@ -77,7 +77,7 @@ class GroupMetrics:
             self._failed_rebalance.record(1, now)
 
     def observed(self, fact: GroupEvent, now: float) -> None:
-        """Take note of what the member reports: under KIP-848 a reconciliation is a rebalance."""
+        """Take note of a report of the member: under KIP-848 a reconciliation is a rebalance."""
         if not isinstance(fact, MemberStateChanged):
             return
         if fact.after == "RECONCILING" and not self._is_reconciling:
@@ -92,7 +92,7 @@ class GroupMetrics:
                 self._failed_rebalance.record(1, now)
 
     def _rebalanced(self, now: float) -> None:
-        """L14: a rebalance counts as done before the application is told."""
+        """L14: a rebalance counts as done before the listener is called."""
         if self._rebalance_start is not None:
             self._rebalance.record(now - self._rebalance_start, now)
         self._rebalance_start = None

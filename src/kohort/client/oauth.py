@@ -183,8 +183,8 @@ def _checked(text: str) -> SplitResult:
         raise ConfigError(f"{_URL} has a user in it; set sasl.oauthbearer.client.id")
     if url.scheme == "http" and host not in _LOOPBACK:
         raise ConfigError(
-            f"{_URL} is not encrypted, and would send the client secret readable by everybody on"
-            " the way: it must begin with https://"
+            f"{_URL} is not encrypted, and would send the client secret in plain text:"
+            " it must begin with https://"
         )
     return url
 

@@ -60,8 +60,8 @@ async def list_offsets(
         cluster: The brokers.
         targets: A timestamp in milliseconds for each partition; -1 is the end, -2 the start.
         deadline: When to give up.
-        read_committed: Whether the end is the end of what is committed.
-        found: Where to put what is found, for those who want it without the rest, too.
+        read_committed: Whether the end is that of the committed records.
+        found: Where to put the offsets, for those who want it without the rest, too.
         missing_ms: How long partitions may be missing that nothing else waits for; None for the
             whole time.
 
@@ -201,7 +201,7 @@ def _collect(
 
 
 def is_missing(cluster: Cluster, partition: TopicPartition) -> bool:
-    """Whether the brokers say that there is no such topic or partition."""
+    """Whether the brokers say that the topic or the partition does not exist."""
     return missing_error(cluster, partition).code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -28,7 +28,7 @@ class Trouble(Struct):
     Attributes:
         error: What is wrong.
         is_reported: Whether the application was told.
-        is_over: Whether it is past; an application that was not told is told even so.
+        is_over: Whether it is past; an application that was not told hears of it even so.
     """
 
     error: KohortError
@@ -69,7 +69,7 @@ class PartitionState(Struct):
         asked: How it was asked for last.
         leader_epoch: Epoch of the leader the last records came from, -1 at first.
         high_watermark: End of the partition when it was last fetched, None at first.
-        end: The same, or the end of what is committed there if only that is read (KIP-98).
+        end: The same, or the end of the committed records if only they are read (KIP-98).
         out_of_range: Offset that the partition does not have, while another one is looked up.
         topic_id: The topic that the position belongs to (KIP-516), None until it is read there.
     """
@@ -139,7 +139,7 @@ class PartitionState(Struct):
         self.is_paused = False
 
     def look_up(self, target: int | None) -> None:
-        """Find the position anew: from a timestamp, an end, or (None) the committed offset."""
+        """Find the position again: from a timestamp, an end, or (None) the committed offset."""
         self.forget()
         self.position = None
         self.is_sought = False

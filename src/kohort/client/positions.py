@@ -107,7 +107,7 @@ class Positions:
     def _note(
         self, begun: list[tuple[PartitionState, int]], error: KohortError, failures: int
     ) -> None:
-        """Tell of what lasts in the log, and at once, in a poll as well, of what is not usual."""
+        """Log an error that lasts; one that is unusual at once, and raise it in polls."""
         log.debug("positions: %s", error)
         is_usual = may_pass(error) or _is_overtaken(error)
         if not is_usual:

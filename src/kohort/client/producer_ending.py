@@ -51,7 +51,7 @@ async def flush(
 async def close(
     sender: Sender | None, late: LateRecords | None, cluster: Cluster, timeout_s: float | None
 ) -> None:
-    """Send what is there, then close the connections; what is not acknowledged in time fails."""
+    """Send what is there, then close the connections; unacknowledged records fail in time."""
     deadline = deadline_of(timeout_s)
     if sender is not None and late is not None:
         sender.refuse()

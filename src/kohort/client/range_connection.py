@@ -65,7 +65,7 @@ def now_ms() -> int:
 
 
 class _FrameMemory:
-    """Memory for one frame at a time: pages that were touched once are not touched anew."""
+    """Memory for one frame at a time: pages that were touched once stay so."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
@@ -275,7 +275,7 @@ def _secured(
     except ssl.SSLError as error:
         sock.close()
         raise explained(error, address) from None
-    except (OSError, ValueError) as error:  # ValueError: TLS takes no such host name
+    except (OSError, ValueError) as error:  # ValueError: TLS refuses the host name
         sock.close()
         raise BrokerUnavailableError(f"{address}: {_reason(error)}") from error
 

@@ -49,7 +49,7 @@ log = logging.getLogger("kohort.client")
 FETCH_BYTES = 4 * 1024 * 1024
 
 # A broker that lags behind may still tell the id of a topic that was deleted before. So another id
-# counts only when it is told for so long.
+# counts only when brokers answer with it for so long.
 REMADE_PATIENCE_MS = 3_000
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

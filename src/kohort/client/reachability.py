@@ -1,4 +1,4 @@
-"""Which brokers can be reached, and what is told when that changes."""
+"""Which brokers can be reached, and what to report when that changes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ANY: Final = "any broker"
 class Reachability:
     """Keeps and tells why brokers cannot be reached.
 
-    A broker that restarts is the only one of many clusters: while none can be reached, that is told
-    and not what is the matter with each.
+    A broker that restarts is the only one of many clusters: while none can be reached, that is
+    reported, and not the problem of each.
 
     Args:
         config: Settings.
-        troubles: Where it is told.
+        troubles: Where it is reported.
 
     Attributes:
         unreachable: Why no broker could be reached the last time; None when one could.
@@ -101,13 +101,13 @@ class Reachability:
         """Note that a broker let a request go unanswered."""
         text = (
             f"{address} has the connection open but did not answer {request} in time; connecting"
-            " to it anew"
+            " to it again"
         )
         self._troubles.note(address, request, text)
 
     def garbled(self, address: str, error: RemoteProtocolError) -> None:
         """Note that a broker sent something that is no answer to what it was asked."""
-        text = f"{error}; connecting to it anew, and asking again"
+        text = f"{error}; connecting to it again, and asking again"
         self._troubles.note(address, str(error), text)
 
     def answered(self, address: str) -> None:

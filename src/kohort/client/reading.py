@@ -36,8 +36,8 @@ class Reader:
 
     Attributes:
         is_undelivered: Whether what was taken last has not reached the application. It is set
-            before anything moves, as the handler of a signal may raise at any call, and whoever
-            hands out what was taken unsets it.
+            before anything moves, as the handler of a signal may raise at any call, and the code
+            that hands out what was taken unsets it.
     """
 
     def __init__(self, partitions: Partitions, config: ConsumerConfig) -> None:
@@ -280,7 +280,7 @@ def failure_to_raise(partitions: Partitions, *, is_idle: bool) -> KohortError | 
 
 
 def _note_reported(partitions: Partitions, error: KohortError) -> None:
-    """Note that the application is told of an error, which many partitions may have in common."""
+    """Note that the application gets an error, which many partitions may have in common."""
     for state in partitions:
         if state.trouble is not None and state.trouble.error is error:
             state.trouble.is_reported = True

@@ -35,7 +35,7 @@ class RenewedFiles:
         self._stamps = self._told = self._now()
 
     def __call__(self) -> ssl.SSLContext | None:
-        """Return a context of what the files have now, None if that is known or no good."""
+        """Return a context with the files' present contents, None if they are known or no good."""
         stamps = self._now()
         if stamps == self._stamps:
             return None

@@ -73,7 +73,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
 
     Attributes:
         security_protocol: "PLAINTEXT", "SSL" (which is TLS), "SASL_PLAINTEXT" or "SASL_SSL".
-        ssl_context: A context of one's own; then no other setting of TLS may be given.
+        ssl_context: A context of your own; then no other setting of TLS may be given.
         ssl_ca_location: File or folder of PEM certificates to trust, instead of the system's.
         ssl_truststore_location: File of certificates to trust: PEM, or PKCS12.
         ssl_truststore_type: "PEM" or "PKCS12"; if not set, the file tells.
@@ -264,8 +264,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         if is_in_the_clear and not self.sasl_allow_unencrypted:
             what = "password" if mechanism == "PLAIN" else "token"
             raise ConfigError(
-                f"sasl.mechanism={mechanism} with SASL_PLAINTEXT would send the {what} readable by"
-                " everybody on the way: set security.protocol=SASL_SSL; in a network that you"
+                f"sasl.mechanism={mechanism} with SASL_PLAINTEXT would send the {what} in plain"
+                " text: set security.protocol=SASL_SSL; in a network that you"
                 " trust, sasl.allow.unencrypted=true permits it"
             )
         self._check_jaas()

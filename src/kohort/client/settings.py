@@ -18,7 +18,7 @@ class SecuritySettings(TypedDict, total=False):
     """"PLAINTEXT", "SSL" (which is TLS), "SASL_PLAINTEXT" or "SASL_SSL". Default: "PLAINTEXT"."""
 
     ssl_context: SSLContext | None
-    """A context of one's own; then no other setting of TLS may be given. Default: None."""
+    """A context of your own; then no other setting of TLS may be given. Default: None."""
 
     ssl_ca_location: str | None
     """File or folder of PEM certificates to trust, instead of the system's. Default: None."""
@@ -157,7 +157,7 @@ class ClientSettings(SecuritySettings, total=False):
     """How long connecting may take; `request_timeout_ms` at most. Default: 10_000."""
 
     metadata_max_age_ms: int
-    """After this time the brokers are asked for metadata anew. Default: 300_000."""
+    """After this time the client asks for metadata again. Default: 300_000."""
 
     max_in_flight_requests_per_connection: int
     """Unanswered requests on one connection. Default: 5."""
@@ -249,7 +249,7 @@ class ConsumerSettings(ClientSettings, total=False):
     """Most bytes of one partition in one answer. Default: 1_048_576."""
 
     check_crcs: bool
-    """Whether to check the CRC of what was fetched. Default: True."""
+    """Whether to check the CRC of fetched batches. Default: True."""
 
     client_rack: str | None
     """Where the client runs, for assignors that care (KIP-881). Default: None."""

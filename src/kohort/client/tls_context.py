@@ -38,7 +38,7 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_VERSIONS[each] for each in config.tls_versions()]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
-    # A broker has no reason to negotiate anew, and the machine expects none.
+    # A broker has no reason to negotiate again, and the machine expects none.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if config.ssl_endpoint_identification_algorithm.lower() != "https":
         log.warning(
@@ -230,7 +230,7 @@ def _told(name: str, otherwise: str = _NO_CERTIFICATE) -> Iterator[None]:
         raise ConfigError(f"{dotted(name)}: {error.strerror or error}") from None
     except ConfigError:
         raise
-    except (TypeError, ValueError):  # of what `ssl` looks at itself, before OpenSSL does
+    except (TypeError, ValueError):  # raised by `ssl` itself, before OpenSSL looks
         raise ConfigError(f"{dotted(name)}: {otherwise}") from None
 
 

@@ -206,7 +206,7 @@ class TransactionDecision:
 S = TransactionState
 OPEN = (S.IN_TRANSACTION, S.COMMITTING, S.ABORTABLE_ERROR)
 ENDING = (S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR)
-# The broker knows of no such transaction: the epoch is another one, or it has ended.
+# The broker does not know the transaction: the epoch is another one, or it has ended.
 OUTDATED = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,

@@ -141,7 +141,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             request: The request.
             timeout_ms: How long to wait.
             at_most: Newest version to write it in.
-            call: What it is sent for, which is told when there is no answer.
+            call: What it is sent for, which is named when there is no answer.
 
         Raises:
             KafkaError: There was no answer in time, the connection broke, or the broker does not
@@ -403,7 +403,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         if self._timer is not None:
             if self._timer.when() * 1000 <= due:
-                return  # it fires early enough and then sets itself anew
+                return  # it fires early enough and then sets itself again
             self._timer.cancel()
         self._timer = self._loop.call_at(due / 1000, self._on_timer)
 
@@ -424,7 +424,7 @@ async def close_all(connections: Iterable[BrokerConnection], patience_s: float) 
     """Close connections once the brokers have read the requests that they do not answer.
 
     The operating system sends what it has after the end of the process, unless something arrives
-    that nobody reads: then it resets the connection, and drops what it has. So each connection
+    that is never read: then it resets the connection, and drops what it has. So each connection
     says that nothing follows, and reads until the broker has closed it as well.
 
     Args:
@@ -450,7 +450,7 @@ def _settle(future: asyncio.Future[Message], end: Ended) -> None:
 
 
 def refused(error: KohortError, address: str, *, in_session: bool) -> KohortError:
-    """Return the error of what was asked over a connection that has ended.
+    """Return the error of a request over a connection that has ended.
 
     Args:
         error: Why.
@@ -461,7 +461,7 @@ def refused(error: KohortError, address: str, *, in_session: bool) -> KohortErro
     """
     if in_session and not may_pass(error):
         made = BrokerUnavailableError(f"{address}: the session could not go on: {error}")
-        log.warning("%s; connecting anew", made.message)
+        log.warning("%s; connecting again", made.message)
         made.__cause__ = error
         return made
     return _addressed(error, address)

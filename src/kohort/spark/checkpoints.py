@@ -33,7 +33,7 @@ OFFSET_VERSIONS = ("v1", "v2")
 COMMIT_VERSIONS = ("v1", "v2", "v3")
 
 SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
-# Hadoop's names of what pyarrow knows by another.
+# Hadoop's names of schemes, and pyarrow's.
 SCHEMES = {"s3a": "s3", "s3n": "s3", "viewfs": "hdfs"}
 
 

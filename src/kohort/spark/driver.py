@@ -313,7 +313,7 @@ class QueryDriver:
         }
 
     def prepare_available_now(self) -> None:
-        """Fix where the query ends: at the present end of what it is given."""
+        """Fix where the query ends: at the present ends of its partitions."""
         self._targets = {}
 
     def stop(self) -> None:

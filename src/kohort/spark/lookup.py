@@ -143,8 +143,8 @@ class Lookup:
             default: What counts when no option says where to start.
 
         Raises:
-            OptionError: An option names what is not there, a timestamp is after the last record, or
-                the group has no offset to start from.
+            OptionError: An option names a missing topic or partition, a timestamp is after the
+                last record, or the group has no offset to start from.
         """
         options, wanted = self._options, frozenset(partitions)
         if options.starting_offsets == "committed":

@@ -131,7 +131,7 @@ def trim(
     """Leave out of a replayed batch what the group has committed since.
 
     Only a finished batch is ever committed, so a committed offset inside a range says that
-    somebody else has finished that part of it.
+    another query has finished that part of it.
 
     Args:
         ranges: The ranges of the batch.

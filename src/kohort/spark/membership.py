@@ -235,7 +235,7 @@ class Membership:
             }
 
     def rest(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for a change of what is owned, as there is nothing to read."""
+        """Wait up to `timeout_s` for another assignment, as there is nothing to read."""
         with self._changed:
             if self._progress.has_positions and not self._closing:
                 self._changed.wait(timeout_s)

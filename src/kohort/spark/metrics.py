@@ -55,7 +55,7 @@ class Exporter:
 
 
 class BoardCollector:
-    """Makes Prometheus's metrics of what is known of the queries.
+    """Makes Prometheus's metrics of the queries.
 
     Args:
         board: What is known of them.

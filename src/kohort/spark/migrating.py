@@ -353,8 +353,8 @@ def whereabouts(
         move: What is wanted.
 
     Raises:
-        CheckpointError: Nothing says where, group and checkpoint disagree, or a topic was made
-            anew.
+        CheckpointError: Nothing says where, group and checkpoint disagree, or a topic was
+            deleted and recreated.
     """
     last = history.manifest(max(history.entries))
     _check_group_named(history, last, move)
@@ -402,7 +402,7 @@ def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History
     files = CheckpointFiles(move.source)
     if move.target is not None:
         files.check_copy(CheckpointFiles(move.target))
-    before = files.watch(move.quiet_s)  # first: half of what a query writes looks like an error
+    before = files.watch(move.quiet_s)  # first: a half-written file looks like an error
     history = read_history(files.location, files.store)
     if history.origin != origin:
         command = "export-checkpoint" if origin == "spark" else "import-checkpoint"

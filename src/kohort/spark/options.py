@@ -462,7 +462,7 @@ def _by_partition(options: SourceOptions) -> dict[str, Mapping[TopicPartition, i
 def _check_selected(
     name: str, wanted: Mapping[TopicPartition, int], options: SourceOptions
 ) -> None:
-    """Check that an option speaks of what is read; of a pattern that shows only at the brokers."""
+    """Check that an option names what the query reads; for a pattern only the brokers know."""
     for partition in wanted:
         if options.assigned and partition not in options.assigned:
             shown = f"{partition.topic}-{partition.partition}"

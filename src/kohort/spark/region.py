@@ -1,9 +1,9 @@
 """Writing the output of a query that is an operator of a consistent region.
 
 A query with the source's option `consistentRegion` writes with `foreachBatch(region_sink(sink))`.
-Tasks write files that nobody sees yet. The source's process, which is the operator, takes them over
-with the states that the function left, and the controller makes them visible once the whole region
-has a checkpoint with them.
+Tasks write files that no reader sees yet. The source's process, which is the operator, takes them
+over with the states that the function left, and the controller makes them visible once the whole
+region has a checkpoint with them.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class RegionDriver:
         return Manifest(operator=self._options.operator, region=self._greeting.region).to_json()
 
     def prepare_available_now(self) -> None:
-        """End at the present end of what the group gives to the query."""
+        """End at the present ends of the partitions that the group gives to the query."""
         self._targets = {}
 
     def latest(self, start: OffsetJson, limit: int | None, *, waits: bool = False) -> OffsetJson:  # noqa: ARG002  # that of the other driver
@@ -158,7 +158,7 @@ class RegionDriver:
         }
 
     def stop(self) -> None:
-        """End with a last checkpoint of what was handed over."""
+        """End with a last checkpoint of the batches that were handed over."""
         self._end()
         self._control.close()
 

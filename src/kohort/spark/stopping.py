@@ -125,8 +125,8 @@ def _refuse_what_will_not_come(query: StreamingQuery) -> None:
     for excuse in map(excuse_of, _controls(query)):
         if excuse is not None and excuse.is_final and query.isActive:
             raise DrainError(
-                f"{query.name or query.id}: {excuse.why}. The query is stopped; what is not "
-                "committed is read again when it starts"
+                f"{query.name or query.id}: {excuse.why}. The query is stopped; records "
+                "that are not committed are read again when it starts"
             )
 
 
@@ -141,7 +141,7 @@ def _too_late(query: StreamingQuery, timeout_s: float) -> str:
     return (
         f"{name}: its source has not said within {timeout_s:g} s that all is committed to the "
         f"group, although no batch is open ({'; '.join(excuses) or 'the source says nothing'}). "
-        "The query is stopped; what is not committed is read again when it starts"
+        "The query is stopped; records that are not committed are read again when it starts"
     )
 
 

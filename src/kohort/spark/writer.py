@@ -127,7 +127,7 @@ def columns_of(schema: StructType, topic: str | None) -> dict[str, int]:
 
 def _check_type(name: str, given: DataType) -> None:
     wanted = _TYPES[name]
-    # A collation is no part of what is written.
+    # A collation is not written.
     text = given.simpleString().partition(" collate ")[0]
     if text not in wanted:
         raise OptionError(

@@ -62,7 +62,7 @@ def incremental_alter_configs(
 def alter_configs(
     broker: BrokerContext, request: AlterConfigsRequest, caller: Caller
 ) -> AlterConfigsResponse:
-    """Replace all settings of resources (KIP-133): what is not named goes back to its default."""
+    """Replace all settings of resources (KIP-133): the others go back to their defaults."""
     resources = tuple(_as_operations(broker, resource) for resource in request.resources)
     incremental = IncrementalAlterConfigsRequest(
         resources=resources, validate_only=request.validate_only

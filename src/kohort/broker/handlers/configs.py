@@ -72,7 +72,7 @@ _LONG_KEYS = frozenset(
 _LIST_KEYS = frozenset({"advertised.listeners", "group.consumer.assignors", "listeners"})
 _MINUTE_MS = 60_000
 
-# What Kafka calls the broker's own setting of what a topic may set, where that is another name.
+# Settings of topics that have another name where they are the broker's own.
 _NAMES_OF_TOPIC_SETTINGS = {
     "cleanup.policy": "log.cleanup.policy",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",

@@ -122,9 +122,9 @@ def ask(
 def offset_commit(
     broker: BrokerContext, request: OffsetCommitRequest, caller: Caller
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """Store positions; what is not a partition of ours is refused by itself, as by Kafka.
+    """Store positions; a partition that we lack is refused by itself, as by Kafka.
 
-    Since version 10 topics come as ids, which the shard does not know; it is told both, for the
+    Since version 10 topics come as ids, which the shard does not know; it gets both, as the
     log has both.
     """
     by_id = caller.version >= _TOPIC_IDS_SINCE

@@ -113,7 +113,7 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
 
 
 def _committed(log: PartitionLog, wanted: int, offset: int, timestamp: int) -> tuple[int, int]:
-    """Return what a reader of committed records is told: nothing at or behind the stable offset."""
+    """Return what a reader of committed records may see: only what is before the stable offset."""
     if wanted == LATEST:
         return log.last_stable_offset, timestamp
     is_found = wanted >= 0 or wanted == MAX_TIMESTAMP

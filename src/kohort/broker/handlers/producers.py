@@ -1,4 +1,4 @@
-"""What is told of producers and of transactions (KIP-664)."""
+"""Descriptions of producers and of transactions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _elected(broker: BrokerContext, topic: str, number: int) -> PartitionResult:
     if broker.has(TopicPartition(topic, number)):
         code, message = ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
     else:
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {number}"
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {number} does not exist"
     return PartitionResult(partition_id=number, error_code=code, error_message=message)
 
 
@@ -92,7 +92,7 @@ def _reassigned(
 ) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     if not broker.has(TopicPartition(topic, wanted.partition_index)):
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist"
     elif wanted.replicas is None:
         code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     elif wanted.replicas != (NODE_ID,):

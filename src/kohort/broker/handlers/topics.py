@@ -259,7 +259,7 @@ def _to_delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
         topic = broker.data.topics.get(state.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None:
-        raise KafkaError(missing, "there is no such topic")
+        raise KafkaError(missing, "the topic does not exist")
     if topic.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the offsets topic is the broker's own")
     return topic
@@ -310,7 +310,7 @@ def _not_grown(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
 def _grown(broker: BrokerContext, wanted: CreatePartitionsTopic) -> Topic:
     topic = broker.data.topics.get(wanted.name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
     if not topic.partitions < wanted.count <= _MAX_PARTITIONS:
         message = f"{topic.name} has {topic.partitions} partitions; it can only get more"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)

@@ -277,7 +277,7 @@ def _there(
 def _with_missing(
     broker: BrokerContext, request: TxnOffsetCommitRequest, done: TxnOffsetCommitResponse
 ) -> TxnOffsetCommitResponse:
-    """Add what is not a partition of ours, which is refused by itself."""
+    """Add the partitions that we lack, each refused by itself."""
     topics = []
     for asked, topic in zip(request.topics, done.topics, strict=True):
         there = {each.partition_index for each in _there(broker, asked)}

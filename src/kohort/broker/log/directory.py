@@ -60,7 +60,7 @@ _NODE_ID = 1
 _PRODUCER_ID_BLOCK = 1000
 # Where the ids of a new directory may begin, in blocks: as numbers they fit into a float.
 _PRODUCER_ID_STARTS = 2**42
-_PRODUCER_ID_LAST = 2**62  # half of what an id has room for: it is never reached
+_PRODUCER_ID_LAST = 2**62  # half of the range of an id: it is never reached
 
 
 class DataDirectoryError(KohortError):
@@ -238,7 +238,7 @@ class DataDirectory:
         """Return the error of a directory that has lost its list of topics.
 
         The folders do not know settings, and without its retention a topic may lose its records:
-        so they make a proposal that somebody has to complete.
+        so they make a proposal that a person has to complete.
         """
         found = topics_in_folders(self.path)
         proposal = self.path / _PROPOSAL
@@ -357,7 +357,7 @@ class DataDirectory:
             log.flush()
 
     def close(self) -> None:
-        """Flush and let go of the directory; what the disk does not take is told in the log."""
+        """Flush and let go of the directory; the log names what the disk does not take."""
         try:
             close_all(self._logs)
         finally:

@@ -1,4 +1,4 @@
-"""What is left of files that somebody has removed from a data directory, and how it is told."""
+"""Files that were removed from a data directory: what is left of them, and how to report it."""
 
 from __future__ import annotations
 

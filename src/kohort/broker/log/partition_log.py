@@ -167,7 +167,7 @@ class PartitionLog:
     def _tell_missing(self, mark: list[int] | None) -> None:
         bases = {segment.base_offset for segment in self._segments}
         known = left_by_segments(self.directory, bases, self.files)
-        if not self.cut_bytes:  # else it is told what the last segment has lost
+        if not self.cut_bytes:  # else the loss of the last segment is reported
             known |= {path.name: offset for offset, path in self._snapshots()}
             known[_START_FILE] = self._stored_start()
             known[_CLEAN_FILE] = mark[2] if mark is not None and len(mark) > 2 else 0
