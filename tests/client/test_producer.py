@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from kohort.broker import EmbeddedBroker
+from kohort.client.async_admin import AsyncAdminClient
 from kohort.client.async_producer import AsyncProducer
+from kohort.client.backoff import Deadline
+from kohort.client.cluster import Cluster
 from kohort.client.delivery import unsure
 from kohort.client.producer import Producer
 from kohort.errors import (
@@ -120,8 +123,33 @@ def test_what_cannot_be_sent_is_said_at_once(bootstrap: str) -> None:
             producer.send(topic, "text")
         with pytest.raises(KafkaError, match=r"max\.request\.size"):
             producer.send(topic, bytes(2**20))
-        with pytest.raises(KafkaError, match="has 1 partitions, no 7"):
-            producer.send(topic, b"v", partition=7)
+    with (
+        Producer(bootstrap_servers=bootstrap, max_block_ms=200) as producer,
+        pytest.raises(KafkaError, match="has 1 partitions, no 7"),
+    ):
+        producer.send(topic, b"v", partition=7)
+
+
+def test_a_partition_is_waited_for_where_a_broker_does_not_know_it_yet(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Kafka answers that it was added before each broker's metadata has it."""
+    topic = new_topic(bootstrap)
+    refresh = Cluster.refresh
+    stale: list[Deadline] = []
+
+    async def late(cluster: Cluster, deadline: Deadline) -> None:
+        await refresh(cluster, deadline)
+        stale.append(deadline)
+        if len(stale) == 1:
+            async with AsyncAdminClient(bootstrap_servers=bootstrap) as admin:
+                await admin.create_partitions({topic: 2})
+
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        assert producer.send(topic, b"v").result(30).partition == 0
+        monkeypatch.setattr(Cluster, "refresh", late)
+        assert producer.send(topic, b"v", partition=1).result(30).partition == 1
+    assert len(stale) > 1
 
 
 def test_serializers_make_bytes(bootstrap: str) -> None:

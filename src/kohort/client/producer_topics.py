@@ -12,6 +12,8 @@ from kohort.client.config import ProducerConfig
 from kohort.errors import ErrorCode, KafkaError, with_right
 from kohort.types import TopicPartition
 
+# How long a broker may lag behind the one that has added a partition.
+_GROWS_MS = 2_000
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -52,8 +54,8 @@ class ProducerTopics:
 
         Args:
             topic: The topic.
-            partition: The partition it must have; None for any. One that the brokers do not have
-                when they are asked again is an error at once.
+            partition: The partition it must have; None for any. Brokers have 2 seconds to tell of
+                one that was just added: not all of them know it when its creation is answered.
             deadline: Until when.
 
         Raises:
@@ -84,7 +86,7 @@ class ProducerTopics:
         pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
         await self._cluster.ensure_topics([topic], deadline)
         if partition is not None and partition >= self._count(topic) > 0:
-            await self._cluster.refresh(deadline)
+            await self._wait_for(topic, partition, deadline)
         while not self._count(topic):
             error = self._why_missing(topic)
             if not error.retriable:
@@ -104,6 +106,16 @@ class ProducerTopics:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{topic} has {count} partitions, no {partition}",
             )
+
+    async def _wait_for(self, topic: str, partition: int, deadline: Deadline) -> None:
+        """Ask for a partition of a topic until it is there, or should have been."""
+        pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        grown = Deadline(_GROWS_MS)
+        await self._cluster.refresh(deadline)
+        while partition >= self._count(topic) > 0 and not (grown.over or deadline.over):
+            await self._cluster.sleep(pause, deadline)
+            if not deadline.over:
+                await self._cluster.refresh(deadline)
 
     def _why_missing(self, topic: str) -> KafkaError:
         known = self._cluster.metadata.topics.get(topic)
