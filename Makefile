@@ -7,7 +7,7 @@ SETUP = PYTHON='$(PYTHON)' sh tools/setup.sh
 BENCHMARKS ?= codec kernel broker produce poll_arrow tls spark_source spark_triggers spark_writer spark_pipeline groups rebalance region region_many spark_region assignors streams_assignment simulation
 CHECK = .venv/bin/python tools/check.py
 
-.PHONY: docs explore-regions plant-regions sweep-regions torture simulate mutants explore help demo test test-system record bench lint types imports clean
+.PHONY: docs explore-regions plant-regions plant-streams sweep-regions torture simulate mutants explore help demo test test-system record bench lint types imports clean
 
 help:
 	@echo 'make demo     real flights, one region of three Spark applications (ARGS=--quick: no Java; --no-region)'
@@ -20,7 +20,8 @@ help:
 	@echo 'make torture  kill processes at random, each record counted (ARGS="region --kills 20", region-spark,'
 	@echo '              streams, spark; without ARGS: what there is)'
 	@echo 'make sweep-regions  every pair of faults at every pair of moments in a small simulated region'
-	@echo 'make explore-regions  every order of events of small regions; also: make plant-regions'
+	@echo 'make explore-regions  every order of events of small regions; also: make plant-regions,'
+	@echo '              make plant-streams'
 	@echo 'make docs     the documentation as a site, with the API reference, in build/site'
 	@echo 'make lint     style alone; also: make types, make imports'
 	@echo 'make clean    remove what was built and installed'
@@ -65,6 +66,10 @@ explore-regions:
 plant-regions:
 	@$(SETUP) test
 	@.venv/bin/python tools/plant_regions.py $(ARGS)
+
+plant-streams:
+	@$(SETUP) test
+	@.venv/bin/python tools/plant_streams.py $(ARGS)
 
 mutants explore:
 	@$(SETUP) test

@@ -76,26 +76,27 @@ class Planted(Struct, frozen=True, kw_only=True):
         return (ROOT / self.file).read_text(encoding="utf-8").count(self.find) == 1
 
 
-def planted() -> dict[str, Planted]:
-    """Return all bugs by name."""
-    entries = tomllib.loads(DATA.read_text(encoding="utf-8"))
+def planted(data: Path = DATA) -> dict[str, Planted]:
+    """Return all bugs of a file by name."""
+    entries = tomllib.loads(data.read_text(encoding="utf-8"))
     return {name: Planted(name=name, **entry) for name, entry in entries.items()}
 
 
-def caught(bug: Planted, seeds: Sequence[int], copy: Path) -> str:
+def caught(bug: Planted, seeds: Sequence[int], copy: Path, code: str = _RUN) -> str:
     """Return the rule that the first of the seeds breaks with the bug, the seed and the complaint.
 
     Args:
         bug: What is wrong.
         seeds: Which seeds to run, in this order.
         copy: Folder of a copy of the package, as it is again afterwards.
+        code: Runs the seeds, and prints what the first of them breaks.
     """
     original = ROOT / bug.file
     changed = copy / original.relative_to(PACKAGE.parent)
     text = original.read_text(encoding="utf-8")
     changed.write_text(text.replace(bug.find, bug.replace), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", _RUN, *map(str, seeds)]
+    command = [sys.executable, "-c", code, *map(str, seeds)]
     if bug.caught.startswith(_EXPLORED):
         command = [sys.executable, "-c", _EXPLORE, *bug.caught.split(maxsplit=4)[1:]]
     elif "::" in bug.caught:
@@ -120,25 +121,27 @@ def caught(bug: Planted, seeds: Sequence[int], copy: Path) -> str:
     return done.stdout.strip() or done.stderr.strip()[-200:]
 
 
-def run(bugs: Sequence[Planted], seeds: Sequence[int]) -> Iterator[tuple[Planted, str]]:
-    """Plant bugs, one after the other, and yield what caught each."""
+def run(
+    bugs: Sequence[Planted], seeds: Sequence[int], code: str = _RUN
+) -> Iterator[tuple[Planted, str]]:
+    """Plant bugs, one after the other, and yield what caught each; see `caught`."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name)
         for each in bugs:
-            yield each, caught(each, seeds, Path(folder))
+            yield each, caught(each, seeds, Path(folder), code)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Plant bugs; exit with 1 if one is neither caught nor listed as a survivor."""
+def main(arguments: Sequence[str], data: Path = DATA, code: str = _RUN) -> int:
+    """Plant bugs of a file; exit with 1 if one is neither caught nor listed as a survivor."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--bug", action="append", help="only this one")
     parser.add_argument("--seeds", type=int, default=40, help="most seeds for each bug")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args(arguments)
-    bugs = planted()
+    bugs = planted(data)
     chosen = [bugs[name] for name in given.bug] if given.bug else list(bugs.values())
     missed = 0
-    for bug, verdict in run(chosen, range(given.first, given.first + given.seeds)):
+    for bug, verdict in run(chosen, range(given.first, given.first + given.seeds), code):
         missed += not verdict and not bug.survives
         print(f"{bug.name:42} {verdict or 'NOT CAUGHT'}", flush=True)
     return 1 if missed else 0

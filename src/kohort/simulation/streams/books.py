@@ -2,7 +2,8 @@
 
 T1: no update is lost. T2: an orderly move loses and repeats nothing. T3: a crash repeats only what
 followed the last commit. T4: one owner at a time. T5: a task leaves a living owner only for a
-member that is ready. T6: in the end the application rests, balanced (`resting`). T7: no task fails.
+member that is ready, and a member that is to leave ends without tasks. T6: in the end the
+application rests, balanced (`resting`). T7: no task fails.
 None of them asks the machines; docs/simulation.md has the list.
 """
 
@@ -274,6 +275,14 @@ class Books:
             is_ready = any(self._is_ready(each, task) for each in others if each is not owner)
             if not is_ready and not self._is_overdue(owner):
                 world.fail("T5", f"{task} is taken from {owner.name}, and nobody is ready for it")
+
+    def leaves(self, process: StreamsProcess) -> None:
+        """An instance ends because it was to leave: others have all its tasks."""
+        instance = process.streams.instance
+        owning = instance.owning if instance is not None else None
+        left = owning.in_role(Role.RUNNING) if owning is not None else []
+        if left:
+            self.world.fail("T5", f"{process.name} leaves, and still processes {left[0].task}")
 
     def _is_ready(self, process: StreamsProcess, task: Task) -> bool:
         lag = process.lags.get(task)

@@ -19,6 +19,8 @@ from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import Closing, CommitAnswered, RejoinAsked
 from kohort.simulation import positions
 from kohort.simulation.facts import Committing
+from kohort.streams.assignment.member import MemberState
+from kohort.streams.assignor import LearnerAssignor
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
 from kohort.wire.schema import Message
@@ -127,6 +129,9 @@ class GroupConsumer:
         application, process = self._application, self._process
         if not process.alive:
             return
+        assignor = process.assignors[0]
+        if isinstance(assignor, LearnerAssignor) and assignor.session.state is MemberState.STOPPED:
+            process.streams_world.books.leaves(process)
         application.closing = True
         if application.closing_since is None:
             application.closing_since = process.world.engine.now

@@ -1,0 +1,25 @@
+"""Bugs planted into stream applications: each is listed with what catches it; one is planted."""
+
+from __future__ import annotations
+
+import pytest
+
+import plant_regions
+import plant_streams
+
+BUGS = plant_regions.planted(plant_streams.DATA)
+SOME = "checkpoint-before-flush"
+
+
+def test_each_bug_is_caught_or_listed_with_a_reason() -> None:
+    assert len(BUGS) == 30
+    assert [name for name, bug in BUGS.items() if bool(bug.caught) == bool(bug.survives)] == []
+    assert [name for name, bug in BUGS.items() if not bug.is_applicable] == []
+
+
+@pytest.mark.timeout(300)
+def test_one_is_caught_by_the_rule_that_caught_it_last() -> None:
+    """`make plant-streams` plants all."""
+    rule, seed = BUGS[SOME].caught.split()
+    ((_, verdict),) = plant_regions.run([BUGS[SOME]], [int(seed)], plant_streams.CODE)
+    assert verdict.split()[:2] == [rule, seed]
