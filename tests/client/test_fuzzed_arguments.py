@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import (
+    AclBinding,
+    AclBindingFilter,
     AdminClient,
     AsyncAdminClient,
     AsyncConsumer,
@@ -95,6 +97,7 @@ PLACES = st.sampled_from([SCRATCH, ("scratch", 0), TopicPartition("scratch", 9)]
 NAMES = st.sampled_from(["scratch", "nowhere", "another"])
 SHORT = st.sampled_from([0, 0.5, 5])
 OFFSETS = st.dictionaries(PLACES, st.one_of(st.just(1), st.just(OffsetAndMetadata(1, "m"))))
+ACL = AclBinding(resource_type="topic", name="scratch", principal="User:fuzz", operation="read")
 RECORD = ConsumerRecord("scratch", 0, 0, 0, 0, None, None, (), -1)
 
 # What a parameter is meant to be given, by its name.
@@ -134,6 +137,9 @@ MEANT: dict[str, st.SearchStrategy[object]] = {
     "resources": st.just([TOPIC]),
     "changes": st.sampled_from([{TOPIC: {"retention.ms": "5"}}, {TOPIC: {"retention.ms": None}}]),
     "validate_only": st.booleans(),
+    "acls": st.just([ACL]),
+    "acl_filter": st.sampled_from([None, AclBindingFilter(name="scratch")]),
+    "acl_filters": st.just([AclBindingFilter(principal="User:fuzz")]),
     "table": st.just(pa.record_batch({"value": ["fuzz"]})),
 }
 WRITTEN = MEANT | {"partition": st.sampled_from([None, 0, 9])}

@@ -173,7 +173,7 @@ def test_a_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
         ({**IAM, "bootstrap_servers": f"{HOST}:1,b.x.kafka.us-east-1.amazonaws.com:1"},
          "name several regions"),
         ({**IAM, "sasl_aws_region": "x/y"}, "must be the name of a region"),
-        ({**REGION, "security_protocol": "SASL_PLAINTEXT"}, "would send the token readable"),
+        ({**REGION, "security_protocol": "SASL_PLAINTEXT"}, "would send the token in plain text"),
         ({**REGION, "sasl_username": "a"}, "no effect with AWS_MSK_IAM"),
         ({**REGION, "sasl_oauthbearer_scope": "a"}, "is for sasl.mechanism=OAUTHBEARER"),
         ({**REGION, "sasl_jaas_config": f'{MODULE} awsStsRegion="r";'}, "not awsStsRegion"),

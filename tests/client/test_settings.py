@@ -20,6 +20,7 @@ from kohort.client.security_config import SecurityConfig
 from kohort.errors import ConfigError
 from kohort.group.assignors.range import RangeAssignor
 from kohort.values import defaults
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest
@@ -128,6 +129,31 @@ def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
         return happens(is_short(given), recorder.more_than(before + 3, MetadataRequest))
 
 
+def idles(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether a connection that was not used for a while is used again."""
+    with contextlib.closing(kind(**settings_of(recorder, given))) as client:
+        a_call(client)
+        before = len(recorder.asked(ApiVersionsRequest))
+
+        def step() -> None:
+            threading.Event().wait(0.1)
+            a_call(client)
+
+        return happens(is_short(given), recorder.more_than(before, ApiVersionsRequest), step)
+
+
+def asks_bootstrap(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether the bootstrap servers are asked while a known broker does not answer."""
+    base = {"metadata_max_age_ms": 20, **given}
+    with contextlib.closing(kind(**settings_of(recorder, base))) as client:
+        a_call(client)
+        recorder.held.clear()
+        before = len(recorder.asked(ApiVersionsRequest))
+        found = happens(is_short(given), recorder.more_than(before, ApiVersionsRequest))
+        recorder.held.set()
+        return found
+
+
 def unanswered(recorder: Recorder, kind: Kind, given: Settings) -> object:
     """Whether several requests of a connection wait for answers at the same time."""
     base = {"linger_ms": 0} if kind is Producer else {}
@@ -174,6 +200,8 @@ COMMON: dict[str, Case] = {
     "reconnect_backoff_ms": (10, HOUR_MS, reconnects),
     "reconnect_backoff_max_ms": (10, HOUR_MS, reconnects),
     "metadata_max_age_ms": (20, HOUR_MS, refreshes),
+    "connections_max_idle_ms": (50, HOUR_MS, idles),
+    "metadata_recovery_rebootstrap_trigger_ms": (50, HOUR_MS, asks_bootstrap),
     "max_in_flight_requests_per_connection": (1, 5, unanswered),
     "security_protocol": ("PLAINTEXT", "SASL_SSL", is_refused),
 }

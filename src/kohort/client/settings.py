@@ -82,8 +82,8 @@ class SecuritySettings(TypedDict, total=False):
     """Both, or those of another mechanism, as Java's clients have them. Default: None."""
 
     sasl_allow_unencrypted: bool
-    """Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS, where anyone on the
-    way can read the password or the token. Default: False.
+    """Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS, where anyone on the way
+    can read the password or the token. Default: False.
     """
 
     sasl_oauth_token_provider: TokenProvider | None
