@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def seeds(numbers: Iterable[int], keep: Path | None, as_json: bool) -> int:
         keep: Folder for the scenarios that fail; None: the first one ends it all.
         as_json: Whether to print an object for each run, and nothing else.
     """
+    # Processes die before they have awaited what they began.
+    warnings.filterwarnings("ignore", "coroutine 'SimulatedTask", RuntimeWarning)
     done = failed = 0
     try:
         for seed in numbers:
