@@ -9,15 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.errors import ConfigError, KohortError
 from kohort.values import replace
 from kohort.wire import frame as frames
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchRequest
-from kohort.wire.messages.metadata import MetadataResponse
+from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.messages.produce import ProduceRequest
 from kohort.wire.schema import Message
 from tests.broker.processes import DEADLINE_S
@@ -25,6 +26,7 @@ from tests.client.cutting_proxy import CuttingProxy
 
 Client: TypeAlias = Consumer | Producer | AdminClient
 Kind: TypeAlias = type[Consumer] | type[Producer] | type[AdminClient]
+Settings: TypeAlias = dict[str, Any]
 M = TypeVar("M", bound=Message)
 
 # For what must not happen, with no event after it: a short watch misses faults, but makes none.
@@ -225,12 +227,13 @@ def often(given: dict[str, Any]) -> int:
 
     Pauses of 10 ms that double leave time for 7 attempts in a second and for 13 in a minute, those
     that double up to the default of 1 s for 70 in a minute. Metadata may be asked for by two at
-    the same time.
+    the same time. After each attempt to connect comes a second one, which asks whether the server
+    has TLS.
     """
     if "retry_backoff_max_ms" in given:
         return 200 if is_short(given) else 30
     if "reconnect_backoff_max_ms" in given:
-        return 100 if is_short(given) else 15
+        return 100 if is_short(given) else 40
     return 2
 
 
@@ -246,3 +249,40 @@ def records_of(requests: list[ProduceRequest]) -> list[bytes]:
 def fetches(recorder: Recorder) -> FetchRequest:
     (first, *_) = recorder.asked(FetchRequest)
     return first
+
+
+def settings_of(recorder: Recorder, given: Settings) -> Settings:
+    return {"bootstrap_servers": recorder.bootstrap_servers, **given}
+
+
+def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    base = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10, **given}
+    with closing(kind(**settings_of(recorder, base))) as client:
+        a_call(client)
+        before = len(recorder.asked(MetadataRequest))
+        return happens(is_short(given), recorder.more_than(before + 3, MetadataRequest))
+
+
+def idles(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether a connection that was not used for a while is used again."""
+    with closing(kind(**settings_of(recorder, given))) as client:
+        a_call(client)
+        before = len(recorder.asked(ApiVersionsRequest))
+
+        def step() -> None:
+            threading.Event().wait(0.1)
+            a_call(client)
+
+        return happens(is_short(given), recorder.more_than(before, ApiVersionsRequest), step)
+
+
+def asks_bootstrap(recorder: Recorder, kind: Kind, given: Settings) -> object:
+    """Whether the bootstrap servers are asked while a known broker does not answer."""
+    base = {"metadata_max_age_ms": 20, **given}
+    with closing(kind(**settings_of(recorder, base))) as client:
+        a_call(client)
+        recorder.held.clear()
+        before = len(recorder.asked(ApiVersionsRequest))
+        found = happens(is_short(given), recorder.more_than(before, ApiVersionsRequest))
+        recorder.held.set()
+        return found

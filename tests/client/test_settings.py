@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -20,7 +20,6 @@ from kohort.client.security_config import SecurityConfig
 from kohort.errors import ConfigError
 from kohort.group.assignors.range import RangeAssignor
 from kohort.values import defaults
-from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest
@@ -34,20 +33,25 @@ from tests.client.observing import (
     PLACE,
     Kind,
     Recorder,
+    Settings,
     a_call,
+    asks_bootstrap,
     bounded,
     calling,
     error_of,
     fetches,
     happens,
     idle,
+    idles,
     in_words,
     is_short,
     listening,
     logged,
     often,
     records_of,
+    refreshes,
     refusal,
+    settings_of,
     to_the_leader,
     together,
 )
@@ -57,13 +61,8 @@ KINDS: dict[type[ClientConfig], Kind] = {
     ProducerConfig: Producer,
     AdminConfig: AdminClient,
 }
-Settings: TypeAlias = dict[str, Any]
 Observe: TypeAlias = Callable[[Recorder, Kind, Settings], object]
 Case: TypeAlias = tuple[object, object, Observe]
-
-
-def settings_of(recorder: Recorder, given: Settings) -> Settings:
-    return {"bootstrap_servers": recorder.bootstrap_servers, **given}
 
 
 # ----------------------------------------------------------------------------- every client
@@ -119,39 +118,6 @@ def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
         client = kind(**settings_of(recorder, {**base, **given}))
         with calling(client, lambda: to_the_leader(client)):
             return happens(is_short(given), lambda: len(accepted) > often(given))
-
-
-def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    base = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10, **given}
-    with contextlib.closing(kind(**settings_of(recorder, base))) as client:
-        a_call(client)
-        before = len(recorder.asked(MetadataRequest))
-        return happens(is_short(given), recorder.more_than(before + 3, MetadataRequest))
-
-
-def idles(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a connection that was not used for a while is used again."""
-    with contextlib.closing(kind(**settings_of(recorder, given))) as client:
-        a_call(client)
-        before = len(recorder.asked(ApiVersionsRequest))
-
-        def step() -> None:
-            threading.Event().wait(0.1)
-            a_call(client)
-
-        return happens(is_short(given), recorder.more_than(before, ApiVersionsRequest), step)
-
-
-def asks_bootstrap(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether the bootstrap servers are asked while a known broker does not answer."""
-    base = {"metadata_max_age_ms": 20, **given}
-    with contextlib.closing(kind(**settings_of(recorder, base))) as client:
-        a_call(client)
-        recorder.held.clear()
-        before = len(recorder.asked(ApiVersionsRequest))
-        found = happens(is_short(given), recorder.more_than(before, ApiVersionsRequest))
-        recorder.held.set()
-        return found
 
 
 def unanswered(recorder: Recorder, kind: Kind, given: Settings) -> object:
